@@ -10,6 +10,7 @@ Functions of this package work on the wire form and never change it.
 * :mod:`.merging`, :mod:`.resolution`: defaults, template and application as one: ``resolve(stack, profile)``.
 * :mod:`.validation`: errors and warnings: ``validate(stack, profile)``.
 * :mod:`.snake_case`: keys of configuration files.
-* :mod:`.models`, :mod:`.status_models`, :mod:`.field_types`: the types from which the CRDs and ``types.json`` are
-  generated. They are not imported here, because that takes time.
+* :mod:`.models`, with :mod:`.gateway_models`, :mod:`.application_models`, :mod:`.pod_models`, :mod:`.status_models` and
+  :mod:`.field_types`: the types from which the CRDs and ``types.json`` are generated. They are not imported by the
+  other modules, because that takes time.
 """

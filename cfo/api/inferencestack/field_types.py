@@ -42,10 +42,12 @@ __all__ = [
     "SecurityContext",
     "ServicePort",
     "Shape",
+    "Strings",
     "Toleration",
     "Volume",
     "VolumeMount",
     "open_schema",
+    "optional",
     "rule",
 ]
 
@@ -121,3 +123,10 @@ ServicePort = Annotated[dict[str, Any], Shape("ServicePort"), OPEN]
 Toleration = Annotated[dict[str, Any], Shape("Toleration"), OPEN]
 Volume = Annotated[dict[str, Any], Shape("Volume"), OPEN]
 VolumeMount = Annotated[dict[str, Any], Shape("VolumeMount"), OPEN]
+
+Strings = dict[str, str]
+
+
+def optional(description: str, **schema: Any) -> Any:
+    """Return an optional field; ``schema`` is added to its schema in the CRD."""
+    return Field(default=None, description=description, json_schema_extra=schema or None)

@@ -57,15 +57,15 @@ _PREFIX: Final = "inference-stack-operator"
 CONFIG_HASH: Final = f"{_PREFIX}/config-hash"
 """Annotation of pod templates: the hash of the ConfigMap, so that a change of the configuration restarts the pods."""
 ADOPTED_CONFIG_HASH: Final = f"{_PREFIX}/adopted-config-hash"
-"""Annotation of a ConfigMap that Helm created: the hash of its content when it was adopted. Pods without
-:data:`CONFIG_HASH` run with that content."""
+"""Annotation of a ConfigMap that Helm created, and label of its Deployment: the hash of the content when it was adopted.
+Pods without :data:`CONFIG_HASH` run with that content."""
 AUTOSCALED: Final = f"{_PREFIX}/autoscaled"
-"""Annotation of a Deployment whose number of replicas an autoscaler sets."""
+"""Label of a Deployment whose number of replicas an autoscaler sets."""
 KEPT_REPLICAS: Final = f"{_PREFIX}/kept-replicas"
-"""Annotation of a Deployment: the number of replicas that was taken over from an autoscaler, or that a suspended
+"""Label of a Deployment: the number of replicas that was taken over from an autoscaler, or that a suspended
 Deployment had."""
 KEPT_FOR_REPLICA_COUNT: Final = f"{_PREFIX}/kept-for-replica-count"
-"""Annotation of a Deployment: the ``replicaCount`` at that time. :data:`KEPT_REPLICAS` applies until it changes."""
+"""Label of a Deployment: the ``replicaCount`` at that time. :data:`KEPT_REPLICAS` applies until it changes."""
 RETAINED: Final = f"{_PREFIX}/retained"
 """Annotation of a PersistentVolumeClaim that must not have an owner, so that it outlives its stack."""
 

@@ -48,7 +48,7 @@ def resolve(stack: Object, profile: Profile) -> ResolvedStack:
         application = _with_volume(template, own)
         application["env"] = merge_env(own.get("env") or (), template.get("env") or ())
         if "cache" not in application:
-            application.setdefault("modelsVolume", _DEFAULT_MODELS_VOLUME)
+            application["modelsVolume"] = application.get("modelsVolume") or _DEFAULT_MODELS_VOLUME
         applications[name] = application
     return ResolvedStack(
         names=names_of(stack),
@@ -67,9 +67,9 @@ def _with_volume(base: Mapping[str, Any], own: Mapping[str, Any]) -> Object:
     merged = merge(base, own)
     if own.get("modelsVolume"):
         merged["modelsVolume"] = own["modelsVolume"]
-        if not own.get("cache"):
+        if own.get("cache") is None:
             merged.pop("cache", None)
-    elif own.get("cache"):
+    elif own.get("cache") is not None:
         merged.pop("modelsVolume", None)
     return merged
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cfo.api.inferencestack.names import INSTANCE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, is_retained
 from cfo.controllers.inferencestack.names import FIELD_MANAGER, HELM_RELEASE_NAME
-from cfo.runtime import Object, annotations_of, controller_of, labels_of, name_of, uid_of
+from cfo.runtime import DEPLOYMENT, Object, annotations_of, controller_of, gvk_of, labels_of, name_of, uid_of
 
 __all__ = ["belongs_to", "is_of_helm", "owns_replicas", "taken_over"]
 
@@ -36,14 +36,23 @@ def is_of_helm(obj: Object) -> bool:
 
 
 def taken_over(obj: Object) -> list[dict[str, Any]]:
-    """Return the managedFields of ``obj`` after our field manager has taken over all fields that Helm owns."""
+    """Return the managedFields of ``obj`` after our field manager has taken over all fields that Helm owns.
+
+    The annotations of a Deployment stay with Helm, and so on the object.
+    """
     entries = _managers_of(obj)
     helm = [entry for entry in entries if _is_of_helm(entry)]
     own = [entry for entry in entries if _is_own(entry)]
     others = [entry for entry in entries if entry not in helm and entry not in own]
+    keeps_annotations = gvk_of(obj) == DEPLOYMENT  # removing annotations of a Deployment changes its generation
     fields: dict[str, Any] = {}
     for entry in (*helm, *own):
-        fields = _union(fields, entry.get("fieldsV1") or {})
+        taken = dict(entry.get("fieldsV1") or {})
+        if keeps_annotations and entry in helm:
+            metadata = taken["f:metadata"]
+            others.append({**entry, "fieldsV1": {"f:metadata": {"f:annotations": metadata["f:annotations"]}}})
+            taken["f:metadata"] = {key: value for key, value in metadata.items() if key != "f:annotations"}
+        fields = _union(fields, taken)
     latest = (own or helm)[0]
     merged = {
         "manager": FIELD_MANAGER,

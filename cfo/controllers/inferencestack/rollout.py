@@ -1,4 +1,4 @@
-"""The state of a Deployment, judged on its newest revision: pods of older revisions do not count as ready."""
+"""The state of a Deployment: only its newest revision counts; pods of older revisions are not ready."""
 
 from __future__ import annotations
 

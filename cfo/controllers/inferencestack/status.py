@@ -66,10 +66,13 @@ def stack_status(stack: Object, outcome: Outcome, now: str) -> Object:
     }
     if outcome.profile is not None and not outcome.errors:
         status |= _details(stack, outcome, outcome.profile)
-    elif isinstance(before.get("profile"), str):
-        status["profile"] = before["profile"]
+    else:
+        status |= {key: before[key] for key in _DETAILS if key in before}  # what was written before still runs
+        status["deployedRelease"] = {"name": name_of(stack)}
     return status
 
+
+_DETAILS: Final = ("profile", "url", "openai", "readyApplications", "applications")
 
 _TYPES: Final = (
     "Ready",

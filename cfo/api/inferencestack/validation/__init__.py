@@ -16,7 +16,7 @@ render a stack with errors, and reports them in its status.
 * :mod:`.fields`: JSON types and unknown fields.
 * :mod:`.naming`: the label ``operatorVersion``, and names that are derived from the stack.
 * :mod:`.warnings`: what will not work as expected.
-* :mod:`.settings`, :mod:`.scaling`, :mod:`.volumes`, :mod:`.gpus`: settings, with all defaults.
+* :mod:`.settings`, :mod:`.scaling`, :mod:`.volumes`, :mod:`.ports`, :mod:`.gpus`: settings, with all defaults.
 """
 
 from cfo.api.inferencestack.validation.limits import MAX_APPLICATIONS

@@ -9,8 +9,8 @@ from cfo.api.inferencestack.names import COMPONENT_LABEL, INSTANCE_LABEL, NAME_L
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
 from cfo.api.inferencestack.snake_case import is_config_key, snake_case
 from cfo.api.inferencestack.validation.gpus import gpu_errors
-from cfo.api.inferencestack.validation.integers import as_integer
 from cfo.api.inferencestack.validation.naming import APPLICATIONS
+from cfo.api.inferencestack.validation.ports import port_errors, port_list_errors
 from cfo.api.inferencestack.validation.scaling import scaling_errors
 from cfo.api.inferencestack.validation.volumes import volume_errors
 from cfo.runtime import FieldError
@@ -51,10 +51,12 @@ def _gateway_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     yield from _env_errors(gateway, _GATEWAY)
     yield from _image_errors(gateway, "image", _GATEWAY)
     yield from _key_errors(gateway.get("config") or {}, _GATEWAY.child("config"))
-    yield from _port_errors(gateway.get("config") or {}, "internalPort", _GATEWAY.child("config"))
+    yield from port_errors(gateway.get("config") or {}, "internalPort", _GATEWAY.child("config"))
     yield from volume_errors(gateway, _GATEWAY)
-    if not (gateway.get("service") or {}).get("ports"):
+    service_ports = (gateway.get("service") or {}).get("ports")
+    if not service_ports:
         yield required(_GATEWAY.child("service", "ports"), "a Service has at least one port")
+    yield from port_list_errors(service_ports, "port", _GATEWAY.child("service", "ports"))
     if is_enabled(gateway.get("ingress")) and not gateway["ingress"].get("hosts"):
         yield required(_GATEWAY.child("ingress", "hosts"), "an Ingress without hosts routes nothing to the gateway")
     route = gateway.get("httpRoute")
@@ -67,7 +69,9 @@ def _application_errors(
 ) -> Iterator[FieldError]:
     yield from _common_errors(section, path)
     yield from _env_errors(own, path)
-    yield from _env_errors(section.get("sidecar") or {}, path.child("sidecar"))
+    sidecar = section.get("sidecar") or {}
+    yield from _env_errors(sidecar, path.child("sidecar"))
+    yield from port_list_errors(sidecar.get("ports"), "containerPort", path.child("sidecar", "ports"))
     engine = section.get("engine")
     if engine is not None and engine not in _ENGINES:
         yield not_supported(path.child("engine"), engine, _ENGINES)
@@ -76,14 +80,14 @@ def _application_errors(
         yield from _image_errors(section, image, path)
     reader = section.get("readerConfig") or {}
     yield from _key_errors(reader, path.child("readerConfig"))
-    yield from _port_errors(reader, "enginePort", path.child("readerConfig"))
+    yield from port_errors(reader, "enginePort", path.child("readerConfig"))
     reference = reader.get("accessTokenSecretRef")
     if reference is not None:
         for name in ("name", "key"):
             if not reference.get(name):
                 yield required(path.child("readerConfig", "accessTokenSecretRef", name))
     yield from volume_errors(section, path)
-    if own.get("cache") and own.get("modelsVolume"):
+    if own.get("cache") is not None and own.get("modelsVolume"):
         yield forbidden(path.child("modelsVolume"), "must not be set together with cache")
     yield from scaling_errors(section, path)
     yield from gpu_errors(section, path)
@@ -94,6 +98,7 @@ def _common_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldErro
         value = section.get(name)
         if value is not None and value < 0:
             yield invalid(path.child(name), value, "must not be negative")
+    yield from port_list_errors(section.get("ports"), "containerPort", path.child("ports"))
     for label in _SELECTOR_LABELS:
         if label in (section.get("podLabels") or {}):
             yield forbidden(path.child("podLabels").key(label), "selects the pods of the stack and cannot be changed")
@@ -156,9 +161,3 @@ def _key_errors(config: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
         other = written.setdefault(snake_case(key), key)
         if other != key:
             yield forbidden(at, f"is the same parameter as {other}: {snake_case(key)}")
-
-
-def _port_errors(config: Mapping[str, Any], name: str, path: Path) -> Iterator[FieldError]:
-    value = config.get(name)
-    if value is not None and not 0 < (as_integer(value) or 0) < 65536:
-        yield invalid(path.child(name), value, "must be a port: an integer from 1 to 65535")

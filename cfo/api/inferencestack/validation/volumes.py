@@ -15,32 +15,38 @@ __all__ = ["volume_errors", "volume_warnings"]
 _ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 _SINGLE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 _MAX_QUANTITY_LENGTH: Final = 20
+_GATEWAY_MOUNTS: Final = ("/code/config.yaml",)
+_APPLICATION_MOUNTS: Final = ("/code/config.yaml", "/code/models", "/dev/shm")  # noqa: S108 (paths in the container)
 
 
 def volume_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     """Yield the errors in the volumes of ``section``, with its models volume or cache."""
     names = {"config"}
     cache = section.get("cache")
-    if cache:
+    if cache is not None:
         names |= {"dshm", "models"}
         yield from _cache_errors(cache, path.child("cache"))
     elif "modelsVolume" in section:
         names.add("dshm")
-        yield from _name_errors(section["modelsVolume"], path.child("modelsVolume"), names)
+        yield from _key_errors(section["modelsVolume"], "name", path.child("modelsVolume"), names)
         if not any(value is not None for key, value in section["modelsVolume"].items() if key != "name"):
             yield required(path.child("modelsVolume"), "must have a source, such as emptyDir or persistentVolumeClaim")
     for index, volume in enumerate(section.get("volumes") or ()):
-        yield from _name_errors(volume, path.child("volumes").index(index), names)
+        yield from _key_errors(volume, "name", path.child("volumes").index(index), names)
+    paths = set(_APPLICATION_MOUNTS if cache is not None or "modelsVolume" in section else _GATEWAY_MOUNTS)
+    for index, mount in enumerate(section.get("volumeMounts") or ()):
+        yield from _key_errors(mount, "mountPath", path.child("volumeMounts").index(index), paths)
 
 
-def _name_errors(volume: Mapping[str, Any], path: Path, names: set[str]) -> Iterator[FieldError]:
-    name = volume.get("name")
-    if not name:
-        yield required(path.child("name"))
-    elif name in names:
-        yield duplicate(path.child("name"), name)
+def _key_errors(item: Mapping[str, Any], key: str, path: Path, seen: set[str]) -> Iterator[FieldError]:
+    """Yield an error if the field ``key`` of a list item is not set, or is in ``seen``, to which it is added."""
+    value = item.get(key)
+    if not value:
+        yield required(path.child(key))
+    elif value in seen:
+        yield duplicate(path.child(key), value)
     else:
-        names.add(name)
+        seen.add(value)
 
 
 def _cache_errors(cache: Mapping[str, Any], path: Path) -> Iterator[FieldError]:

@@ -92,12 +92,12 @@ def config_hash(content: str) -> str:
 
 
 class ConfigAnnotations(NamedTuple):
-    """The annotations of the objects that a configuration file concerns."""
+    """The metadata of the objects that a configuration file concerns."""
 
     template: dict[str, str]
     """Annotations of the pod template."""
     metadata: dict[str, str]
-    """Annotations of the ConfigMap and the Deployment."""
+    """Annotations of the ConfigMap, and labels of the Deployment."""
 
 
 def config_annotations(
@@ -107,7 +107,7 @@ def config_annotations(
     current = config_hash(content)
     if deployment is None or CONFIG_HASH in deployment.template_annotations:
         return ConfigAnnotations({CONFIG_HASH: current}, {})
-    adopted = deployment.annotations.get(ADOPTED_CONFIG_HASH)
+    adopted = deployment.labels.get(ADOPTED_CONFIG_HASH)
     if config_map is not None:
         adopted = config_map.annotations.get(ADOPTED_CONFIG_HASH) or adopted or config_hash(config_map.content)
     if adopted == current:

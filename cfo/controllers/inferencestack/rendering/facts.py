@@ -12,7 +12,7 @@ from typing import Any
 
 from cfo.api.inferencestack.kinds import HTTP_ROUTE, SCALED_OBJECT, SERVICE_MONITOR
 from cfo.api.inferencestack.names import CONFIG_KEY
-from cfo.runtime import GVK, Object, annotations_of
+from cfo.runtime import GVK, Object, annotations_of, labels_of
 
 __all__ = ["OPTIONAL_KINDS", "Facts", "LiveConfigMap", "LiveDeployment"]
 
@@ -30,7 +30,7 @@ class LiveDeployment:
 
     replicas: int = 1
     owns_replicas: bool = False
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     template_labels: Mapping[str, str] = field(default_factory=dict)
     template_annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -43,7 +43,7 @@ class LiveDeployment:
         return cls(
             replicas=1 if replicas is None else int(replicas),
             owns_replicas=owns_replicas,
-            annotations=annotations_of(deployment),
+            labels=labels_of(deployment),
             template_labels=metadata.get("labels") or {},
             template_annotations=metadata.get("annotations") or {},
         )

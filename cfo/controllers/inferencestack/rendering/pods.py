@@ -108,7 +108,9 @@ def deployment(
     if section.get("strategy"):
         spec["strategy"] = section["strategy"]
     name = names.gateway if component == GATEWAY else names.application(component.removeprefix(APPLICATION_PREFIX))
-    return new_object(stack, DEPLOYMENT, name, component, {**config.metadata, **replicas.annotations}, spec=spec)
+    obj = new_object(stack, DEPLOYMENT, name, component, spec=spec)
+    obj["metadata"]["labels"] |= {**config.metadata, **replicas.labels}  # annotations would change its generation
+    return obj
 
 
 def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: Pod) -> Object:

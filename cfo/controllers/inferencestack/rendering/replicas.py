@@ -3,7 +3,7 @@
 While an autoscaler scales an application, its number of replicas is not ours to write. But as long as our field manager
 is the only owner of ``spec.replicas``, leaving the field out would reset it to 1; so the current number is repeated
 until another manager has changed it. When the autoscaler is switched off, the current number is kept until
-``replicaCount`` changes. The same annotations remember the number of a suspended Deployment.
+``replicaCount`` changes. The same labels remember the number of a suspended Deployment.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _MAX_REPLICAS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The number of replicas to write (``None``: not to write), and the annotations of the Deployment."""
+    """The number of replicas to write (``None``: not to write), and the labels of the Deployment."""
 
     count: int | None
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def decide_replicas(
         return Replicas(0, kept)
     if scaling.enabled:
         return _autoscaled(live, scaling, kept)
-    if live is not None and AUTOSCALED in live.annotations and live.replicas > 0:
+    if live is not None and AUTOSCALED in live.labels and live.replicas > 0:
         kept = _keep(live.replicas, replica_count)
     if kept.get(KEPT_FOR_REPLICA_COUNT) != str(replica_count) or kept[KEPT_REPLICAS] == str(replica_count):
         return Replicas(replica_count)
@@ -66,7 +66,7 @@ def _autoscaled(live: LiveDeployment | None, scaling: Scaling, kept: Mapping[str
     minimum = max(1, scaling.minimum)
     marked = {AUTOSCALED: "true"}
     if not scaling.available:
-        if live is not None and AUTOSCALED in live.annotations and live.replicas > 0:
+        if live is not None and AUTOSCALED in live.labels and live.replicas > 0:
             return Replicas(live.replicas, marked)
         return Replicas(minimum)
     if live is None:
@@ -83,9 +83,9 @@ def _keep(replicas: int, replica_count: int) -> dict[str, str]:
 
 
 def _kept(live: LiveDeployment | None) -> dict[str, str]:
-    """Return the annotations that remember a number of replicas; empty if there are none or they are not valid."""
+    """Return the labels that remember a number of replicas; empty if there are none or they are not valid."""
     if live is None:
         return {}
-    found = {key: live.annotations.get(key) or "" for key in (KEPT_REPLICAS, KEPT_FOR_REPLICA_COUNT)}
+    found = {key: live.labels.get(key) or "" for key in (KEPT_REPLICAS, KEPT_FOR_REPLICA_COUNT)}
     is_valid = all(value.isascii() and value.isdigit() and len(value) <= 10 for value in found.values())
     return found if is_valid and 0 < int(found[KEPT_REPLICAS]) <= _MAX_REPLICAS else {}

@@ -114,7 +114,17 @@ A = "spec.applications[a]"
         ),
         ({"volumes": [{"name": "models", "emptyDir": {}}]}, f'{A}.volumes[0].name: Duplicate value: "models"'),
         ({"cache": {"size": 0}}, f"{A}.cache.size: Invalid value: 0: must be a positive quantity such as 50Gi"),
-        ({"cache": {}, "modelsVolume": None}, None),
+        ({"cache": {}}, f"{A}.cache.size: Required value"),
+        ({"ports": [{"name": "http"}]}, f"{A}.ports[0].containerPort: Required value"),
+        ({"ports": [{"containerPort": 1}] * 2}, f"{A}.ports[1].containerPort: Duplicate value: 1"),
+        ({"ports": [{"containerPort": 1}, {"containerPort": 1, "protocol": "UDP"}]}, None),
+        ({"sidecar": {"ports": [{"containerPort": 0}]}}, f"{A}.sidecar.ports[0].containerPort: Invalid value: 0"),
+        ({"volumeMounts": [{"name": "v"}]}, f"{A}.volumeMounts[0].mountPath: Required value"),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/code/models"}]},
+            f'{A}.volumeMounts[0].mountPath: Duplicate value: "/code/models"',
+        ),
+        ({"cache": None, "modelsVolume": {}}, None),
         ({"cache": {"size": "1Gi", "accessModes": ["RWO"]}}, f'{A}.cache.accessModes[0]: Unsupported value: "RWO"'),
         (
             {"cache": {"size": "1Gi"}, "modelsVolume": {"name": "m", "emptyDir": {}}},
@@ -187,6 +197,8 @@ def test_setting_of_an_application_is_validated(application: dict[str, Any], mes
     ("spec", "message"),
     [
         ({"gateway": {"service": {"ports": []}}}, "spec.gateway.service.ports: Required value"),
+        ({"gateway": {"service": {"ports": [{}]}}}, "spec.gateway.service.ports[0].port: Required value"),
+        ({"gateway": {"volumeMounts": [{"mountPath": "/dev/shm", "name": "v"}]}}, None),
         ({"gateway": {"ingress": {"enabled": True}}}, "spec.gateway.ingress.hosts: Required value"),
         ({"gateway": {"httpRoute": {"parentRefs": []}}}, "spec.gateway.httpRoute.parentRefs: Required value"),
         ({"gateway": {"config": {"internalPort": 0}}}, "spec.gateway.config.internalPort: Invalid value: 0"),

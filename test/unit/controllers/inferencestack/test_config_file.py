@@ -108,8 +108,8 @@ def test_reference_to_the_access_token_is_not_in_the_file() -> None:
 OLD, NEW = "old\n", "new\n"
 
 
-def adopted(**annotations: str) -> LiveDeployment:
-    return LiveDeployment(annotations=annotations)
+def adopted(**labels: str) -> LiveDeployment:
+    return LiveDeployment(labels=labels)
 
 
 @pytest.mark.parametrize(

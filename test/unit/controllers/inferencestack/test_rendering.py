@@ -302,7 +302,7 @@ def test_suspended_stack_has_no_pods_and_no_autoscaler(kind: str) -> None:
     objects = rendered(stack({"a": {"scaling": scaling}}, suspend=True), facts=live)
     assert [objects[DEPLOYMENT, name]["spec"]["replicas"] for name in (GATEWAY, APP)] == [0, 0]
     assert not {SCALED_OBJECT, HORIZONTAL_POD_AUTOSCALER} & {key[0] for key in objects}
-    assert objects[DEPLOYMENT, APP]["metadata"]["annotations"][KEPT_REPLICAS] == "5"
+    assert objects[DEPLOYMENT, APP]["metadata"]["labels"][KEPT_REPLICAS] == "5"
 
 
 def test_kinds_that_are_not_served_are_left_out_and_reported() -> None:

@@ -17,8 +17,8 @@ def kept(replicas: int, replica_count: int) -> dict[str, str]:
     return {KEPT_REPLICAS: str(replicas), KEPT_FOR_REPLICA_COUNT: str(replica_count)}
 
 
-def live(replicas: int, *, ours: bool = True, **annotations: str) -> LiveDeployment:
-    return LiveDeployment(replicas=replicas, owns_replicas=ours, annotations=annotations)
+def live(replicas: int, *, ours: bool = True, **labels: str) -> LiveDeployment:
+    return LiveDeployment(replicas=replicas, owns_replicas=ours, labels=labels)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_number_of_replicas(
 def test_suspended_deployment_remembers_its_replicas(scaling: Scaling | None) -> None:
     suspended = decide_replicas(1, live(6, ours=False, **(MARK if scaling else {})), scaling=scaling, suspended=True)
     assert suspended == Replicas(0, kept(6, 1))
-    again = decide_replicas(1, live(0, **suspended.annotations), scaling=scaling, suspended=True)
+    again = decide_replicas(1, live(0, **suspended.labels), scaling=scaling, suspended=True)
     assert again == suspended
 
 
@@ -87,4 +87,4 @@ def test_number_never_drops_while_scaling_is_switched_on_and_off() -> None:
         count = at.replicas if decided.count is None else decided.count
         assert count >= 6
         ours = decided.count is not None and by_autoscaler is None
-        at = LiveDeployment(by_autoscaler or count, ours, dict(decided.annotations))
+        at = LiveDeployment(by_autoscaler or count, ours, dict(decided.labels))
