@@ -53,11 +53,12 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
         enabled.add("kueue")
     if configuration.inference_stack.enabled:
         enabled.add("inferencestack")
-    try:
-        await client.mapper.resource(ROUTE)
-        enabled.add("openshift")
-    except (UnknownKind, DiscoveryIncomplete):
-        pass  # not OpenShift, or its API server does not respond, and then the controllers retry
+    if configuration.kuberay.enabled:
+        try:
+            await client.mapper.resource(ROUTE)
+            enabled.add("openshift")
+        except (UnknownKind, DiscoveryIncomplete):
+            pass  # not OpenShift, or its API server does not respond, and then the controllers retry
     return [feature for feature in FEATURES if feature.name in enabled]
 
 

@@ -204,12 +204,14 @@ def webhook_options(
     )
 
 
-def webhook_configurations(namespace: str, **annotations: str) -> list[Object]:
-    """Return the webhook configurations of the operator for its manifests.
+def webhook_configurations(
+    namespace: str, configuration: OperatorConfiguration | None = None, **annotations: str
+) -> list[Object]:
+    """Return the webhook configurations of an operator with ``configuration`` (default: all defaults) for manifests.
 
     ``annotations`` are added to them; with ``cert-manager.io/inject-ca-from`` cert-manager sets their CA bundle.
     """
-    configuration = OperatorConfiguration()
+    configuration = configuration or OperatorConfiguration()
     options = webhook_options(configuration.webhook, namespace)
     webhooks = new_manager(ClientConfig(server="https://localhost"), configuration, namespace, options).webhooks
     configurations = [
@@ -293,16 +295,18 @@ def new_manager(
     )
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
-    cluster_environment = raycluster.setup(manager, configuration.kuberay)
+    if configuration.kuberay.enabled:
+        cluster_environment = raycluster.setup(manager, configuration.kuberay)
+        if webhook is not None:
+            raycluster_webhooks.setup(
+                manager,
+                configuration.kuberay,
+                version=f"v{__version__}",
+                is_openshift=cluster_environment.platform.is_openshift,
+                ingress_domain=lambda: cluster_environment.domain.read(manager.client),
+                environment=os.environ,
+            )
     if webhook is not None:
-        raycluster_webhooks.setup(
-            manager,
-            configuration.kuberay,
-            version=f"v{__version__}",
-            is_openshift=cluster_environment.platform.is_openshift,
-            ingress_domain=lambda: cluster_environment.domain.read(manager.client),
-            environment=os.environ,
-        )
         # Registered even if the controller is disabled: the manifests contain the webhook, and AppWrappers created
         # without it would bypass validation when the controller is enabled later.
         appwrapper_webhooks.setup(manager, configuration.appwrapper)

@@ -336,6 +336,11 @@ class CAConfiguration(_Section):
 class KubeRayConfiguration(_Section):
     """The RayCluster controllers and webhooks."""
 
+    enabled: StrictBool = Field(
+        default=True,
+        description="Whether the RayCluster controllers run and their webhooks are served. Operators that run only for "
+        "InferenceStacks disable it.",
+    )
     ray_dashboard_oauth_enabled: StrictBool = Field(
         default=True,
         alias="rayDashboardOAuthEnabled",

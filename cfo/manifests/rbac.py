@@ -10,7 +10,7 @@ from cfo.features import FEATURES, Feature
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import CRUD, READ, Object, Rule, policy_rules
 
-__all__ = ["access", "all_rules", "feature_access", "user_roles"]
+__all__ = ["access", "all_rules", "feature_access", "stack_roles", "user_roles"]
 
 _API = "rbac.authorization.k8s.io/v1"
 _LEASES = "coordination.k8s.io"
@@ -56,15 +56,28 @@ def _role_and_binding(role: str, binding: str, role_namespace: str, namespace: s
 
 def user_roles() -> list[Object]:
     """Return the user roles: to edit and view our kinds, aggregated to admin, edit and view, and to read metrics."""
-    stacks = [gvk.group for gvk in INFERENCE_STACKS]
+    wrappers = "workload.codeflare.dev"
     editors = [
-        _aggregated("appwrapper-editor-role", _access(CRUD, "appwrappers", "workload.codeflare.dev"), "admin", "edit"),
-        _aggregated("inferencestack-editor-role", _access(CRUD, "inferencestacks", *stacks), "admin", "edit"),
+        _aggregated(f"{PREFIX}-appwrapper-editor-role", _access(CRUD, "appwrappers", wrappers), "admin", "edit"),
+        _aggregated(f"{PREFIX}-inferencestack-editor-role", _stack_access(CRUD), "admin", "edit"),
     ]
-    read = [*_access(READ, "appwrappers", "workload.codeflare.dev"), *_access(READ, "inferencestacks", *stacks)]
-    viewer = _aggregated("viewer-role", read, "view")
+    viewer = _aggregated(
+        f"{PREFIX}-viewer-role", [*_access(READ, "appwrappers", wrappers), *_stack_access(READ)], "view"
+    )
     scrape = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     return [*editors, viewer, named(_API, "ClusterRole", f"{PREFIX}-metrics-reader", rules=scrape)]
+
+
+def stack_roles(prefix: str) -> list[Object]:
+    """Return the roles to edit and view InferenceStacks, aggregated to admin, edit and view; names have ``prefix``."""
+    return [
+        _aggregated(f"{prefix}-editor-role", _stack_access(CRUD), "admin", "edit"),
+        _aggregated(f"{prefix}-viewer-role", _stack_access(READ), "view"),
+    ]
+
+
+def _stack_access(verbs: Sequence[str]) -> list[Rule]:
+    return _access(verbs, "inferencestacks", *(gvk.group for gvk in INFERENCE_STACKS))
 
 
 def _access(verbs: Sequence[str], plural: str, *groups: str) -> list[Rule]:
@@ -72,7 +85,7 @@ def _access(verbs: Sequence[str], plural: str, *groups: str) -> list[Rule]:
 
 
 def _aggregated(name: str, rules: list[Rule], *into_roles: str) -> Object:
-    role = named(_API, "ClusterRole", f"{PREFIX}-{name}", rules=policy_rules(rules))
+    role = named(_API, "ClusterRole", name, rules=policy_rules(rules))
     for into in into_roles:
         role["metadata"]["labels"][f"rbac.authorization.k8s.io/aggregate-to-{into}"] = "true"
     return role

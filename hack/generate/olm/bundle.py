@@ -94,16 +94,8 @@ def cluster_service_version() -> dict[str, Any]:
         "maintainers": [{"name": "Project CodeFlare", "email": "maintainers@codeflare.dev"}],
         "provider": {"name": "Project CodeFlare", "url": "https://github.com/project-codeflare"},
         "links": [{"name": "Source", "url": "https://github.com/project-codeflare/cfo"}],
-        "icon": [
-            {
-                "base64data": base64.b64encode(_ICON.read_bytes()).decode(),
-                "mediatype": "image/svg+xml",
-            }
-        ],
-        "installModes": [
-            {"type": mode, "supported": mode == "AllNamespaces"}
-            for mode in ("OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces")
-        ],
+        "icon": icon(),
+        "installModes": install_modes(),
         "customresourcedefinitions": {"owned": _owned(), "required": _required()},
         "install": {
             "strategy": "deployment",
@@ -138,6 +130,19 @@ def cluster_service_version() -> dict[str, Any]:
         "metadata": metadata,
         "spec": spec,
     }
+
+
+def icon() -> list[dict[str, str]]:
+    """Return the icon of the packages."""
+    return [{"base64data": base64.b64encode(_ICON.read_bytes()).decode(), "mediatype": "image/svg+xml"}]
+
+
+def install_modes() -> list[dict[str, Any]]:
+    """Return the install modes: only all namespaces, which is also the only one of OLM v1."""
+    return [
+        {"type": mode, "supported": mode == "AllNamespaces"}
+        for mode in ("OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces")
+    ]
 
 
 def _description() -> str:
@@ -221,18 +226,7 @@ def webhook_definitions() -> list[dict[str, Any]]:
     for configuration in operator.webhook_configurations(DEFAULT_NAMESPACE):
         kind = configuration["kind"].removesuffix("Configuration").replace("Webhook", "AdmissionWebhook")
         for webhook in configuration["webhooks"]:
-            rest = {key: value for key, value in webhook.items() if key not in ("name", "clientConfig")}
-            webhooks.append(
-                {
-                    "type": kind,
-                    "generateName": webhook["name"],
-                    "deploymentName": DEPLOYMENT,
-                    "containerPort": 443,
-                    "targetPort": workload.WEBHOOK_PORT,
-                    "webhookPath": webhook["clientConfig"]["service"]["path"],
-                    **rest,
-                }
-            )
+            webhooks.append(webhook_definition(webhook, kind, DEPLOYMENT))
     return webhooks
 
 
@@ -246,6 +240,20 @@ def _examples() -> list[dict[str, Any]]:
         if obj and obj["kind"] in kinds
     ]
     return [next(group) for _, group in groupby(sorted(samples, key=lambda obj: obj["kind"]), lambda obj: obj["kind"])]
+
+
+def webhook_definition(webhook: dict[str, Any], kind: str, deployment: str) -> dict[str, Any]:
+    """Return ``webhook``, which ``deployment`` serves, in the form of a ClusterServiceVersion."""
+    rest = {key: value for key, value in webhook.items() if key not in ("name", "clientConfig")}
+    return {
+        "type": kind,
+        "generateName": webhook["name"],
+        "deploymentName": deployment,
+        "containerPort": 443,
+        "targetPort": workload.WEBHOOK_PORT,
+        "webhookPath": webhook["clientConfig"]["service"]["path"],
+        **rest,
+    }
 
 
 def _scorecard() -> dict[str, Any]:
