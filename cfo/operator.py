@@ -100,6 +100,7 @@ def rules(namespace: str) -> list[Rule]:
         *AVAILABILITY_RULES,
         *EVENT_RULES,
         *leader_election_rules(LeaderElection().resource_name, namespace),
+        *inferencestack.election_rules(namespace),
         *webhook_rules(webhook_options(WebhookConfiguration(), namespace)),
         *raycluster.rules(),
         *appwrapper.rules(),
@@ -311,7 +312,7 @@ def new_manager(
             )
         appwrapper.setup(manager, configuration.appwrapper)
     if configuration.inference_stack.enabled:
-        inferencestack.setup(manager, configuration.inference_stack)
+        inferencestack.setup(manager, configuration.inference_stack, manager.options.leader_election)
     return manager
 
 

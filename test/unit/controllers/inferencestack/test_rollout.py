@@ -38,7 +38,12 @@ def deployment(want: int | None = 2, generation: int = 3, **status: Any) -> Obje
         (deployment(updatedReplicas=1), FAILURE, "Failed", "ImagePullBackOff"),
         (deployment(updatedReplicas=1, conditions=[DEADLINE]), FAILURE, "Stalled", "RolloutStalled"),
         (deployment(readyReplicas=0, conditions=[QUOTA]), None, "Failed", "FailedCreate"),
-        (deployment(None, replicas=1, updatedReplicas=1, readyReplicas=1, availableReplicas=1), None, "Ready", "RolloutComplete"),
+        (
+            deployment(None, replicas=1, updatedReplicas=1, readyReplicas=1, availableReplicas=1),
+            None,
+            "Ready",
+            "RolloutComplete",
+        ),
     ],
 )
 def test_state_of_deployment(found: Object | None, failure: PodFailure | None, state: str, reason: str) -> None:
