@@ -36,7 +36,7 @@ class StackTables:
         """Yield the columns and rows of the table if it has rows; ``events_about`` returns the Events of an object."""
         stacks = [stack for informer in self._informers.values() for stack in informer.reader.list()]
         if stacks:
-            rows = [
+            rows: _Rows = [
                 (str(key_of(stack)), _state(stack), "\n".join(_applications(stack)), "\n".join(events_about(stack)))
                 for stack in sorted(stacks, key=key_of)
             ]
