@@ -2,23 +2,25 @@
 # The operator's image, for linux/amd64 and linux/arm64. It contains the distribution cfo without extras: no envtest.
 # Size: about 235 MB unpacked, of which the base image is 125 MB, the operator with its dependencies 66 MB and bytecode
 # 43 MB (`make image` prints the size).
-ARG PYTHON_VERSION=3.11
 
-FROM python:${PYTHON_VERSION}-slim-bookworm AS build
+FROM python:3.11-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 COPY . .
-# Only wheels are installed: there is no compiler, and no source distribution may run code. Bytecode is written to
+# Only wheels are installed, with the hashes of image/*.txt: there is no compiler, and no source distribution may run code.
+# `make base-images` pins the base image by digest, which every release requires. Bytecode is written to
 # /opt/pyc, including the standard library's (11 MB): the base image has none and the root file system is read-only, so
 # each start would compile everything again, which doubles the CPU time until the operator is ready (0.4 s more).
 RUN python -m venv --without-pip /opt/cfo \
-    && python -m pip wheel --no-deps --wheel-dir /wheels . \
-    && python -m pip --python /opt/cfo/bin/python install --no-compile --only-binary :all: --constraint constraints.txt /wheels/*.whl \
+    && python -m pip install --require-hashes --only-binary :all: --requirement image/build-requirements.txt \
+    && python -m pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels . \
+    && python -m pip --python /opt/cfo/bin/python install --no-compile --require-hashes --only-binary :all: --requirement image/requirements.txt \
+    && python -m pip --python /opt/cfo/bin/python install --no-compile --no-deps --no-index /wheels/*.whl \
     && PYTHONPYCACHEPREFIX=/opt/pyc python -m compileall -q \
         -x '^/usr/local/lib/[^/]+/(ensurepip|idlelib|lib2to3|pydoc_data|site-packages|tkinter|turtledemo)/' \
         /usr/local/lib/python3.* /opt/cfo/lib
 
-FROM python:${PYTHON_VERSION}-slim-bookworm
+FROM python:3.11-slim-bookworm
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="codeflare-operator" \

@@ -4,7 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-install soak lint manifests bench bench-report lock clean
+.PHONY: help run demo test test-install fuzz soak lint manifests bench bench-report lock clean
+.PHONY: audit sbom base-images base-images-check
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,11 +30,17 @@ test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in pa
 test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install
 
+FUZZ_EXAMPLES ?= 20000
+
+fuzz: $(VENV)/.installed ## Fuzz the webhooks, the controllers' functions and the configuration with FUZZ_EXAMPLES random inputs
+	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal --timeout 0 test/fuzz
+
 SOAK_SECONDS ?= 180
 SOAK_SEED    ?= 0
 
-soak: $(VENV)/.installed ## Run the soak test: inject random faults for SOAK_SECONDS (set SOAK_SEED to repeat a run)
-	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 2)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak test/integration/test_faults_soak.py
+soak: $(VENV)/.installed ## Inject random faults, then run hostile tenants, together for SOAK_SECONDS (SOAK_SEED repeats a run)
+	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 3)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak \
+		test/integration/test_faults_soak.py test/integration/hostile/test_soak.py
 
 lint: $(VENV)/.installed ## Check style, types, layers, generated files and prose
 	$(BIN)/ruff check .
@@ -61,11 +68,32 @@ bench: $(VENV)/.bench ## Run the benchmarks BENCH="start sync*" (default: all) w
 bench-report: $(VENV)/.bench ## Write the tables and plots of docs/performance.md from RESULTS (default: the newest of build/bench)
 	$(BIN)/python -m hack.bench_report $(RESULTS)
 
-lock: $(VENV)/.installed ## Update constraints.txt, the versions of dependencies that installs use
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-emit-index-url --no-header \
-		--no-emit-package envtest \
-		--output-file constraints.txt pyproject.toml envtest/pyproject.toml
+TOOLS := build/tools
+$(TOOLS)/.installed: hack/tools.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r hack/tools.txt
+	@touch $@
+
+COMPILE = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-header
+lock: $(TOOLS)/.installed ## Update the versions of dependencies that installs use, with hashes for the image and tools
+	$(COMPILE) --all-extras --no-emit-package envtest --output-file constraints.txt pyproject.toml envtest/pyproject.toml
+	$(COMPILE) --generate-hashes --constraints constraints.txt --output-file image/requirements.txt pyproject.toml
+	$(COMPILE) --generate-hashes --output-file image/build-requirements.txt image/build-requirements.in
+	$(COMPILE) --generate-hashes --output-file hack/tools.txt hack/tools.in
+
+audit: $(TOOLS)/.installed ## Report known vulnerabilities of the dependencies in the image
+	$(TOOLS)/bin/pip-audit --disable-pip --require-hashes --requirement image/requirements.txt
+
+sbom: $(TOOLS)/.installed ## Write the software bill of materials of the operator, dist/cfo.cdx.json (CycloneDX)
+	@mkdir -p dist
+	$(TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-file dist/cfo.cdx.json image/requirements.txt
+
+base-images: $(VENV)/.installed ## Pin the base images by their current digests (needs docker)
+	$(BIN)/python -m hack.base_images --write
+	$(BIN)/python -m hack.generate
+
+base-images-check: $(VENV)/.installed ## Fail if a base image is not pinned by digest
+	$(BIN)/python -m hack.base_images --strict
 
 include hack/deploy.mk
 

@@ -28,6 +28,7 @@ from cfo.config import (
 )
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
 from cfo.controllers import appwrapper, inferencestack, raycluster
+from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (
     AVAILABILITY_RULES,
     CONFIG_MAP,
@@ -93,7 +94,10 @@ class ConfigurationUnavailable(Exception):
 
 
 def rules(namespace: str) -> list[Rule]:
-    """Return the RBAC rules of an operator in ``namespace``; manifests are generated from these."""
+    """Return the RBAC rules that an operator in ``namespace`` always needs; manifests are generated from these.
+
+    :data:`cfo.features.FEATURES` contains the rules of optional features.
+    """
     return [
         Rule("", "configmaps", ("get",), [CONFIG_MAP_NAME], namespace=namespace),
         Rule("", "configmaps", ("create",), namespace=namespace),
@@ -102,10 +106,9 @@ def rules(namespace: str) -> list[Rule]:
         *leader_election_rules(LeaderElection().resource_name, namespace),
         *inferencestack.election_rules(namespace),
         *webhook_rules(webhook_options(WebhookConfiguration(), namespace)),
+        Rule("authentication.k8s.io", "tokenreviews", "create"),  # metrics.secureServing authenticates scrapes
         *raycluster.rules(),
-        *appwrapper.rules(),
         *appwrapper_webhooks.rules(),
-        *inferencestack.rules(),
     ]
 
 
@@ -197,6 +200,7 @@ def webhook_options(
         bind_address=configuration.bind_address,
         url=url,
         reuse_port=url is not None,
+        client_ca=Path(configuration.client_ca_file) if configuration.client_ca_file else None,
         drain=3.0 if url is None else 1.0,
     )
 
@@ -305,11 +309,13 @@ def new_manager(
         appwrapper_webhooks.setup(manager, configuration.appwrapper)
         inferencestack_webhooks.setup(manager, configuration.inference_stack)
     if configuration.appwrapper.enabled:
-        if webhook is None:
+        if not configuration.appwrapper.require_admission_webhook:
             _log.warning(
-                "AppWrapper admission is disabled: "
+                "AppWrapper validation is not required: while the webhook is missing, "
                 "anyone who can create an AppWrapper gains this operator's permissions"
             )
+        elif webhook is None:
+            _log.warning("Not serving webhooks; new AppWrappers are not deployed unless another process serves them")
         appwrapper.setup(manager, configuration.appwrapper)
     if configuration.inference_stack.enabled:
         inferencestack.setup(manager, configuration.inference_stack, manager.options.leader_election)
@@ -343,6 +349,8 @@ async def run(
             webhook = None
             if await _should_serve_webhooks(target, client, settings, webhook_url):
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)
+            if target.in_cluster:
+                await warn_about_missing_roles(client, await enabled_features(client, parsed.configuration))
     except (TransportError, APIError) as error:
         where = f" ({target.source})" if target.source else ""
         raise ConfigurationUnavailable(f"cannot read the configuration from {target.server}{where}: {error}") from error

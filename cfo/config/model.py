@@ -211,6 +211,12 @@ class WebhookConfiguration(_Section):
         min_length=1,
         description="Directory with `tls.crt` and `tls.key`; used if `rotateCertificates` is false.",
     )
+    client_ca_file: Annotated[StrictStr, Field(min_length=1)] | None = Field(
+        default=None,
+        alias="clientCAFile",
+        description="PEM file with the CAs of the API servers' client certificates. If set, connections without such a "
+        "certificate are refused. The file is reloaded when it changes.",
+    )
     service_name: Annotated[str, BeforeValidator(_service)] = Field(
         default="codeflare-operator-webhook-service",
         description="Name of the Service through which the API server calls the webhooks.",
@@ -456,6 +462,12 @@ class AppWrapperConfiguration(_Section):
         alias="userRBACAdmissionCheck",
         description="Whether the creator of an AppWrapper must have permission to create the wrapped objects.",
     )
+    require_admission_webhook: StrictBool = Field(
+        default=True,
+        description="Whether an AppWrapper runs only if the validating webhook was registered with "
+        "`failurePolicy: Fail` when it was created. If false, any user who creates an AppWrapper while the webhook is "
+        "missing gains the operator's permissions in that namespace.",
+    )
     autopilot: AutopilotConfiguration = Field(default_factory=AutopilotConfiguration)
     fault_tolerance: FaultToleranceConfiguration = Field(default_factory=FaultToleranceConfiguration)
 
@@ -510,8 +522,9 @@ class OperatorConfiguration(_Section):
     watch_namespaces: list[Namespace] = Field(
         default_factory=list,
         description="Namespaces whose RayClusters and AppWrappers are reconciled; if empty, all. If set, the operator "
-        "needs permissions only in these namespaces (except for the OAuth proxy, which needs ClusterRoleBindings), and "
-        "does not detect `kuberay.operatorNamespaces`, so set that as well.",
+        "needs permissions only in these namespaces (except for the OAuth proxy, which needs ClusterRoleBindings, and "
+        "AppWrappers, which need to read ValidatingWebhookConfigurations), and does not detect "
+        "`kuberay.operatorNamespaces`, so set that as well.",
     )
     label_selector: Annotated[str, BeforeValidator(_label_selector)] = Field(
         default="",

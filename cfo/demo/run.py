@@ -99,14 +99,15 @@ async def run_embedded(
     own = [appwrapper_crd(), *inference_stack_crds()]
     async with ControlPlane.embedded(crds=[*crds.load(), *own], controllers=_CONTROLLERS) as plane:
         try:
-            plane.kubeconfig(kubeconfig)
+            written = plane.kubeconfig(kubeconfig)
         except FileExistsError as error:
             raise InvalidDemoInput(f"{error}; choose another path with --kubeconfig") from None
         try:
             config_map = NamespacedName(namespace, config_name)
             await _run(ClientConfig.for_control_plane(plane), config_map, objects, kubeconfig, overview, until_settled)
         finally:
-            kubeconfig.unlink(missing_ok=True)
+            if kubeconfig.is_file() and kubeconfig.read_text() == written:  # else another control plane has replaced it
+                kubeconfig.unlink(missing_ok=True)
 
 
 async def _run(
@@ -178,9 +179,14 @@ def _is_a(obj: Object, wanted: GVK) -> bool:
 
 
 async def _wait_for_webhooks(manager: Manager) -> None:
-    """Wait until the operator's webhooks are ready, so that they process all applied objects."""
+    """Wait until the operator's webhooks are ready, so that they process all applied objects.
+
+    The AppWrapper controller accepts only AppWrappers that are created at least one second after their webhook was
+    registered, because creation times have a precision of one second.
+    """
     while "webhooks" in await manager.health.failures():  # noqa: ASYNC110 (a readiness check can only be polled)
         await anyio.sleep(0.02)
+    await anyio.sleep(1 - manager.clock.now().microsecond / 1_000_000)
 
 
 async def _prepare(client: Client, config_map: NamespacedName) -> None:

@@ -1,14 +1,16 @@
-"""Optional components of an installation: cert-manager, Prometheus, a NetworkPolicy."""
+"""Optional components of an installation: roles of features, cert-manager, Prometheus, a NetworkPolicy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import jsonpatch
 
 from cfo.config import OperatorConfiguration
-from cfo.manifests import monitoring
+from cfo.features import FEATURES, Feature
+from cfo.manifests import monitoring, rbac
 from cfo.manifests.names import DEPLOYMENT, LABELS, PREFIX, named
 from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
 from cfo.runtime import Object
@@ -65,25 +67,35 @@ def _certmanager(objects: list[Object], namespace: str) -> list[Object]:
     return [*objects, *certificates(namespace)]
 
 
-def network_policies(namespace: str) -> list[Object]:
+def network_policies(namespace: str, api_servers: Iterable[str] = ()) -> list[Object]:
     """Return a NetworkPolicy that allows only traffic to the webhooks, and to the metrics from some namespaces.
+
+    Webhooks are allowed for ``api_servers``, the CIDRs of the control plane; if none are given, for every source,
+    because Kubernetes has no selector for API servers.
 
     Metrics are allowed for namespaces with the label ``metrics: enabled``. The kubelet's probes come from the node,
     whose traffic NetworkPolicies do not block.
     """
+    blocks = [{"ipBlock": {"cidr": cidr}} for cidr in api_servers]
+    sources: dict[str, Any] = {"from": blocks} if blocks else {}
     scrapers = [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
     spec = {
         "podSelector": {"matchLabels": dict(LABELS)},
         "policyTypes": ["Ingress"],
         "ingress": [
-            {"ports": [{"port": WEBHOOK_PORT, "protocol": "TCP"}]},
+            {**sources, "ports": [{"port": WEBHOOK_PORT, "protocol": "TCP"}]},
             {"from": scrapers, "ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
         ],
     }
     return [named("networking.k8s.io/v1", "NetworkPolicy", DEPLOYMENT, namespace, spec=spec)]
 
 
+def _with_role(feature: Feature, objects: list[Object], namespace: str) -> list[Object]:
+    return [*objects, *rbac.feature_access(feature, namespace)]
+
+
 COMPONENTS: dict[str, Callable[[list[Object], str], list[Object]]] = {
+    **{feature.name: partial(_with_role, feature) for feature in FEATURES},
     "certmanager": _certmanager,
     "network-policy": lambda objects, namespace: [*objects, *network_policies(namespace)],
     "prometheus": lambda objects, namespace: [*objects, *monitoring.objects(namespace)],

@@ -50,6 +50,16 @@ _PANELS: Final[tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]] = (
     ("Requests to the API server", "reqps", _rate("rest_client_requests_total", "method", "code")),
     ("AppWrappers by phase", "short", ((f"sum by (phase) (appwrapper_status_phase{_JOB})", "{{phase}}"),)),
     ("Phase transitions", "ops", _rate("appwrapper_phase_total", "phase")),
+    (
+        "Event loop lag",
+        "s",
+        (
+            (
+                f"histogram_quantile(1, sum by (le) (rate(cfo_event_loop_lag_seconds_bucket{_JOB}[$__rate_interval])))",
+                "maximum",
+            ),
+        ),
+    ),
     ("Memory", "bytes", ((f"process_resident_memory_bytes{_JOB}", "{{pod}}"),)),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 
 import click
@@ -35,9 +36,19 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
     "components",
     type=click.Choice(sorted(COMPONENTS)),
     multiple=True,
-    help="Add a component: certificates from cert-manager, a NetworkPolicy, or Prometheus monitoring. Repeatable.",
+    help="Add a component: the role of a feature, certificates from cert-manager, a NetworkPolicy, or Prometheus "
+    "monitoring. Repeatable.",
 )
-def command(namespace: str | None, image: str | None, overlay: str, components: tuple[str, ...]) -> None:
+@click.option(
+    "--api-server-cidr",
+    "api_servers",
+    multiple=True,
+    metavar="CIDR",
+    help="With the component network-policy: addresses of API servers; no others can call the webhooks. Repeatable.",
+)
+def command(
+    namespace: str | None, image: str | None, overlay: str, components: tuple[str, ...], api_servers: tuple[str, ...]
+) -> None:
     """Print the manifests that install the operator.
 
     To install it, pipe them into: kubectl apply --server-side -f -
@@ -46,5 +57,14 @@ def command(namespace: str | None, image: str | None, overlay: str, components: 
         raise InvalidInput(f"--namespace: {namespace!r}: must be a lower-case DNS label")
     if image is not None and not _IMAGE.fullmatch(image):
         raise InvalidInput(f"--image: {image!r}: must be an image reference")
-    objects = render(overlay, namespace=namespace or "", image=image or "", components=components)
+    if api_servers and "network-policy" not in components:
+        raise InvalidInput("--api-server-cidr: requires --with network-policy")
+    for cidr in api_servers:
+        try:
+            ipaddress.ip_network(cidr)
+        except ValueError:
+            raise InvalidInput(f"--api-server-cidr: {cidr!r}: must be a CIDR such as 192.0.2.0/28") from None
+    objects = render(
+        overlay, namespace=namespace or "", image=image or "", components=components, api_servers=api_servers
+    )
     click.echo(yaml.safe_dump_all(objects, sort_keys=False, width=120), nl=False)

@@ -62,6 +62,15 @@ def alerts() -> list[dict[str, Any]]:
             "queues-grow",
         ),
         _alert(
+            "CodeFlareOperatorEventLoopBlocked",
+            f"increase(cfo_event_loop_lag_seconds_count{job}[10m]) - ignoring (le) "
+            f'increase(cfo_event_loop_lag_seconds_bucket{{{own}, le="1.0"}}[10m]) > 0',
+            "5m",
+            "warning",
+            "The event loop of {{ $labels.pod }} is blocked for more than one second, which delays all its work.",
+            "the-event-loop-is-blocked",
+        ),
+        _alert(
             "CodeFlareOperatorWebhookSlow",
             "histogram_quantile(0.99, sum by (le, webhook) "
             f"(rate(controller_runtime_webhook_latency_seconds_bucket{job}[5m]))) > 1",

@@ -9,11 +9,12 @@ from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.manifests import components, rbac, workload
+from cfo.manifests.components import network_policies
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, default_image, named
 from cfo.operator import CONFIG_MAP_NAME, webhook_configurations
 from cfo.runtime import Object, name_of, namespace_of
 
-__all__ = ["COMPONENTS", "OVERLAYS", "bases", "bundled_crds", "crds", "render"]
+__all__ = ["COMPONENTS", "OVERLAYS", "OVERLAY_COMPONENTS", "bases", "bundled_crds", "crds", "render"]
 
 E2E_CONFIGURATION = """\
 kuberay:
@@ -57,6 +58,14 @@ def bundled_crds() -> list[Object]:
     several major versions share, are installed separately."""
     shared = {gvk.group for gvk in INFERENCE_STACKS}
     return [crd for crd in crds() if crd["spec"]["group"] not in shared]
+
+
+OVERLAY_COMPONENTS: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "e2e": ("appwrapper",),
+    "odh": ("appwrapper", "openshift"),  # the ODH operator cannot select components
+}
+"""The components that each overlay contains."""
 
 
 def _default(objects: list[Object], namespace: str) -> list[Object]:
@@ -106,16 +115,25 @@ _ORDER = (
 
 
 def render(
-    overlay: str = "default", *, namespace: str = "", image: str = "", components: Iterable[str] = ()
+    overlay: str = "default",
+    *,
+    namespace: str = "",
+    image: str = "",
+    components: Iterable[str] = (),
+    api_servers: Iterable[str] = (),
 ) -> list[Object]:
     """Return all objects of an installation, in an order in which they can be applied.
 
     If ``namespace`` or ``image`` is empty, the default of the overlay is used. ``components`` are names in
-    :data:`COMPONENTS`.
+    :data:`COMPONENTS`. With the component ``network-policy``, ``api_servers`` are the CIDRs from which webhooks can be
+    called; every address if there are none.
     """
     namespace = namespace or ("opendatahub" if overlay == "odh" else DEFAULT_NAMESPACE)
     directories = bases(namespace, image or default_image())
     objects = OVERLAYS[overlay]([deepcopy(obj) for objects in directories.values() for obj in objects], namespace)
-    for name in sorted(set(components)):
+    for name in sorted({*components, *OVERLAY_COMPONENTS[overlay]}):
         objects = COMPONENTS[name](objects, namespace)
+    if "network-policy" in components and (blocks := tuple(api_servers)):
+        objects = [obj for obj in objects if obj["kind"] != "NetworkPolicy"]
+        objects += network_policies(namespace, blocks)
     return sorted(objects, key=lambda obj: (_ORDER.index(obj["kind"]), namespace_of(obj), name_of(obj)))

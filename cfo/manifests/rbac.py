@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 from cfo import operator
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.features import FEATURES, Feature
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import CRUD, READ, Object, Rule, policy_rules
 
-__all__ = ["access", "user_roles"]
+__all__ = ["access", "all_rules", "feature_access", "user_roles"]
 
 _API = "rbac.authorization.k8s.io/v1"
 _LEASES = "coordination.k8s.io"
 
 
 def access(namespace: str) -> list[Object]:
-    """Return the service account in ``namespace``, and roles with exactly the rules that the controllers declare."""
+    """Return the service account in ``namespace``, and its roles with exactly the rules that are always needed."""
     rules = operator.rules(namespace)
     cluster_wide = [rule for rule in rules if not rule.namespace]
     own = [rule for rule in rules if rule.namespace and rule.group != _LEASES]
@@ -27,6 +28,17 @@ def access(namespace: str) -> list[Object]:
         *_role_and_binding("manager-role", "manager-rolebinding", namespace, namespace, own),
         *_role_and_binding("leader-election-role", "leader-election-rolebinding", namespace, namespace, election),
     ]
+
+
+def feature_access(feature: Feature, namespace: str) -> list[Object]:
+    """Return the ClusterRole of ``feature``, and its binding to the service account in ``namespace``."""
+    name = f"manager-{feature.name}"
+    return _role_and_binding(f"{name}-role", f"{name}-rolebinding", "", namespace, feature.rules())
+
+
+def all_rules(namespace: str) -> list[Rule]:
+    """Return the rules of the operator in ``namespace`` with all features."""
+    return [*operator.rules(namespace), *(rule for feature in FEATURES for rule in feature.rules())]
 
 
 def _role_and_binding(role: str, binding: str, role_namespace: str, namespace: str, rules: list[Rule]) -> list[Object]:

@@ -25,7 +25,7 @@ from cfo.controllers.appwrapper.names import FINALIZER as WRAPPER_FINALIZER
 from cfo.controllers.raycluster.oauth import FINALIZER as CLUSTER_FINALIZER
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.names import LABELS
-from cfo.manifests.overlays import render
+from cfo.manifests.overlays import COMPONENTS, render
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
 from cfo.runtime import (
     CONFIG_MAP,
@@ -62,7 +62,7 @@ async def check_installation(client: Client, namespace: str, *, leftovers: bool 
     another namespace, and :class:`cfo.runtime.client.errors.APIError`.
     """
     found = False
-    for obj in render(namespace=namespace):
+    for obj in render(namespace=namespace, components=COMPONENTS):
         if obj["kind"] in ("Namespace", "CustomResourceDefinition"):
             continue
         gvk, key = gvk_of(obj), key_of(obj)
@@ -111,7 +111,7 @@ async def uninstall(
     be called again. Raises :class:`cfo.runtime.client.errors.APIError`.
     """
     removal = _Removal(client, report, dry_run)
-    objects = render(namespace=namespace)
+    objects = render(namespace=namespace, components=COMPONENTS)
     webhooks = [obj for obj in objects if obj["kind"].endswith("WebhookConfiguration")]
     kept = ("Namespace", "CustomResourceDefinition")
     rest = [obj for obj in reversed(objects) if obj not in webhooks and obj["kind"] not in (*kept, "Deployment")]

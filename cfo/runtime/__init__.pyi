@@ -46,6 +46,7 @@ from .client.errors import TransportError as TransportError
 from .client.errors import Unauthorized as Unauthorized
 from .client.errors import UnknownKind as UnknownKind
 from .client.errors import UnsupportedMediaType as UnsupportedMediaType
+from .client.request_body import EncodingError as EncodingError
 from .client.transport import Exchange as Exchange
 from .client.transport import Response as Response
 from .client.transport import Transport as Transport

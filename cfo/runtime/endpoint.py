@@ -1,17 +1,22 @@
-"""A small HTTP server for metrics and health checks, which can be disabled."""
+"""A small HTTP server for metrics and health checks, which can be disabled. The number of connections is limited."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import structlog
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-__all__ = ["Endpoint", "parse_bind_address"]
+from cfo.runtime.listener import KEEP_ALIVE, Listener, bind_socket
+
+__all__ = ["MAX_CONNECTIONS", "Endpoint", "parse_bind_address"]
+
+MAX_CONNECTIONS: Final = 32
+"""The maximum number of connections of one endpoint."""
 
 _log = structlog.get_logger(__name__)
 
@@ -56,13 +61,12 @@ class Endpoint:
         self._routes = list(routes)
         self._context = tls
         self._middlewares = tuple(middlewares)
-        self._runner: web.AppRunner | None = None
+        self._port = 0
 
     @property
     def port(self) -> int:
         """The port it listens on; 0 while it is not running or disabled."""
-        addresses: list[Any] = self._runner.addresses if self._runner else []
-        return int(addresses[0][1]) if addresses else 0
+        return self._port
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises :class:`OSError` if the address cannot be bound."""
@@ -71,15 +75,17 @@ class Endpoint:
             return
         application = web.Application(client_max_size=64 * 1024, middlewares=self._middlewares)
         application.add_routes(self._routes)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_ALIVE)
         await runner.setup()
+        assert runner.server is not None
         try:
-            await web.TCPSite(runner, *self._address, ssl_context=self._context).start()
-            self._runner = runner
+            sock = bind_socket(self._address)
+            self._port = sock.getsockname()[1]
+            listener = Listener(self.name, runner.server, sock, limit=MAX_CONNECTIONS, tls=self._context)
             _log.info("Serving", endpoint=self.name, address=self.bind_address, port=self.port)
             task_status.started()
-            await anyio.sleep_forever()
+            await listener.run()
         finally:
-            self._runner = None
+            self._port = 0
             with anyio.CancelScope(shield=True):
                 await runner.cleanup()

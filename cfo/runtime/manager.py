@@ -33,6 +33,7 @@ from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, Lea
 from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
     from cfo.runtime.metrics_server import MetricsTLS
@@ -259,6 +260,7 @@ class Manager:
             raise
 
     def _add_own_runnables(self) -> None:
+        self._lifecycle.add(EventLoopWatchdog(self.metrics.event_loop_lag), Phase.SERVERS)
         self._lifecycle.add(self._metrics_endpoint, Phase.SERVERS)
         self._lifecycle.add(self._health_endpoint, Phase.SERVERS)
         self._lifecycle.add(self.cache, Phase.CACHES)

@@ -19,6 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from cfo.runtime.endpoint import Endpoint
+from cfo.runtime.watchdog import EventLoopLag
 
 if TYPE_CHECKING:
     from cfo.runtime.cache.informer import Informer
@@ -110,6 +111,8 @@ class Metrics:
         self._add_leader_election_metrics()
         self._caches: list[Callable[[], Iterable[Informer]]] = []
         self.registry.register(_InformerCollector(self._caches))
+        self.event_loop_lag = EventLoopLag()
+        self.registry.register(self.event_loop_lag)
 
     def _add_process_metrics(self) -> None:
         prometheus_client.ProcessCollector(registry=self.registry)

@@ -11,10 +11,12 @@ from typing import Any
 
 import yaml
 
+from cfo.features import FEATURES
 from cfo.manifests import components, default_image, monitoring
 from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, named
 from cfo.manifests.overlays import bases
-from cfo.manifests.workload import REPLICAS, RESOURCES
+from cfo.manifests.rbac import feature_access
+from cfo.manifests.workload import REPLICAS, RESOURCES, WEBHOOK_PORT
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.version import __version__
 from hack.generate.kustomize import crd_file_name, dump
@@ -43,7 +45,11 @@ def files() -> dict[str, str]:
         "webhooks": _webhooks(webhooks),
         "config": _config(),
         "certmanager": _if("certManager.enabled", _template(components.certificates(_NAMESPACE))),
-        "networkpolicy": _if("networkPolicy.enabled", _template(components.network_policies(_NAMESPACE))),
+        **{
+            f"role-{feature.name}": _if(f"{feature.name}.enabled", _template(feature_access(feature, _NAMESPACE)))
+            for feature in FEATURES
+        },
+        "networkpolicy": _if("networkPolicy.enabled", _network_policy()),
         "prometheus": _if("prometheus.enabled", _prometheus()),
     }
     return {
@@ -81,9 +87,22 @@ config: {{}}
 # Let cert-manager issue the webhooks' certificate instead of the operator.
 certManager:
   enabled: false
-# Allow connections to the operator only from API servers and from namespaces with the label `metrics: enabled`.
+# Permissions for features that the configuration enables: AppWrappers; appwrapper.kueueIntegration and slackQueueName.
+appwrapper:
+  enabled: false
+kueue:
+  enabled: false
+# Permissions for InferenceStacks.
+inferencestack:
+  enabled: false
+# Permissions for OpenShift.
+openshift:
+  enabled: false
+# Allow only connections to the webhooks, and from namespaces with the label `metrics: enabled` to the metrics.
 networkPolicy:
   enabled: false
+  # The only sources that can call the webhooks, such as [{{ipBlock: {{cidr: 192.0.2.0/28}}}}]; all if empty.
+  webhookSources: []
 # Create a ServiceMonitor and alerts for the Prometheus operator.
 prometheus:
   enabled: false
@@ -99,6 +118,15 @@ def _template(objects: list[dict[str, Any]]) -> str:
 
 def _if(value: str, text: str) -> str:
     return f"{{{{- if .Values.{value} }}}}\n{text}{{{{- end }}}}\n"
+
+
+def _network_policy() -> str:
+    """Return the NetworkPolicy, with the sources of webhook calls from a value."""
+    text = _template(components.network_policies(_NAMESPACE))
+    ports = f"    - ports:\n        - port: {WEBHOOK_PORT}\n          protocol: TCP\n"
+    assert ports in text
+    sources = "      from:\n        {{- toYaml .Values.networkPolicy.webhookSources | nindent 8 }}\n"
+    return text.replace(ports, ports + _if("networkPolicy.webhookSources", sources))
 
 
 def _prometheus() -> str:

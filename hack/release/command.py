@@ -7,6 +7,7 @@ changes unless every check has passed.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -45,6 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     mode.add_argument("--dry-run", action="store_true", help="check, and print the plan (the default)")
     check = f"command to run instead of: {', '.join(CHECKS)}; repeatable"
     parser.add_argument("--check", action="append", metavar="COMMAND", help=check)
+    parser.add_argument(
+        "--arguments-from", metavar="NAME", help="read further arguments from this environment variable"
+    )
     parser.add_argument("--output", type=Path, help="folder for the pull requests (default: dist/release-VERSION)")
     return parser
 
@@ -84,10 +88,27 @@ def run(root: Path, options: argparse.Namespace) -> None:
         print("Nothing was changed; release with --run.")
 
 
+def _command_line(arguments: Sequence[str]) -> list[str]:
+    """Return ``arguments`` with ``--arguments-from NAME`` replaced by the words in the environment variable ``NAME``.
+
+    Make targets and workflows use this option, so that no shell parses arguments that were entered in a form. Raises
+    :class:`ToolError`.
+    """
+    words = list(arguments)
+    if "--arguments-from" not in words:
+        return words
+    index = words.index("--arguments-from")
+    name = "".join(words[index + 1 : index + 2])
+    try:
+        return [*words[:index], *words[index + 2 :], *shlex.split(os.environ.get(name, ""))]
+    except ValueError as error:
+        raise ToolError(f"{name}: {error}") from None
+
+
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run the command and return its exit code: 0, 2 for a :class:`ToolError`, 130 when interrupted."""
-    options = _parser().parse_args(arguments)
     try:
+        options = _parser().parse_args(_command_line(sys.argv[1:] if arguments is None else arguments))
         run(root, options)
     except ToolError as error:
         print(f"hack.release: {error}", file=sys.stderr)

@@ -62,6 +62,7 @@ async def run_operator(
             command = [sys.executable, "-m", "cfo", "run", "--log-format", "json"]
             configuration["webhook"] = {"enabled": True, "bindAddress": f"127.0.0.1:{webhook_port}"}
             configuration["leaderElection"] = {"leaderElect": True}
+            configuration["appwrapper"]["requireAdmissionWebhook"] = False  # as the Go operator
         case "go":
             command = [os.environ["CFO_BENCH_GO"]]
         case "kopf":

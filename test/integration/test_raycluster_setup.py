@@ -6,7 +6,7 @@ import pytest
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
-from cfo.controllers.raycluster import ingress, networkpolicy, oauth, rules
+from cfo.controllers.raycluster import ingress, networkpolicy, oauth, openshift_rules, rules
 from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
 from cfo.runtime.events import EVENT_RULES
@@ -130,12 +130,13 @@ async def test_lost_create_response_does_not_create_second_secret() -> None:
 def test_rules_grant_only_the_verbs_in_use() -> None:
     found = {
         (group, resource): set(rule["verbs"])
-        for rule in policy_rules(rules())
+        for rule in policy_rules([*rules(), *openshift_rules()])
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
     assert found["ray.io", "rayclusters"] == {"get", "list", "watch", "patch"}
     assert found["", "pods"] == {"list", "watch", "delete"}
+    assert not {"pods", "services", "routes", "serviceaccounts"} & {name for rule in rules() for name in rule.resources}
     assert "*" not in {verb for verbs in found.values() for verb in verbs}
     assert "*" not in {resource for _, resource in found}
 
@@ -144,8 +145,9 @@ def test_rules_grant_only_the_verbs_in_use() -> None:
 async def test_rules_are_sufficient(crds: tuple[Object, ...], settings: dict[str, object]) -> None:
     async with start_environment(*crds) as env:
         await env.create_namespace()
-        token = await create_token(env, [*rules(), *AVAILABILITY_RULES, *EVENT_RULES])
         openshift = crds is OPENSHIFT_CRDS
+        granted = [*rules(), *openshift_rules()] if openshift else rules()
+        token = await create_token(env, [*granted, *AVAILABILITY_RULES, *EVENT_RULES])
         features = ["networkPolicy", "tlsOptions", "authOptions"]
         config = kuberay_config(**settings, kubeRayFeatures=features)
         async with run_controllers(env, config, token=token):

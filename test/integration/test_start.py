@@ -61,8 +61,9 @@ UNUSED_MODULES = (
 
 LISTS = {
     **dict.fromkeys(("appwrappers", "clusterrolebindings", "clusterroles", "ingresses", "networkpolicies", "nodes"), 1),
-    **dict.fromkeys(("mutatingwebhookconfigurations", "pods", "rayclusters", "validatingwebhookconfigurations"), 1),
+    **dict.fromkeys(("mutatingwebhookconfigurations", "pods", "rayclusters"), 1),
     "secrets": 2,  # one informer for the webhook certificate, one for the Secrets of clusters
+    "validatingwebhookconfigurations": 2,  # one informer for the CA bundle, one for the validation of AppWrappers
 }
 """How often each resource is listed and then watched."""
 

@@ -43,7 +43,9 @@ SHORT_PERIODS: dict[str, str] = {
 def configuration(**settings: Any) -> AppWrapperConfiguration:
     """Return the configuration section ``appwrapper`` with ``settings`` (camelCase) and :data:`SHORT_PERIODS`."""
     tolerance = {**SHORT_PERIODS, **settings.pop("faultTolerance", {})}
-    return AppWrapperConfiguration.model_validate({"enabled": True, "faultTolerance": tolerance, **settings})
+    return AppWrapperConfiguration.model_validate(
+        {"enabled": True, "requireAdmissionWebhook": False, "faultTolerance": tolerance, **settings}
+    )
 
 
 def pod(name: str = "p", *, node: str = "", labels: dict[str, str] | None = None, **annotations: str) -> Object:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.client.api_request import APIRequest
@@ -49,10 +50,16 @@ async def kubectl(environment: Environment, directory: Path, *arguments: str, st
     return process.returncode, output.decode()
 
 
-async def install(environment: Environment, directory: Path, folder: str = "config/default") -> None:
-    """Install the operator as the README describes: kustomize ``folder`` and apply the result."""
+async def install(
+    environment: Environment, directory: Path, folder: str = "config/default", components: Sequence[str] = ()
+) -> None:
+    """Install the operator as the README describes: kustomize ``folder`` and apply the result, and ``components``."""
     code, manifests = await kubectl(environment, directory, "kustomize", folder)
     assert code == 0, manifests
+    known = {(obj["kind"], obj["metadata"]["name"]) for obj in yaml.safe_load_all(manifests)}
+    added = [obj for obj in render(components=components) if (obj["kind"], obj["metadata"]["name"]) not in known]
+    if added:
+        manifests += "---\n" + yaml.safe_dump_all(added)
     code, output = await kubectl(environment, directory, "apply", "--server-side", "-f", "-", stdin=manifests)
     assert code == 0, output
 

@@ -152,6 +152,7 @@ def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
         ("webhook: {enabled: 1}", "webhook.enabled: 1: must be true or false"),
         ("webhook: {serviceName: A_b}", "webhook.serviceName: 'A_b': must be the name of a Service"),
         ("webhook: {certDir: ''}", "webhook.certDir: '': "),
+        ("webhook: {clientCAFile: ''}", "webhook.clientCAFile: '': "),
         ("appwrapper: {Config: 3}", "appwrapper.Config: must be a mapping"),
         (
             "appwrapper: {enabled: true, faultTolerance: {gracePeriodCeiling: 10s}}",

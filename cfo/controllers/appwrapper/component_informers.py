@@ -7,6 +7,7 @@ absence.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from cfo.runtime import (
     Kind,
     LabelSelector,
     Manager,
+    NamespacedName,
     controller_of,
     find_condition,
     is_deleting,
@@ -48,6 +50,10 @@ RayClusters and RayJobs are not included: they can leave their state ``failed`` 
 
 _SYNC_TIMEOUT: Final = 2.0
 """Seconds that a reconcile waits for the first list of a kind; until then, objects are read individually."""
+
+
+_LIVE_READ_INTERVAL: Final = 2.0
+"""Seconds for which the answer of an individual read of an existing object is used."""
 
 
 class _Condition(msgspec.Struct, gc=False):
@@ -75,6 +81,7 @@ class ComponentInformers:
         self._controller: Controller | None = None
         self._informers: dict[GVK, Informer] = {}
         self._late: set[GVK] = set()
+        self._live: dict[str, dict[tuple[GVK, NamespacedName], tuple[float, ComponentObject | None]]] = {}
 
     def attach(self, controller: Controller) -> None:
         """Feed ``controller`` with the events of components whose informers are created from now on."""
@@ -118,8 +125,10 @@ class ComponentInformers:
     async def get(self, component: Component, owner_uid: str, *, confirm_absence: bool) -> ComponentObject | None:
         """Return the object of ``component``, reduced to the state that its owner needs; ``None`` if it does not exist.
 
-        With ``confirm_absence`` an object that is not in its informer is read from the API server. Raises
-        :class:`UnknownKind` when the kind is not served, and the errors of API requests.
+        With ``confirm_absence`` an object that is not in its informer is read from the API server: once, if it does not
+        exist, because only the operator creates it, and then an informer has it; otherwise at most every 2 s. Call
+        :meth:`forget` before objects are created. Raises :class:`UnknownKind` when the kind is not served, and the
+        errors of API requests.
         """
         if not component.gvk.kind or not component.key.name:
             return None
@@ -131,11 +140,23 @@ class ComponentInformers:
                 return _from_entry(entry, owner_uid, final)
             if not confirm_absence and _holds_all(informer):
                 return None
+        answers = self._live.setdefault(owner_uid, {})
+        at, known = answers.get((component.gvk, component.key), (-math.inf, None))
+        is_final = known is None and informer is not None and _holds_all(informer)
+        now = self._manager.clock.monotonic()
+        if at > -math.inf and (is_final or now - at < _LIVE_READ_INTERVAL):
+            return known
         try:
             obj = await self._client.get(component.gvk, component.key, live=True)
         except ValueError:  # not a valid name, so no such object can exist
-            return None
-        return _from_object(obj, owner_uid, final) if obj is not None else None
+            obj = None
+        found = _from_object(obj, owner_uid, final) if obj is not None else None
+        answers[(component.gvk, component.key)] = (now, found)
+        return found
+
+    def forget(self, owner_uid: str) -> None:
+        """Forget the objects that were read individually for the owner ``owner_uid``."""
+        self._live.pop(owner_uid, None)
 
 
 def _holds_all(informer: Informer) -> bool:

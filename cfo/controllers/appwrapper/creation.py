@@ -10,7 +10,7 @@ from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, desired_object
 from cfo.controllers.appwrapper.decision import Observation
 from cfo.controllers.appwrapper.injection import InjectionError
-from cfo.controllers.appwrapper.transition import Creation
+from cfo.controllers.appwrapper.transition import Creation, missing_components
 from cfo.runtime import (
     AlreadyExists,
     APIError,
@@ -30,6 +30,9 @@ __all__ = ["ComponentCreator"]
 
 _FATAL: Final = (Invalid, BadRequest)
 
+_CREATIONS_PER_STEP: Final = 20
+"""How many components one reconcile creates, so that AppWrappers with many components do not delay others."""
+
 
 class ComponentCreator:
     """Creates components with ``client``; objects created by an earlier attempt are reused."""
@@ -40,13 +43,12 @@ class ComponentCreator:
         self._components = components
 
     async def create_missing(self, observation: Observation) -> list[Creation]:
-        """Create the missing components in order, up to the first one that is rejected."""
+        """Create the first missing components in order, up to one that is rejected or to the limit of a step."""
         creations: list[Creation] = []
-        for component in observation.components:
-            if component.deployed != "True":
-                creations.append(await self._create(observation.wrapper, component))
-                if creations[-1].error:
-                    break
+        for component in missing_components(observation)[:_CREATIONS_PER_STEP]:
+            creations.append(await self._create(observation.wrapper, component))
+            if creations[-1].error:
+                break
         return creations
 
     async def _create(self, wrapper: Object, component: Component) -> Creation:

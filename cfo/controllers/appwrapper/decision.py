@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from cfo.controllers.appwrapper.admission import Validation
 from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.settings import Settings
@@ -34,7 +35,8 @@ class Observation:
 
     ``objects`` has an item for each component: its object, or ``None`` if that does not exist. ``unserved`` are the
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
-    continue to use there. ``awaits_admission``: whether it must wait for admission by its queue.
+    continue to use there. ``awaits_admission``: whether it must wait for admission by its queue. ``validation``: the
+    new state of its condition ``Validated``, or ``None`` if that does not change.
     """
 
     wrapper: Object
@@ -46,6 +48,7 @@ class Observation:
     unserved: frozenset[int] = frozenset()
     no_execute: Mapping[str, frozenset[str]] = field(default_factory=dict)
     awaits_admission: bool = False
+    validation: Validation | None = None
 
     @property
     def suspended(self) -> bool:

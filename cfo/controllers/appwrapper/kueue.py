@@ -19,6 +19,7 @@ from typing import Any, Final
 import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, PodSetError
+from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.names import FIELD_MANAGER, PODS_READY, QUOTA_RESERVED, is_managed_here
 from cfo.controllers.appwrapper.status import is_true, set_condition
@@ -121,6 +122,8 @@ class KueueReconciler:
         """Synchronize an AppWrapper with its Workload."""
         wrapper = await self._client.get(APPWRAPPER, request)
         if wrapper is None or is_deleting(wrapper) or not is_managed_here(wrapper) or not queue_of(wrapper):
+            return Result()
+        if is_held(wrapper):
             return Result()
         suspended = bool(wrapper["spec"].get("suspend"))
         workload = self._workload_of(wrapper)

@@ -17,6 +17,7 @@ __all__ = [
     "QUOTA_RESERVED",
     "RESOURCES_DEPLOYED",
     "UNHEALTHY",
+    "VALIDATED",
     "is_managed_here",
 ]
 
@@ -50,7 +51,10 @@ UNHEALTHY: Final = "Unhealthy"
 DELETING_RESOURCES: Final = "DeletingResources"
 """Whether components are being deleted. The grace period before a forceful deletion starts when this becomes true."""
 
-OWN_CONDITIONS: Final = (QUOTA_RESERVED, RESOURCES_DEPLOYED, PODS_READY, UNHEALTHY, DELETING_RESOURCES)
+VALIDATED: Final = "Validated"
+"""Whether the webhook validated the AppWrapper; components are created only if this is true or does not exist."""
+
+OWN_CONDITIONS: Final = (QUOTA_RESERVED, RESOURCES_DEPLOYED, PODS_READY, UNHEALTHY, DELETING_RESOURCES, VALIDATED)
 """The conditions that this controller writes; all other conditions are written by other clients."""
 
 

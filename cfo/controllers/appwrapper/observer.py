@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
+
+import anyio
 
 from cfo.api.appwrapper import Phase
 from cfo.config import AppWrapperConfiguration
+from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.components import ComponentObject, components_of, recorded_uids
+from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, recorded_uids
 from cfo.controllers.appwrapper.decision import LabeledPod, Observation
 from cfo.controllers.appwrapper.deletion import force_deadline
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED
@@ -23,18 +26,23 @@ from cfo.runtime import Client, Clock, Entry, Object, Reader, UnknownKind, is_de
 
 __all__ = ["AppWrapperInformers", "Observer"]
 
+_CONCURRENT_READS: Final = 8
+"""How many components of one AppWrapper are read from the API server at a time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppWrapperInformers:
     """The informers that an :class:`Observer` reads.
 
     ``pods`` has the pods with an AppWrapper's label, and the indexes of :mod:`~cfo.controllers.appwrapper.pods`.
-    ``awaits_admission`` returns whether an AppWrapper that is not suspended must still wait for its queue.
+    ``gate`` determines whether an AppWrapper was validated. ``awaits_admission`` returns whether an AppWrapper that is
+    not suspended must still wait for its queue.
     """
 
     pods: Reader
     components: ComponentInformers
     nodes: NodeHealth
+    gate: ValidationGate
     awaits_admission: Callable[[Object], bool] = lambda _: False
 
 
@@ -49,6 +57,7 @@ class Observer:
         self._pods = informers.pods
         self._components = informers.components
         self._nodes = informers.nodes
+        self._gate = informers.gate
         self._awaits_admission = informers.awaits_admission
         self._pod_owners = PodOwners(client)
 
@@ -66,16 +75,24 @@ class Observer:
         if _is_deployed(wrapper):
             conditions = (wrapper.get("status") or {}).get("conditions")
             confirm_absence = not is_true(conditions, DELETING_RESOURCES)
-            for component in components:
-                if not component.may_exist:
-                    continue
+            limiter = anyio.CapacityLimiter(_CONCURRENT_READS)
+
+            async def read(component: Component) -> None:
                 try:
-                    objects[component.index] = await self._components.get(
-                        component, uid_of(wrapper), confirm_absence=confirm_absence
-                    )
+                    async with limiter:
+                        objects[component.index] = await self._components.get(
+                            component, uid_of(wrapper), confirm_absence=confirm_absence
+                        )
                 except UnknownKind:
                     unserved.add(component.index)
+
+            async with anyio.create_task_group() as tasks:
+                for component in components:
+                    if component.may_exist:
+                        tasks.start_soon(read, component)
             pods = pods_of_wrapper(self._pods, key_of(wrapper))
+        else:
+            self._components.forget(uid_of(wrapper))
         observation = Observation(
             wrapper=wrapper,
             components=components,
@@ -86,12 +103,18 @@ class Observer:
             unserved=frozenset(unserved),
             no_execute=self._nodes.no_execute(),
             awaits_admission=self._awaits_admission(wrapper),
+            validation=None if is_deleting(wrapper) else await self._gate.validation_of(wrapper),
         )
         return await self._with_owned_pods(observation, pods)
 
     async def remember_owned_pods(self, observation: Observation) -> None:
         """Resolve the owners of the AppWrapper's pods, before a deletion breaks the chains of owners."""
         await self._owned_pods(observation, pods_of_wrapper(self._pods, key_of(observation.wrapper)))
+
+    def forget(self, wrapper: Object) -> None:
+        """Forget the objects and pods of ``wrapper``, which no longer exist."""
+        self._components.forget(uid_of(wrapper))
+        self.forget_owned_pods(wrapper)
 
     def forget_owned_pods(self, wrapper: Object) -> None:
         """Forget the pods of ``wrapper``, because nothing is being deleted."""

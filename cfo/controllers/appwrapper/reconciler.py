@@ -15,6 +15,7 @@ import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, Phase
 from cfo.config import AppWrapperConfiguration
+from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.creation import ComponentCreator
 from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
@@ -36,6 +37,7 @@ from cfo.runtime import (
     NODE,
     POD,
     READ,
+    VALIDATING_WEBHOOK_CONFIGURATION,
     Builder,
     Client,
     Conflict,
@@ -43,6 +45,7 @@ from cfo.runtime import (
     EnqueueRequestsFromMapFunc,
     Entry,
     EventRecorder,
+    Kind,
     Manager,
     Object,
     Propagation,
@@ -65,6 +68,9 @@ __all__ = ["AppWrapperReconciler", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 
+_DELETIONS_PER_STEP: Final = 50
+"""How many objects one reconcile deletes, so that AppWrappers with many objects do not delay others."""
+
 _UNWATCHED_RETRY: Final = timedelta(seconds=2)
 """How long to wait before rechecking an object whose deletion is not watched, because it lacks the label."""
 
@@ -76,6 +82,7 @@ class AppWrapperReconciler:
         Rule("workload.codeflare.dev", "appwrappers", ("get", "list", "patch", "update", "watch")),
         Rule("workload.codeflare.dev", "appwrappers/status", ("get", "patch", "update")),
         Rule("workload.codeflare.dev", "appwrappers/finalizers", ("update",)),
+        Rule(VALIDATING_WEBHOOK_CONFIGURATION.group, "validatingwebhookconfigurations", READ),
         Rule("", ("pods", "services"), CRUD),
         Rule("", "nodes", READ),
         Rule("apps", ("deployments", "statefulsets"), CRUD),
@@ -131,9 +138,12 @@ class AppWrapperReconciler:
         deleting = decision.status.is_true(DELETING_RESOURCES)
         if deleting and self._observer.has_unwatched_objects(observation):
             decision.requeue_at(observation.now + _UNWATCHED_RETRY)
-        await self._delete(decision)
+        if len(decision.deletions) > _DELETIONS_PER_STEP:
+            decision.requeue_at(observation.now)
+        await self._delete(decision.deletions[:_DELETIONS_PER_STEP])
         if decision.remove_finalizer and has_finalizer(wrapper, FINALIZER):
             await self._set_finalizer(wrapper, present=False)
+            self._observer.forget(wrapper)
         if not deleting:
             self._observer.forget_owned_pods(wrapper)
 
@@ -161,10 +171,10 @@ class AppWrapperReconciler:
             _log.info("Phase changed", phase=phase.value, before=before.phase.value)
         return written
 
-    async def _delete(self, decision: Decision) -> None:
+    async def _delete(self, deletions: Iterable[Deletion]) -> None:
         """Execute the deletions; a failed deletion does not prevent the others."""
         failures: list[Exception] = []
-        for deletion in decision.deletions:
+        for deletion in deletions:
             try:
                 await self._delete_object(deletion)
             except (Conflict, UnknownKind):
@@ -207,7 +217,11 @@ def setup(
     add_indexes(pods)
     nodes = manager.cache.informer(NODE) if config.autopilot.monitor_nodes else None
     health = NodeHealth(config.autopilot, nodes)
-    informers = AppWrapperInformers(pods=pods.reader, components=components, nodes=health)
+    configurations = None
+    if config.require_admission_webhook:
+        configurations = manager.cache.informer(VALIDATING_WEBHOOK_CONFIGURATION)
+    gate = ValidationGate(client, configurations, manager.clock)
+    informers = AppWrapperInformers(pods=pods.reader, components=components, nodes=health, gate=gate)
     if queueing is not None:
         informers = replace(informers, awaits_admission=queueing.awaits_admission)
     reconciler = AppWrapperReconciler(
@@ -235,6 +249,9 @@ def setup(
             label_selector=APPWRAPPER_LABEL,
         )
     )
+    if configurations is not None:
+        waiting = EnqueueRequestsFromMapFunc(lambda _: gate.waiting())
+        builder.watches_source(Kind(configurations, waiting, mapper=manager.mapper, optional=True))
     if nodes is not None:
         builder.watches(NODE, EnqueueRequestsFromMapFunc(requests_on), health.no_execute_changed)
     if queueing is not None:

@@ -15,18 +15,19 @@ from cfo.controllers.appwrapper.names import FIELD_MANAGER
 from cfo.controllers.appwrapper.workload import WORKLOADS
 from cfo.runtime import GVK, Manager, Rule
 
-__all__ = ["rules", "setup"]
+__all__ = ["kueue_rules", "rules", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 
 
 def rules() -> list[Rule]:
-    """Return the RBAC rules of all AppWrapper controllers; components of other kinds need additional rules."""
-    return [
-        *reconciler.AppWrapperReconciler.rules,
-        *kueue.KueueReconciler.rules,
-        *slack_queue.SlackQueueReconciler.rules,
-    ]
+    """Return the RBAC rules of the AppWrapper controller; components of other kinds need additional rules."""
+    return [*reconciler.AppWrapperReconciler.rules]
+
+
+def kueue_rules() -> list[Rule]:
+    """Return the additional RBAC rules for ``kueueIntegration`` and ``slackQueueName``."""
+    return [*kueue.KueueReconciler.rules, *slack_queue.SlackQueueReconciler.rules]
 
 
 def setup(manager: Manager, config: AppWrapperConfiguration) -> None:

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from cfo.api.appwrapper import Phase
-from cfo.controllers.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED
+from cfo.controllers.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED, VALIDATED
 from cfo.runtime import GVK, Object, find_condition, micro_time
 
 __all__ = ["MESSAGE_LIMIT", "Status", "is_true", "set_condition"]
@@ -85,6 +85,11 @@ class Status:
         """The number of retries since admission."""
         return self._retries or 0
 
+    @property
+    def may_create_components(self) -> bool:
+        """Whether components may be created: the AppWrapper was validated, or validation is not required."""
+        return not self.reason(VALIDATED) or self.is_true(VALIDATED)
+
     def count_retry(self) -> None:
         """Increment the number of retries."""
         self._retries = self.retries + 1
@@ -109,8 +114,8 @@ class Status:
         """Return the last transition time of the condition ``kind``; ``now`` if it does not exist."""
         return _last_transition(self.conditions, kind, self.now)
 
-    def set(self, kind: str, status: bool, reason: str, message: str = "", *, restart: bool = False) -> None:
-        """Set a condition; with ``restart`` its time is reset also when only the reason changes."""
+    def set(self, kind: str, status: bool | None, reason: str, message: str = "", *, restart: bool = False) -> None:
+        """Set a condition (``None``: Unknown); with ``restart`` its time is reset also when only the reason changes."""
         set_condition(self.conditions, kind, status, reason, message, self.now, restart=restart)
 
     def clear(self, kind: str, reason: str, message: str = "") -> None:

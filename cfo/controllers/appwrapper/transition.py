@@ -25,13 +25,14 @@ from cfo.controllers.appwrapper.names import (
     QUOTA_RESERVED,
     RESOURCES_DEPLOYED,
     UNHEALTHY,
+    VALIDATED,
 )
 from cfo.controllers.appwrapper.pods import PodCounts, count_pods
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import JOB, has_finalizer, is_deleting
 
-__all__ = ["Creation", "after_creation", "decide"]
+__all__ = ["Creation", "after_creation", "decide", "missing_components"]
 
 _CREATION_RETRY: Final = timedelta(seconds=1)
 """The delay before a rejected creation is retried."""
@@ -52,8 +53,19 @@ def decide(observation: Observation) -> Decision:
     if is_deleting(observation.wrapper):
         return _terminate(observation)
     decision = Decision(status=observation.status())
+    _record_validation(observation, decision)
     _STEPS[decision.status.phase](observation, decision)
     return decision
+
+
+def _record_validation(observation: Observation, decision: Decision) -> None:
+    validation = observation.validation
+    if validation is None:
+        return
+    before = decision.status.reason(VALIDATED)
+    decision.status.set(VALIDATED, validation.status, validation.reason, validation.message)
+    if not validation.status and validation.reason != before:
+        decision.record_warning("NotValidated", validation.message)
 
 
 def _initialize(observation: Observation, decision: Decision) -> None:
@@ -69,9 +81,9 @@ def _initialize(observation: Observation, decision: Decision) -> None:
 
 
 def _stay_suspended(observation: Observation, decision: Decision) -> None:
-    if observation.suspended or observation.awaits_admission:
-        return
     status = decision.status
+    if observation.suspended or observation.awaits_admission or not status.may_create_components:
+        return
     decision.add_finalizer = not has_finalizer(observation.wrapper, FINALIZER)
     status.reset_retries()
     for kind, value in ((QUOTA_RESERVED, True), (RESOURCES_DEPLOYED, True), (PODS_READY, False), (UNHEALTHY, False)):
@@ -90,8 +102,18 @@ def _begin_deployment(observation: Observation, decision: Decision, message: str
 
 
 def _resume(observation: Observation, decision: Decision) -> None:
-    if not _begin_suspending(observation, decision):
+    if _begin_suspending(observation, decision):
+        return
+    if decision.status.may_create_components:
         decision.create = True
+    else:
+        _fail_creation(decision)
+
+
+def _fail_creation(decision: Decision) -> None:
+    """Fail an AppWrapper whose components were changed without validation after it had been resumed."""
+    _unhealthy(decision, "CreateFailed", "error creating components: the AppWrapper was changed without validation")
+    decision.status.phase = Phase.FAILED
 
 
 def _begin_suspending(observation: Observation, decision: Decision) -> bool:
@@ -103,8 +125,13 @@ def _begin_suspending(observation: Observation, decision: Decision) -> bool:
     return observation.suspended
 
 
+def missing_components(observation: Observation) -> list[Component]:
+    """Return the components whose creation has not been recorded yet."""
+    return [component for component in observation.components if component.deployed != "True"]
+
+
 def after_creation(observation: Observation, creations: Sequence[Creation]) -> Decision:
-    """Decide the next step after the components were created, or one (the last of ``creations``) was rejected."""
+    """Decide the next step after components were created, or one (the last of ``creations``) was rejected."""
     decision = Decision(status=observation.status())
     status = decision.status
     for creation in creations:
@@ -116,7 +143,10 @@ def after_creation(observation: Observation, creations: Sequence[Creation]) -> D
             status.set_component_condition(component.index, True, CREATED, identity_message(component, creation.uid))
     failed = next((creation for creation in creations if creation.error), None)
     if failed is None:
-        status.phase = Phase.RUNNING
+        if len(creations) == len(missing_components(observation)):
+            status.phase = Phase.RUNNING
+        else:
+            decision.requeue_at(observation.now)
         return decision
     deadline = status.last_transition(RESOURCES_DEPLOYED) + observation.settings.admission_grace
     if not failed.fatal and observation.now < deadline:
@@ -251,6 +281,9 @@ def _reset(observation: Observation, decision: Decision) -> None:
         if not delete_components(observation, decision):
             return
         status.set(RESOURCES_DEPLOYED, False, "Resetting", "Resources deleted for resetting AppWrapper")
+    if not status.may_create_components:
+        _fail_creation(decision)
+        return
     deadline = status.last_transition(RESOURCES_DEPLOYED) + observation.settings.retry_pause
     if observation.now < deadline:
         decision.requeue_at(deadline)

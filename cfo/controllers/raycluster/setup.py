@@ -13,18 +13,23 @@ from cfo.controllers.raycluster import ingress, mtls, networkpolicy, oauth
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime import Manager, Rule
 
-__all__ = ["rules", "setup"]
+__all__ = ["openshift_rules", "rules", "setup"]
 
 
 def rules() -> list[Rule]:
-    """Return the RBAC rules of all RayCluster controllers."""
+    """Return the RBAC rules of the RayCluster controllers, on every platform."""
     reconcilers = (
-        oauth.OAuthReconciler,
         ingress.IngressReconciler,
         networkpolicy.NetworkPolicyReconciler,
         mtls.MTLSReconciler,
     )
-    return [rule for reconciler in reconcilers for rule in reconciler.rules]
+    finalizers = Rule("ray.io", "rayclusters", "patch")
+    return [finalizers, *(rule for reconciler in reconcilers for rule in reconciler.rules)]
+
+
+def openshift_rules() -> list[Rule]:
+    """Return the additional RBAC rules on OpenShift, where OAuth proxies serve the dashboards."""
+    return [*oauth.OAuthReconciler.rules]
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self
@@ -22,7 +23,13 @@ from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.apply import ApplyIntent, UnchangedApplies, is_applied
 from cfo.runtime.client.errors import APIError, Expired, NotFound, TransportError, UnknownKind
 from cfo.runtime.client.object_cache import ClientCache, NullCache
-from cfo.runtime.client.request_body import delete_options, encode_string_data, selector_params, set_controller_owner
+from cfo.runtime.client.request_body import (
+    delete_options,
+    encode_body,
+    encode_string_data,
+    selector_params,
+    set_controller_owner,
+)
 from cfo.runtime.client.request_target import RequestTarget, cache_key, resolve_collection, resolve_object
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects import (
@@ -249,9 +256,7 @@ class Client:
             if not self._cache.is_uncertain(gvk, cached):
                 stored = self._cache.stored(gvk, cached)
         current: Object = orjson.loads(stored.object) if stored is not None else {}
-        if stored is not None and (
-            is_applied(intent, current, stored.managers) or self._unchanged.contains(intent, current, stored.managers)
-        ):
+        if stored is not None and self._is_unchanged(intent, current, stored.managers):
             return current
         target = await resolve_object(self.mapper, gvk, key_of(desired), subresource)
         request = APIRequest(
@@ -265,8 +270,15 @@ class Client:
         )
         result = await self._write(request, target, desired, dry_run=dry_run)
         if stored is not None and resource_version_of(result) == stored.resource_version:
-            self._unchanged.remember(intent, current, stored.managers)
+            with suppress(orjson.JSONEncodeError):  # nested too deeply
+                self._unchanged.remember(intent, current, stored.managers)
         return result
+
+    def _is_unchanged(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> bool:
+        try:
+            return is_applied(intent, current, managers) or self._unchanged.contains(intent, current, managers)
+        except (orjson.JSONEncodeError, RecursionError):  # nested too deeply to compare
+            return False
 
     async def delete(
         self,
@@ -366,7 +378,7 @@ class Client:
     async def _write(self, request: APIRequest, changed: RequestTarget, body: Any, *, dry_run: bool) -> Object:
         """Send an object or a patch; return the object in the response."""
         params = {"fieldManager": self.field_manager, **request.params}
-        request = replace(request, params=params, body=orjson.dumps(body))
+        request = replace(request, params=params, body=encode_body(body, request.verb, request.resource))
         if dry_run:
             persisted: Object = orjson.loads(await self._send(replace(request, params={**params, "dryRun": "All"})))
             return persisted

@@ -9,8 +9,31 @@ from typing import Any
 import orjson
 
 from cfo.runtime.objects import Object, gvk_of, key_of, namespace_of, owner_reference, owner_references_of
+from cfo.runtime.reconcile import TerminalError
 
-__all__ = ["delete_options", "encode_string_data", "selector_params", "set_controller_owner"]
+__all__ = [
+    "EncodingError",
+    "delete_options",
+    "encode_body",
+    "encode_string_data",
+    "selector_params",
+    "set_controller_owner",
+]
+
+
+class EncodingError(TerminalError, ValueError):
+    """Raised for an object that cannot be written as JSON: it is nested too deeply (over 254 levels), or not JSON.
+
+    A retry cannot help, so a reconcile that raises it is logged once, and repeated only when something changes.
+    """
+
+
+def encode_body(body: Any, verb: str, resource: str) -> bytes:
+    """Return the JSON of the object or patch. Raises :class:`EncodingError` with the verb and the resource."""
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError as error:
+        raise EncodingError(f"cannot encode the object for {verb} of {resource}: {error}") from error
 
 
 def selector_params(label_selector: str, field_selector: str) -> dict[str, str]:

@@ -114,7 +114,8 @@ class AdmissionRequest:
     async def compute(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return ``function(*args, **kwargs)``, computed in a thread if the request is large.
 
-        For CPU-bound work. Its time must be bounded, because it cannot be interrupted.
+        For CPU-bound work. At the API server's timeout the function is interrupted in the thread, so it must be pure
+        (:mod:`~cfo.runtime.webhook.worker`). For small requests it runs in the event loop, without a deadline.
         """
         if self.worker is None:
             return function(*args, **kwargs)

@@ -16,7 +16,7 @@ import orjson
 import structlog
 
 from cfo.runtime.objects import Object, gvk_of, name_of, uid_of
-from cfo.runtime.webhook.review import BadReview
+from cfo.runtime.webhook.review import BadReview, check_nesting
 
 __all__ = ["Converter", "convert"]
 
@@ -73,6 +73,7 @@ async def convert(body: bytes, converters: Mapping[tuple[str, str], Converter]) 
     failed = False
     for obj in objects:
         try:
+            check_nesting(obj)
             converted.append(await _convert_object(obj, review.request.desired, converters))
         except Exception as error:  # noqa: BLE001 - an error in a converter must not stop the server
             gvk = gvk_of(obj)

@@ -127,9 +127,11 @@ class WebhookOptions:
     ``mutating_configuration`` and ``validating_configuration`` are the names of the webhook configurations that we
     manage; empty if we manage none. ``conversion_crds`` are the names of the CRDs whose conversion webhook is ours.
     ``url`` is for webhooks outside the cluster: the server listens on its port instead of on ``bind_address``, and the
-    webhook configurations contain the URL while the server runs. ``reuse_port`` lets several processes listen on the
-    same port. ``drain`` is how long, in seconds, open connections are served after the server stopped accepting new
-    ones.
+    webhook configurations contain the URL while the server runs. ``reuse_port`` lets several replicas on one machine
+    listen on the same port; a process does not start if the port is used by one whose certificate has another CA.
+    ``client_ca`` is a PEM file with CAs: connections without a client certificate of one of them are refused in the TLS
+    handshake; the file is reloaded when it changes. ``drain`` is how long, in seconds, open connections are served
+    after the server stopped accepting new ones.
     """
 
     service: ServiceReference
@@ -140,6 +142,7 @@ class WebhookOptions:
     bind_address: str = ":9443"
     url: WebhookURL | None = None
     reuse_port: bool = False
+    client_ca: Path | None = None
     drain: float = 3.0
 
     @property

@@ -19,7 +19,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import durationpy
@@ -29,33 +29,34 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.endpoint import parse_bind_address
-from cfo.runtime.webhook.admission import errored
+from cfo.runtime.listener import KEEP_ALIVE, Listener, bind_socket
+from cfo.runtime.webhook.admission import AdmissionResponse, denied, errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.conversion import convert
 from cfo.runtime.webhook.handlers import respond
 from cfo.runtime.webhook.metrics import WebhookMetrics
 from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhook, Webhooks
-from cfo.runtime.webhook.review import BadReview, read_review, write_review
-from cfo.runtime.webhook.worker import ReviewWorker
+from cfo.runtime.webhook.request_bodies import MAX_BODY, MAX_BYTES, READ_TIMEOUT, RequestBodies, TooManyBytes
+from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
+from cfo.runtime.webhook.shared_port import verify_sharing
+from cfo.runtime.webhook.worker import MAX_INLINE, ReviewWorker
 
-__all__ = ["MAX_BODY", "MAX_BYTES", "MAX_REVIEWS", "WebhookServer"]
-
-MAX_BODY: Final = 7 * 1024 * 1024
-"""The maximum size of a request body in bytes: enough for an object and its old version, each of the maximum size in
-etcd. controller-runtime has the same limit."""
+__all__ = ["MAX_CONNECTIONS", "MAX_LARGE_REVIEWS", "MAX_REVIEWS", "WebhookServer"]
 
 MAX_REVIEWS: Final = 100
 """The maximum number of reviews in flight."""
 
-MAX_BYTES: Final = 16 * 1024 * 1024
-"""The maximum size in bytes of the bodies of all reviews in flight, and of all bodies that are being received. Decoded,
-they take up to 20 times as much memory (a list of empty lists)."""
+MAX_LARGE_REVIEWS: Final = 50
+"""The maximum number of reviews in flight that do not run in the event loop. The others cannot be locked out by these,
+which wait for one thread."""
+
+MAX_CONNECTIONS: Final = 128
+"""The maximum number of connections: each review in flight has one, and API servers keep some idle ones."""
 
 _MAX_TIMEOUT: Final = 30.0
 """The longest timeout of a webhook in seconds, which is also used if the request has none."""
 
-_KEEP_ALIVE: Final = 180.0  # API servers close idle connections after 90 s; they have to close first
-_READ_TIMEOUT: Final = 30.0
+_SHUTDOWN_TIMEOUT: Final = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -63,8 +64,10 @@ _log = structlog.get_logger(__name__)
 class WebhookServer:
     """Serves ``webhooks`` on ``bind_address``.
 
-    ``reuse_port`` allows other processes to listen on the same port. ``drain`` is how long, in seconds, open
-    connections are served after the server stopped accepting new ones; ``before_drain`` is awaited before this period.
+    ``reuse_port`` allows other replicas to listen on the same port; ``trusted`` returns the CAs (PEM) that the
+    certificates of other replicas must have (default: those in our own certificate chain). ``drain`` is how long, in
+    seconds, open connections are served after the server stopped accepting new ones; ``before_drain`` is awaited before
+    this period, and ``on_listening`` is called once the server listens.
     """
 
     name = "webhooks"
@@ -78,7 +81,9 @@ class WebhookServer:
         *,
         bind_address: str = ":9443",
         reuse_port: bool = False,
+        trusted: Callable[[], bytes] | None = None,
         drain: float = 3.0,
+        on_listening: Callable[[], None] | None = None,
         before_drain: Callable[[], Awaitable[None]] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -91,22 +96,26 @@ class WebhookServer:
         self._certificate = certificate
         self._metrics = metrics
         self._reuse_port = reuse_port
+        self._trusted = trusted or (lambda: certificate.pair.certificate if certificate.pair else b"")
         self._drain = drain
+        self._on_listening = on_listening
         self._before_drain = before_drain
         self._clock = clock or SystemClock()
         self._worker = ReviewWorker()
-        self._bodies = _Bodies()
+        self._bodies = RequestBodies()
         self._reviews = 0
-        self._bytes = 0
+        self._large_reviews = 0
+        self._large_bytes = 0
         self._stopping = asyncio.Event()
         self._draining = False
-        self._socket: socket.socket | None = None
+        self._port = 0
+        self._listener: Listener | None = None
         self.listening = False
 
     @property
     def port(self) -> int:
         """The port that the server is bound to; 0 while it is not running."""
-        return int(self._socket.getsockname()[1]) if self._socket is not None else 0
+        return self._port
 
     def stop(self) -> None:
         """Stop accepting connections; :meth:`run` returns after the open ones are closed or the drain time is up."""
@@ -114,43 +123,56 @@ class WebhookServer:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until stopped or cancelled. Raises :class:`OSError` if the address cannot be bound."""
-        self._socket = _bound_socket(self._address, reuse_port=self._reuse_port)
-        runner = web.ServerRunner(
-            web.Server(self._handle, keepalive_timeout=_KEEP_ALIVE, access_log=None), shutdown_timeout=1.0
-        )
+        sock = bind_socket(self._address, reuse_port=self._reuse_port)
+        self._port = sock.getsockname()[1]
+        server = web.Server(self._handle, keepalive_timeout=KEEP_ALIVE, access_log=None)
         try:
             for webhook in self._webhooks:
                 self._metrics.expect(webhook.path)
             task_status.started()
-            await runner.setup()
-            if await self._wait_for_certificate():
-                site = web.SockSite(runner, self._socket, ssl_context=self._certificate.ssl_context())
-                await site.start()
-                self.listening = True
-                _log.info("Serving webhooks", endpoint=self.name, address=self._bind_address, port=self.port)
-                await self._stopping.wait()
-                await site.stop()
-                self.listening = False
-            await self._finish(runner)
+            try:
+                if await self._wait_for_certificate():
+                    if self._reuse_port:
+                        await verify_sharing(sock, self._trusted())
+                    await self._serve(server, sock)
+            except OSError:
+                await self._finish(server)
+                raise
+            await self._finish(server)
+        finally:
+            with anyio.CancelScope(shield=True):
+                server.pre_shutdown()
+                await server.shutdown(_SHUTDOWN_TIMEOUT)
+            self._worker.close()
+            sock.close()
+            self._port = 0
+
+    async def _serve(self, server: web.Server, sock: socket.socket) -> None:
+        """Accept connections until a stop is requested."""
+        tls = self._certificate.ssl_context()
+        limit = MAX_CONNECTIONS
+        listener = Listener(self.name, server, sock, limit=limit, tls=tls, protect_requests=False)
+        self._listener = listener
+        self.listening = True
+        try:
+            if self._on_listening is not None:
+                self._on_listening()
+            _log.info("Serving webhooks", endpoint=self.name, address=self._bind_address, port=self.port)
+            await first_of(listener.run, self._stopping.wait)
         finally:
             self.listening = False
-            with anyio.CancelScope(shield=True):
-                await runner.cleanup()
-            self._worker.close()
-            self._socket.close()
-            self._socket = None
 
     async def _wait_for_certificate(self) -> bool:
         """Wait for a certificate or for a stop request; return false if a stop was requested."""
         await first_of(self._certificate.available.wait, self._stopping.wait)
         return not self._stopping.is_set()
 
-    async def _finish(self, runner: web.ServerRunner) -> None:
+    async def _finish(self, server: web.Server) -> None:
         if self._before_drain is not None:
             await self._before_drain()
         self._draining = True
         until = self._clock.monotonic() + self._drain
-        while runner.server is not None and runner.server.connections and self._clock.monotonic() < until:
+        while server.connections and self._clock.monotonic() < until:
             await self._clock.sleep(0.05)  # aiohttp does not notify when a connection is closed
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -181,17 +203,29 @@ class WebhookServer:
         try:
             body = await self._bodies.read(request)
         except TimeoutError:
-            return _error_response(408, f"timed out reading the body after {_READ_TIMEOUT:g} s")
-        except _TooManyBytes:
+            return _error_response(408, f"timed out reading the body after {READ_TIMEOUT:g} s")
+        except (ConnectionError, web.RequestPayloadError):
+            return _error_response(400, "the connection was closed before the end of the body")  # is not sent
+        except TooManyBytes:
             return _error_response(429, f"too many requests: limit is {MAX_BYTES} bytes that are being received")
         if body is None:
             return _error_response(413, f"request entity is too large: limit is {MAX_BODY} bytes")
-        if self._reviews >= MAX_REVIEWS or self._bytes + len(body) > MAX_BYTES:
-            limit = f"{MAX_REVIEWS} reviews or {MAX_BYTES} bytes in flight"
+        if self._reviews >= MAX_REVIEWS:
+            return _error_response(429, f"too many requests: limit is {MAX_REVIEWS} reviews in flight")
+        if len(body) > MAX_INLINE and (
+            self._large_reviews >= MAX_LARGE_REVIEWS or self._large_bytes + len(body) > MAX_BYTES
+        ):
+            limit = f"{MAX_LARGE_REVIEWS} reviews over {MAX_INLINE} bytes, or {MAX_BYTES} bytes, in flight"
             return _error_response(429, f"too many requests: limit is {limit}")
         try:
-            with self._in_flight(len(body)):
+            assert self._listener is not None
+            with self._in_flight(len(body)), self._listener.protected(request):
                 document = await (self._convert(body) if webhook is None else self._review(request, webhook, body))
+        except NestedTooDeeply as error:
+            _log.info("Denied an object that is nested too deeply", webhook=request.path, error=str(error))
+            document = write_review(error.uid, denied(str(error)))
+        except ConnectionError:
+            return _error_response(400, "the connection was closed")  # is not sent
         except BadReview as error:
             _log.warning("Received a request that is not a valid review", webhook=request.path, error=str(error))
             return _error_response(400, str(error))
@@ -229,71 +263,34 @@ class WebhookServer:
                 code=response.code,
                 user=review.user_info.username,
             )
-            return write_review(review.uid, response, mutating=webhook.mutating)
+            return self._encode(review.uid, response, webhook)
+
+    def _encode(self, uid: str, response: AdmissionResponse, webhook: Webhook) -> bytes:
+        try:
+            return write_review(uid, response, mutating=webhook.mutating)
+        except TypeError as error:  # a value that is not JSON, or is nested too deeply
+            _log.error("Webhook returned a response that cannot be encoded", error=str(error))
+            self._metrics.panics.inc()
+            return write_review(uid, errored(500, f"the response of the webhook cannot be encoded: {error}"))
 
     @contextmanager
     def _in_flight(self, size: int) -> Iterator[None]:
+        large = size > MAX_INLINE
         self._reviews += 1
-        self._bytes += size
+        self._large_reviews += large
+        self._large_bytes += size * large
         try:
             yield
         finally:
             self._reviews -= 1
-            self._bytes -= size
+            self._large_reviews -= large
+            self._large_bytes -= size * large
 
     async def _convert(self, body: bytes) -> bytes:
         document, failed = await convert(body, self._webhooks.converters)
         if failed:
             self._metrics.conversion_panics.inc()
         return document
-
-
-class _TooManyBytes(Exception):
-    """Raised by :meth:`_Bodies.read` for a body that was given up in favour of newer ones."""
-
-
-class _Bodies:
-    """The bodies that are being received; together they have at most :data:`MAX_BYTES`."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[asyncio.Timeout, int] = {}
-        self._total = 0
-        self._rejected: set[asyncio.Timeout] = set()
-
-    async def read(self, request: web.BaseRequest) -> bytes | None:
-        """Read the body; return ``None`` if it exceeds :data:`MAX_BODY`, compressed or decompressed.
-
-        Raises :class:`TimeoutError` if that takes too long, :class:`_TooManyBytes` if newer bodies need the memory.
-        """
-        if (request.content_length or 0) > MAX_BODY:
-            return None
-        timeout = asyncio.timeout(_READ_TIMEOUT)
-        chunks: list[bytes] = []
-        try:
-            async with timeout:
-                self._sizes[timeout] = 0
-                async for chunk in request.content.iter_any():
-                    if self._sizes[timeout] + len(chunk) > MAX_BODY:
-                        return None
-                    chunks.append(chunk)
-                    self._add(timeout, len(chunk))
-        except TimeoutError:
-            if timeout in self._rejected:
-                raise _TooManyBytes from None
-            raise
-        finally:
-            self._rejected.discard(timeout)
-            self._total -= self._sizes.pop(timeout, 0)
-        return b"".join(chunks)
-
-    def _add(self, timeout: asyncio.Timeout, size: int) -> None:
-        self._sizes[timeout] += size
-        self._total += size
-        if self._total > MAX_BYTES:
-            oldest = next((one for one in self._sizes if one not in self._rejected), None)
-            if oldest is not None:
-                self._rejected.add(oldest)
-                oldest.reschedule(asyncio.get_running_loop().time())
 
 
 def _timeout(text: str) -> float:
@@ -314,31 +311,3 @@ def _error_response(code: int, message: str) -> web.Response:
     response = _json(write_review("", errored(code, message)), code)
     response.force_close()
     return response
-
-
-def _bound_socket(address: tuple[str | None, int], *, reuse_port: bool) -> socket.socket:
-    """Return a socket that is bound but does not listen yet, so that a port in use is reported at startup."""
-    host, port = address
-    found: list[Any]
-    if host is None:
-        found = [(socket.AF_INET6, ("::", port))] if socket.has_dualstack_ipv6() else [(socket.AF_INET, ("", port))]
-    else:
-        found = [
-            (family, sockaddr)
-            for family, _, _, _, sockaddr in socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-        ]
-    family, sockaddr = found[0]
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port and hasattr(socket, "SO_REUSEPORT"):
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
-        bound.bind(sockaddr)
-    except BaseException:
-        bound.close()
-        raise
-    return bound

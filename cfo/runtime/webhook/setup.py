@@ -28,7 +28,7 @@ from cfo.runtime.ratelimit import ExponentialRateLimiter
 from cfo.runtime.reconcile import READ, Reconciler, Request, Result, Rule
 from cfo.runtime.source import Channel, Kind
 from cfo.runtime.webhook.certificates.ca_injector import CAInjector
-from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
+from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher, ClientCAWatcher
 from cfo.runtime.webhook.certificates.rotator import CertificateRotator
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
@@ -90,14 +90,19 @@ class WebhookService:
 
     def __init__(self, dependencies: WebhookDependencies, options: WebhookOptions) -> None:
         self.webhooks = Webhooks()
+        self._requests = Channel()
+        self._request = Request("", WebhookServer.name)
         self._dependencies = dependencies
         self._options = options
         transport, mapper, clock = dependencies.transport, dependencies.mapper, dependencies.clock
         registry = dependencies.metrics.registry
         cache = Cache(transport, mapper, clock=clock)
         client = Client(transport, mapper, field_manager=dependencies.field_manager, cache=cache)
-        self._serving = ServingCertificate(CertificateMetrics(registry))
-        self._injector = CAInjector(client, cache, self.webhooks, options)
+        self._serving = ServingCertificate(CertificateMetrics(registry), require_clients=options.client_ca is not None)
+        self._client_ca = ClientCAWatcher(options.client_ca, self._serving) if options.client_ca is not None else None
+        if self._client_ca is not None:
+            dependencies.add(self._client_ca, Phase.SERVERS)
+        self._injector = CAInjector(client, cache, self.webhooks, options, is_listening=lambda: self.server.listening)
         self._source: CertificateRotator | CertificateFilesWatcher
         reconciler: Reconciler
         sources = [target.informer for target in self._injector.targets]
@@ -117,7 +122,9 @@ class WebhookService:
             WebhookMetrics(registry),
             bind_address=options.url.bind_address if options.url is not None else options.bind_address,
             reuse_port=options.reuse_port,
+            trusted=self._trusted,
             drain=options.drain,
+            on_listening=self._reconcile,
             before_drain=self._restore_configurations,
             clock=clock,
         )
@@ -129,7 +136,7 @@ class WebhookService:
 
     def _add_controller(self, reconciler: Reconciler, informers: list[Informer]) -> None:
         mapper, clock = self._dependencies.mapper, self._dependencies.clock
-        request = Request("", self.server.name)
+        request = self._request
         controller = Controller(
             "cert-rotator",
             reconciler,
@@ -144,14 +151,19 @@ class WebhookService:
         for informer in informers:
             handler = EnqueueRequestsFromMapFunc(lambda _: (request,))
             controller.watch(Kind(informer, handler, mapper=mapper, clock=clock))
-        start = Channel()
-        start.enqueue([request])  # no event is delivered if no object exists yet
-        controller.watch(start)
+        self._reconcile()  # no event is delivered if no object exists yet
+        controller.watch(self._requests)
         self._dependencies.add_controller(controller)
 
+    def _trusted(self) -> bytes:
+        """Return the CAs (PEM) of the certificates of all replicas."""
+        return self._source.bundle or (self._serving.pair.certificate if self._serving.pair else b"")
+
+    def _reconcile(self) -> None:
+        self._requests.enqueue([self._request])
+
     async def _restore_configurations(self) -> None:
-        trusted = self._source.bundle or (self._serving.pair.certificate if self._serving.pair else b"")
-        await self._injector.restore(self._source.bundle, trusted)
+        await self._injector.restore(self._source.bundle, self._trusted())
 
     def check(self) -> None:
         """Raise :class:`RuntimeError` with the unmet conditions until API servers can call the webhooks."""
@@ -161,6 +173,8 @@ class WebhookService:
             problems.append(f"no serving certificate yet: {self._reason()}")
         elif self._dependencies.clock.now() >= self._serving.leaf.not_valid_after_utc:
             problems.append(f"the serving certificate has expired: {self._reason()}")
+        elif self._client_ca is not None and not self._serving.available.is_set():
+            problems.append(f"no client CA yet: {self._client_ca.failure}")
         elif not self.server.listening:
             problems.append("the server is not listening yet")
         chain = x509.load_pem_x509_certificates(pair.certificate) if pair is not None else []

@@ -89,7 +89,8 @@ class BaseControlPlane(abc.ABC):
     def kubeconfig(self, path: Path | str | None = None, *, token: str | None = None, user: str = "admin") -> str:
         """Return a kubeconfig as YAML; also write it to ``path``, readable only by its owner.
 
-        Raises FileExistsError, and writes nothing, if ``path`` has content that this method did not write.
+        Raises FileExistsError, and writes nothing, if ``path`` has content that this method did not write,
+        or the kubeconfig of another control plane that is still running.
         """
         from envtest.kubeconfig_file import NAME, write_kubeconfig
         from envtest.yaml_codec import dump

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -47,6 +48,21 @@ def test_absent_empty_and_own_files_are_written_for_their_owner_only(tmp_path: P
         write_kubeconfig(path, own_kubeconfig())
         assert path.read_text() == own_kubeconfig()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_kubeconfig_of_a_running_control_plane_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        running = own_kubeconfig().replace("6443", str(server.getsockname()[1]))
+        write_kubeconfig(path, running)
+        with pytest.raises(
+            FileExistsError, match=r"of the control plane at https://127.0.0.1:\d+, which is still running"
+        ):
+            write_kubeconfig(path, own_kubeconfig())
+        assert path.read_text() == running
+        write_kubeconfig(path, running.replace("secret", "other"))  # its own plane writes it again
+    write_kubeconfig(path, own_kubeconfig())
+    assert path.read_text() == own_kubeconfig()
 
 
 def test_command_refuses_a_foreign_kubeconfig_in_one_line(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ import yaml
 
 from cfo import operator
 from cfo.config import OperatorConfiguration
+from cfo.features import FEATURES
 from cfo.manifests import DEFAULT_NAMESPACE, components, default_image, overlays, workload
 from cfo.manifests.names import DEPLOYMENT, SERVICE_ACCOUNT
-from cfo.manifests.rbac import user_roles
+from cfo.manifests.rbac import feature_access, user_roles
 from cfo.runtime.reconcile import Rule, policy_rules
 from cfo.version import __version__
 from hack import ROOT
@@ -48,7 +49,7 @@ def _manifests() -> dict[str, str]:
         **{crd_file_name(crd): crd for crd in overlays.bundled_crds()},
         **{
             f"{obj['metadata']['name']}_{obj['kind'].lower()}.yaml": obj
-            for obj in (*workload.services(""), *user_roles())
+            for obj in (*workload.services(""), *user_roles(), *_feature_roles())
         },
     }
     return {name: HEADER + dump(obj) for name, obj in manifests.items()}
@@ -171,12 +172,28 @@ def _permissions(*, cluster_wide: bool) -> dict[str, Any]:
     }
     rules: list[Rule] = [
         rule
-        for rule in operator.rules("own")
+        for rule in [*operator.rules("own"), *_openshift_rules()]
         if bool(rule.namespace) is not cluster_wide
         and not managed & set(rule.resource_names)
         and not (rule.namespace and rule.resources == ("secrets",))
     ]
     return {"serviceAccountName": SERVICE_ACCOUNT, "rules": policy_rules(rules)}
+
+
+def _openshift_rules() -> list[Rule]:
+    """Return the rules for OpenShift, which most clusters with OLM are."""
+    return [rule for feature in FEATURES if feature.name == "openshift" for rule in feature.rules()]
+
+
+def _feature_roles() -> list[dict[str, Any]]:
+    """Return the ClusterRoles of the other features: a bundle has no options, so an administrator binds them."""
+    return [
+        obj
+        for feature in FEATURES
+        if feature.name != "openshift"
+        for obj in feature_access(feature, "")
+        if obj["kind"] == "ClusterRole"
+    ]
 
 
 def _owned() -> list[dict[str, str]]:

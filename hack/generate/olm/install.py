@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo import operator
 from cfo.manifests import DEFAULT_NAMESPACE, overlays
 from cfo.manifests.names import PREFIX
+from cfo.manifests.rbac import all_rules
 from cfo.runtime.reconcile import CRUD, Rule, policy_rules
 from cfo.version import __version__
 from hack.generate.kustomize import HEADER, dump
@@ -60,7 +60,7 @@ def installer_rules() -> list[dict[str, Any]]:
     for crd in overlays.crds():  # the roles for users
         group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
         own += [Rule(group, plural, CRUD), Rule(group, f"{plural}/status", "get")]
-    rules = policy_rules([*own, *operator.rules(DEFAULT_NAMESPACE)])
+    rules = policy_rules([*own, *all_rules(DEFAULT_NAMESPACE)])
     return [*rules, {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
 
 

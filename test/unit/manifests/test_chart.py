@@ -21,7 +21,7 @@ from test.support.manifests import by_key
 
 CHART = Path(__file__).parents[3] / "charts" / "codeflare-operator"
 TOKEN = re.compile(r"(\s*)\{\{-\s(.*?)\s\}\}|\{\{\s(.*?)\s\}\}", re.DOTALL)
-VALUE_SWITCHES = {"certmanager": "certManager", "network-policy": "networkPolicy", "prometheus": "prometheus"}
+VALUE_SWITCHES = {"certmanager": "certManager", "network-policy": "networkPolicy"}
 
 
 class Renderer:
@@ -98,10 +98,22 @@ def with_sorted_volumes(
 
 @pytest.mark.parametrize("components", [[], *([name] for name in sorted(COMPONENTS)), sorted(COMPONENTS)])
 def test_chart_renders_the_same_objects(components: list[str]) -> None:
-    values = {VALUE_SWITCHES[name]: {"enabled": True} for name in components}
+    values = {VALUE_SWITCHES.get(name, name): {"enabled": True, "webhookSources": []} for name in components}
     assert with_sorted_volumes(by_key(render_chart("target", values))) == with_sorted_volumes(
         expected_objects(components)
     )
+
+
+def test_webhook_sources_are_limited() -> None:
+    sources = [{"ipBlock": {"cidr": "192.0.2.0/28"}}]
+    objects = by_key(render_chart("target", {"networkPolicy": {"enabled": True, "webhookSources": sources}}))
+    (expected,) = [
+        obj
+        for obj in render(namespace="target", components=["network-policy"], api_servers=["192.0.2.0/28"])
+        if obj["kind"] == "NetworkPolicy"
+    ]
+    assert objects["NetworkPolicy", "target", "codeflare-operator-manager"] == expected
+    assert expected["spec"]["ingress"][0]["from"] == sources
 
 
 def test_values_are_rendered() -> None:

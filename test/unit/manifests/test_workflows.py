@@ -30,9 +30,30 @@ def test_each_step_runs_an_existing_make_target(path: Path) -> None:
         match = re.fullmatch(r'make ([a-z0-9-]+)( \w+="\$\{\w+\}")?', run)
         assert match is not None, run
         assert match[1] in make_targets(), run
-    for step in steps:
-        if "uses" in step:
-            assert re.fullmatch(r"[\w.-]+/[\w.-]+@v\d+", step["uses"]), step
+
+
+def test_arguments_of_a_dispatched_workflow_are_parsed_by_no_shell() -> None:
+    texts = {path.stem: path.read_text() for path in WORKFLOWS}
+    assert "inputs.arguments" in texts["release"]
+    for path in WORKFLOWS:
+        for job in load(path)["jobs"].values():
+            for step in job["steps"]:
+                assert "${{" not in step.get("run", ""), f"{path.stem}: {step}"
+    for target in ("release", "release-plan"):
+        assert "PWNED" not in commands(target, "ARGS=v9; echo PWNED")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_are_pinned_by_commit_with_their_version(path: Path) -> None:
+    lines = [line.strip() for line in path.read_text().splitlines() if re.search(r"\buses:", line)]
+    assert lines
+    for line in lines:
+        assert re.fullmatch(r"(- )?uses: [\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
+
+
+def test_actions_have_the_same_commit_in_all_workflows() -> None:
+    uses = {match for path in WORKFLOWS for match in re.findall(r"uses: (\S+)@(\S+) # (\S+)", path.read_text())}
+    assert len(uses) == len({name for name, _, _ in uses})
 
 
 HISTORY = {"bundle", "catalog", "catalog-push", "dev-release", "olm-e2e", "olm-upgrade-e2e", "release-images"} | {
@@ -74,9 +95,14 @@ def test_history_lists_all_targets_that_read_release_tags() -> None:
 def test_workflow_permissions_are_minimal(path: Path) -> None:
     workflow = load(path)
     assert workflow["permissions"] == {"contents": "read"}
+    release_permissions = {
+        "contents": "write",
+        "id-token": "write",
+        "attestations": "write",
+    }  # the last two: provenance
     for job in workflow["jobs"].values():
         pushes = "release-push" in {target_of(step) for step in job["steps"]}
-        assert job.get("permissions", {}) == ({"contents": "write"} if pushes else {})
+        assert job.get("permissions", {}) == (release_permissions if pushes else {})
 
 
 def commands(target: str, *variables: str) -> str:
@@ -151,7 +177,13 @@ def test_release_workflow_pushes_images_and_attaches_wheels() -> None:
     """A tag that a workflow pushes with its own token starts no other workflow."""
     (job,) = load(ROOT / ".github/workflows/release.yaml")["jobs"].values()
     run = [target_of(step) for step in job["steps"] if "run" in step]
-    assert run == ["release-plan", "release", "release-push", "release-images", "wheel", "release-draft"]
+    assert run == [
+        *("release-plan", "base-images-check", "release", "release-push", "release-images"),
+        *("wheel", "sbom", "release-draft"),
+    ]
+    (attestation,) = [step for step in job["steps"] if "attest-build-provenance" in step.get("uses", "")]
+    assert attestation["with"]["subject-path"] == "dist/*.whl, dist/*.cdx.json"
+    assert "--sbom=true --provenance=mode=max" in commands("image-push")
     assert all(step.get("if") == "inputs.run" for step in job["steps"] if target_of(step) in run[1:])
     names = {image.rpartition("/")[2] for image in pushed_images(commands("release-images"))}
     assert names - {"codeflare-operator:stable"} == {
@@ -165,7 +197,9 @@ def test_wheel_builds_both_distributions_and_the_draft_attaches_them() -> None:
     recipe = commands("wheel")
     assert re.search(r"pip wheel .*--wheel-dir dist \. \./envtest$", recipe, re.MULTILINE)
     assert re.search(
-        r"gh release create v\S+ --draft .*dist/\*\.whl$", commands("release-draft").replace("\\\n", ""), re.MULTILINE
+        r"gh release create v\S+ --draft .*dist/\*\.whl dist/\*\.cdx\.json$",
+        commands("release-draft").replace("\\\n", ""),
+        re.MULTILINE,
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import ssl
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
 
 import structlog
 from cryptography import x509
@@ -32,11 +31,9 @@ from cfo.runtime.webhook.certificates.client_configs import (
 )
 from cfo.runtime.webhook.options import WebhookOptions
 from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhooks
+from cfo.runtime.webhook.shared_port import responds
 
 __all__ = ["CAInjector", "InjectionTarget"]
-
-
-_PROBE_TIMEOUT: Final = 2.0
 
 _log = structlog.get_logger(__name__)
 
@@ -64,13 +61,23 @@ class InjectionTarget(NamedTuple):
 class CAInjector:
     """Injects the CA bundle into the webhook configurations and CRDs that ``options`` name.
 
-    If ``options`` has a URL, it is injected as well. Reads from ``cache``, writes with ``client``.
+    If ``options`` has a URL, it is injected as well, but nothing is injected before ``is_listening`` returns true:
+    another program may use the port. Reads from ``cache``, writes with ``client``.
     """
 
-    def __init__(self, client: Client, cache: Cache, webhooks: Webhooks, options: WebhookOptions) -> None:
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        webhooks: Webhooks,
+        options: WebhookOptions,
+        *,
+        is_listening: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._client = client
         self._webhooks = webhooks
         self._options = options
+        self._is_listening = is_listening
         named = [
             (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration),
             (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration),
@@ -94,6 +101,8 @@ class CAInjector:
         another tool manages them. All targets are attempted before an error is raised. Raises
         :class:`~cfo.runtime.client.errors.Conflict` if a target was changed concurrently.
         """
+        if self.uses_url and not self._is_listening():
+            return
         errors: list[Exception] = []
         for target in self.targets:
             try:
@@ -203,7 +212,8 @@ class CAInjector:
         url = self._options.url
         if url is None:
             return
-        if await _answers(url.host, url.port, trusted):
+        with suppress(OSError, ValueError):
+            await responds(url.host, url.port, trusted, server_name=url.host)
             _log.info("Another replica serves at the URL, keeping webhook configurations", url=str(url))
             return
         for target in self.targets:
@@ -233,17 +243,3 @@ def _is_trusted(bundle: bytes, chain: list[x509.Certificate]) -> bool:
     except ValueError:
         return False
     return any(anchor == shown or is_issuer_of(anchor, shown) for anchor in trusted for shown in chain)
-
-
-async def _answers(host: str, port: int, trusted: bytes) -> bool:
-    """Return whether a server whose certificate is signed by a CA in ``trusted`` (PEM) accepts connections."""
-    context = ssl.create_default_context()
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    try:
-        context.load_verify_locations(cadata=trusted.decode())
-        async with asyncio.timeout(_PROBE_TIMEOUT):
-            _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
-    except (OSError, ValueError, ssl.SSLError, TimeoutError):
-        return False
-    writer.close()
-    return True

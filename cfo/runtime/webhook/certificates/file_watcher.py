@@ -1,4 +1,4 @@
-"""Watches a serving certificate in files that another tool writes: cert-manager, OLM, a mounted Secret.
+"""Watches certificates in files that another tool writes: cert-manager, OLM, a mounted Secret.
 
 The kubelet replaces a mounted directory atomically (through the symbolic link ``..data``), but up to a minute after the
 Secret has changed; other programs write one file after the other. A mismatch between certificate and key is therefore
@@ -19,32 +19,28 @@ from anyio.abc import TaskStatus
 from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles
 
-__all__ = ["CertificateFilesWatcher"]
+__all__ = ["CertificateFilesWatcher", "ClientCAWatcher", "FilesWatcher"]
 
 _POLL_INTERVAL_MS: Final = 30_000  # some network file systems report no changes
+_MAX_CA_BYTES: Final = 1024 * 1024
 
 _log = structlog.get_logger(__name__)
 
 
-class CertificateFilesWatcher:
-    """Reads the files of ``source`` whenever they change, and serves the certificate in them."""
+class FilesWatcher:
+    """Calls :meth:`_read` at the start and whenever a file in ``directory`` changes. The files may be created later."""
 
-    name = "webhook certificate files"
+    name = "certificate files"
     needs_leader = False
 
-    def __init__(self, source: CertificateFiles, serving: ServingCertificate) -> None:
-        self._source = source
-        self._serving = serving
+    def __init__(self, directory: Path) -> None:
+        self._watched = directory
         self._changed = anyio.Event()
         self.failure = "the files have not been read yet"
 
-    @property
-    def bundle(self) -> bytes | None:
-        """The CA bundle (PEM) that API servers should trust; ``None`` if there is no such file."""
-        try:
-            return (self._source.directory / self._source.ca).read_bytes()
-        except OSError:
-            return None
+    def _load(self) -> None:
+        """Read and use the files. Raises :class:`OSError` or :class:`ValueError` if they cannot be used."""
+        raise NotImplementedError
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Watch the files until cancelled."""
@@ -66,7 +62,7 @@ class CertificateFilesWatcher:
 
     def _directory(self) -> tuple[Path, int]:
         """Return the directory of the files, or its nearest parent that exists, and the inode of that directory."""
-        directory = self._source.directory
+        directory = self._watched
         while not directory.is_dir():
             directory = directory.parent
         return directory, directory.stat().st_ino
@@ -82,26 +78,65 @@ class CertificateFilesWatcher:
             stop_event=stop,
             rust_timeout=_POLL_INTERVAL_MS,
             yield_on_timeout=True,
-            recursive=directory == self._source.directory,
+            recursive=directory == self._watched,
         )
         async for _ in changes:
             self._changed.set()
 
     def _read(self) -> None:
-        directory = self._source.directory
         try:
-            pair = KeyPair(
-                (directory / self._source.certificate).read_bytes(), (directory / self._source.key).read_bytes()
-            )
-            self._serving.serve(pair)
+            self._load()
         except (OSError, ValueError) as error:
-            failure = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else f"{directory}: {error}"
+            failure = (
+                f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else f"{self._watched}: {error}"
+            )
             if failure != self.failure:
                 _log.warning(
-                    "Failed to read serving certificate, waiting for its files to change",
-                    directory=str(directory),
+                    "Failed to read certificate files, waiting for them to change",
+                    directory=str(self._watched),
                     error=failure,
                 )
             self.failure = failure
         else:
             self.failure = ""
+
+
+class CertificateFilesWatcher(FilesWatcher):
+    """Reads the files of ``source`` whenever they change, and serves the certificate in them."""
+
+    name = "webhook certificate files"
+
+    def __init__(self, source: CertificateFiles, serving: ServingCertificate) -> None:
+        super().__init__(source.directory)
+        self._source = source
+        self._serving = serving
+
+    @property
+    def bundle(self) -> bytes | None:
+        """The CA bundle (PEM) that API servers should trust; ``None`` if there is no such file."""
+        try:
+            return (self._source.directory / self._source.ca).read_bytes()
+        except OSError:
+            return None
+
+    def _load(self) -> None:
+        directory = self._source.directory
+        self._serving.serve(
+            KeyPair((directory / self._source.certificate).read_bytes(), (directory / self._source.key).read_bytes())
+        )
+
+
+class ClientCAWatcher(FilesWatcher):
+    """Reads the CAs (PEM) of client certificates from ``file`` whenever it changes; ``serving`` then requires them."""
+
+    name = "webhook client CA"
+
+    def __init__(self, file: Path, serving: ServingCertificate) -> None:
+        super().__init__(file.parent)
+        self._file = file
+        self._serving = serving
+
+    def _load(self) -> None:
+        if self._file.stat().st_size > _MAX_CA_BYTES:
+            raise ValueError(f"{self._file.name} is too large: limit is {_MAX_CA_BYTES} bytes")
+        self._serving.trust_clients(self._file.read_bytes())

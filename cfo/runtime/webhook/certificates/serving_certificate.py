@@ -40,13 +40,19 @@ class KeyPair:
 
 
 class ServingCertificate:
-    """The certificate of a TLS server. :attr:`available` is set as soon as there is one."""
+    """The certificate of a TLS server. :attr:`available` is set as soon as there is one.
 
-    def __init__(self, metrics: CertificateMetrics | None = None) -> None:
+    With ``require_clients`` clients must present a certificate of a CA that :meth:`trust_clients` has set; before that,
+    nothing is available.
+    """
+
+    def __init__(self, metrics: CertificateMetrics | None = None, *, require_clients: bool = False) -> None:
         self.available = anyio.Event()
         self.pair: KeyPair | None = None
         self.leaf: x509.Certificate | None = None
         self._metrics = metrics
+        self._require_clients = require_clients
+        self._client_cas = b""
         self._context: ssl.SSLContext | None = None
 
     def serve(self, pair: KeyPair) -> None:
@@ -57,7 +63,7 @@ class ServingCertificate:
         if pair == self.pair:
             return
         try:
-            leaf, context = pair.leaf, _context(pair)
+            leaf, context = pair.leaf, self._new_context(pair, self._client_cas)
         except (ValueError, ssl.SSLError) as error:
             if self._metrics is not None:
                 self._metrics.read_errors.inc()
@@ -66,16 +72,47 @@ class ServingCertificate:
         if self._metrics is not None:
             self._metrics.reads.inc()
             self._metrics.expires.set(leaf.not_valid_after_utc.timestamp())
-        self.available.set()
+        self._set_available()
         _log.info(
             "Serving certificate changed",
             serial=f"{leaf.serial_number:x}",
             expires=leaf.not_valid_after_utc.isoformat(),
         )
 
+    def trust_clients(self, cas: bytes) -> None:
+        """Accept only clients with a certificate of one of ``cas`` (PEM), starting with the next handshake.
+
+        Raises :class:`ValueError` if they cannot be used; the previous CAs then stay in use.
+        """
+        if cas == self._client_cas:
+            return
+        found = x509.load_pem_x509_certificates(cas)
+        if self.pair is not None:
+            self._context = self._new_context(self.pair, cas)
+        self._client_cas = cas
+        self._set_available()
+        _log.info("Client CAs changed", subjects=[one.subject.rfc4514_string() for one in found])
+
+    def _set_available(self) -> None:
+        if self.pair is not None and (self._client_cas or not self._require_clients):
+            self.available.set()
+
+    def _new_context(self, pair: KeyPair, client_cas: bytes) -> ssl.SSLContext:
+        context = _context(pair)
+        if self._require_clients:
+            _require_clients(context)
+            if client_cas:
+                try:
+                    context.load_verify_locations(cadata=client_cas.decode())
+                except ssl.SSLError as error:
+                    raise ValueError(f"cannot use the client CAs: {error}") from error
+        return context
+
     def ssl_context(self) -> ssl.SSLContext:
         """Return the context for a listening socket: TLS 1.2 or later, HTTP/1.1, always the current certificate."""
         context = _server_context()
+        if self._require_clients:
+            _require_clients(context)  # the mode of this context applies, and the CAs of the chosen one
 
         def choose(connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> int | None:
             if self._context is None:
@@ -95,6 +132,13 @@ def _server_context() -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     context.num_tickets = 0  # a resumed session would keep the old certificate; API servers reuse connections
     return context
+
+
+def _require_clients(context: ssl.SSLContext) -> None:
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= (
+        ssl.VERIFY_X509_PARTIAL_CHAIN
+    )  # as in Go, each CA in the file is trusted, also intermediates
 
 
 def _context(pair: KeyPair) -> ssl.SSLContext:

@@ -17,10 +17,12 @@ from cfo.runtime import (
     Client,
     ClientConfig,
     Conflict,
+    EncodingError,
     Expired,
     NotFound,
     PatchType,
     Propagation,
+    TerminalError,
     Transport,
     TransportError,
     UnknownKind,
@@ -607,6 +609,23 @@ async def test_apply_that_changed_nothing_is_not_sent_again(
     cache.put(config_map({"k": "changed by another"}, resourceVersion="7"))
     await client.apply(manifest())
     assert len(server.requests()) == 2
+
+
+async def test_object_that_cannot_be_encoded_is_a_terminal_error(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    """A reconcile that raises it is logged once and not retried."""
+    nested: Any = {}
+    for _ in range(300):
+        nested = {"a": nested}
+    deep: Object = {**manifest(), "data": {"k": nested}}
+    for unencodable in (deep, {**manifest(), "data": {"k": {1, 2}}}):
+        for write in (client.apply, client.create, client.update):
+            with pytest.raises(EncodingError, match=r"cannot encode the object for (apply|create|update) of ") as error:
+                await write(unencodable)
+            assert isinstance(error.value, TerminalError)
+            assert "configmaps" in str(error.value)
+    assert server.requests() == []
 
 
 async def test_apply_of_an_uncertain_object_is_sent(server: ApiServer, client: Client, cache: FakeCache) -> None:

@@ -17,7 +17,7 @@ from cfo.runtime.webhook.certificates.certificate_authority import (
     StoredCertificates,
     ensure_certificates,
 )
-from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
+from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher, ClientCAWatcher
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import CertificateMetrics
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
@@ -124,3 +124,23 @@ async def test_replaced_directory_is_watched(tmp_path: Path) -> None:
         await harness.wait_until(lambda: bool(harness.watcher.failure))
         (tmp_path / "new").rename(directory)
         await harness.wait_until_served(second)
+
+
+async def test_client_cas_are_read_and_reloaded(tmp_path: Path) -> None:
+    file = tmp_path / "mounted" / "client-ca.crt"
+    first, second = create_certificates(), create_certificates()
+    serving = ServingCertificate(require_clients=True)
+    serving.serve(first.pair)
+    watcher = ClientCAWatcher(file, serving)
+    harness = Harness(tmp_path)
+    task = asyncio.create_task(watcher.run())
+    await harness.wait_until(lambda: "No such file" in watcher.failure)
+    assert not serving.available.is_set()
+    file.parent.mkdir()
+    for content, cas in ((first.bundle, first.bundle), (b"nonsense", first.bundle), (second.bundle, second.bundle)):
+        file.write_bytes(content)
+        await harness.wait_until(lambda: bool(watcher.failure) == (content == b"nonsense"))  # noqa: B023
+        await harness.wait_until(lambda: serving._client_cas == cas)  # noqa: B023
+        assert serving.available.is_set()
+    task.cancel()
+    await asyncio.wait([task])

@@ -10,13 +10,16 @@ from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cfo.runtime.listener import bind_socket
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
+from cfo.runtime.webhook import request_bodies
 from cfo.runtime.webhook import server as server_module
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, allowed, denied
 from cfo.runtime.webhook.certificates.certificate_authority import (
@@ -28,7 +31,10 @@ from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, Servin
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
 from cfo.runtime.webhook.options import RotatedCertificates
 from cfo.runtime.webhook.registration import Webhook, Webhooks
-from cfo.runtime.webhook.server import MAX_BODY, WebhookServer
+from cfo.runtime.webhook.request_bodies import MAX_BODY
+from cfo.runtime.webhook.server import WebhookServer
+from test.support.certificates import KeyPair as ClientKeyPair
+from test.support.certificates import create_ca, create_certificate
 
 POLICY = RotatedCertificates(secret=NamespacedName("ns", "cert"))
 WIDGET = GVK("acme.io", "v1", "Widget")
@@ -51,6 +57,8 @@ class ScriptedHandler:
         match request.name:
             case "raise":
                 raise IndexError("list index out of range")
+            case "unencodable":
+                return denied("denied by the test", details={"retryAfter": {1, 2}})
             case "deny":
                 return denied("denied by the test")
             case "wait":
@@ -113,9 +121,11 @@ class StartedEvent(asyncio.Event):
 
 
 @asynccontextmanager
-async def running_server(pair: KeyPair | None, **options: Any) -> AsyncIterator[Harness]:
-    handler, serving, registry = ScriptedHandler(), None, CollectorRegistry()
-    serving = ServingCertificate(CertificateMetrics(registry))
+async def running_server(
+    pair: KeyPair | None, serving: ServingCertificate | None = None, **options: Any
+) -> AsyncIterator[Harness]:
+    handler, registry = ScriptedHandler(), CollectorRegistry()
+    serving = serving or ServingCertificate(CertificateMetrics(registry))
     webhooks = Webhooks()
     webhooks.register(WIDGET, converter=Converter())
     webhooks.add(
@@ -232,6 +242,37 @@ async def test_body_over_the_limit_is_rejected(harness: Harness, session: aiohtt
     assert (await post(session, harness.url(), review(object=fits)))[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        (200, ""),
+        (201, "spec.a.a.a: nested too deeply: at most 200 levels are allowed"),
+        (300, "spec.a.a.a: nested too deeply: at most 200 levels are allowed"),
+        (1100, "the object: nested too deeply: at most 200 levels are allowed"),
+        (50_000, "the object: nested too deeply: at most 200 levels are allowed"),
+    ],
+)
+@pytest.mark.parametrize("field", ["object", "oldObject"])
+async def test_object_that_is_nested_too_deeply_is_denied(
+    harness: Harness, session: aiohttp.ClientSession, levels: int, message: str, field: str
+) -> None:
+    nested = b'{"spec":' + b'{"a":' * (levels - 2) + b"{}" + b"}" * (levels - 1)
+    body = review(operation="UPDATE", **{field: "NESTED"}).replace(b'"NESTED"', nested)
+    code, reply = await post(session, harness.url(), body)
+    response = reply["response"]
+    assert (code, response["uid"], response["allowed"]) == (200, "uid-w", not message)
+    assert response["status"].get("message", "") == message
+    assert response["status"]["code"] == (403 if message else 200)
+
+
+async def test_response_that_cannot_be_encoded_is_a_500_with_the_uid(
+    harness: Harness, session: aiohttp.ClientSession
+) -> None:
+    code, reply = await post(session, harness.url(), review("unencodable"))
+    assert (code, reply["response"]["uid"], reply["response"]["status"]["code"]) == (200, "uid-unencodable", 500)
+    assert "cannot be encoded" in reply["response"]["status"]["message"]
+
+
 async def test_handler_is_cancelled_after_the_timeout_of_the_api_server(
     harness: Harness, session: aiohttp.ClientSession
 ) -> None:
@@ -277,6 +318,62 @@ async def test_tls_versions_before_1_2_are_rejected(harness: Harness, first: Cer
     writer.close()
 
 
+async def test_client_that_disconnects_is_not_an_error_of_the_webhook(
+    harness: Harness, first: CertificateSet, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", harness.server.port, ssl=trust(first))
+    writer.write(b"POST /validate-widget HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+    writer.write(b"Content-Length: 9\r\n\r\n{")
+    await writer.drain()
+    path = {"webhook": "/validate-widget"}
+    value = harness.registry.get_sample_value
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while value("controller_runtime_webhook_requests_in_flight", path) == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        while value("controller_runtime_webhook_requests_in_flight", path) == 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert value("controller_runtime_webhook_requests_total", {**path, "code": "500"}) == 0
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_clients_without_a_certificate_of_the_client_ca_are_refused(
+    first: CertificateSet, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    old, new = create_ca("old"), create_ca("new")
+
+    def client(ca: ClientKeyPair | None) -> ssl.SSLContext:
+        context = trust(first)
+        context.maximum_version = version
+        if ca is not None:
+            pair = create_certificate(ca, "kube-apiserver")
+            (tmp_path / "client.pem").write_bytes(pair.cert_pem + pair.key_pem)
+            context.load_cert_chain(tmp_path / "client.pem")
+        return context
+
+    async def is_served(harness: Harness, ca: ClientKeyPair | None) -> bool:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client(ca))) as session:
+            try:
+                return (await post(session, harness.url(), review()))[0] == 200
+            except aiohttp.ClientError:
+                return False
+
+    serving = ServingCertificate(require_clients=True)
+    serving.serve(first.pair)
+    assert not serving.available.is_set(), "the server must not listen before it can verify clients"
+    serving.trust_clients(old.cert_pem)
+    async with running_server(first.pair, serving) as harness:
+        assert [await is_served(harness, ca) for ca in (old, new, None)] == [True, False, False]
+        with pytest.raises(ValueError, match="PEM"):
+            serving.trust_clients(b"nonsense")
+        assert await is_served(harness, old)
+        serving.trust_clients(new.cert_pem)
+        serving.serve(create_certificates().pair)
+        serving.serve(first.pair)
+        assert [await is_served(harness, ca) for ca in (old, new, None)] == [False, True, False]
+
+
 async def test_server_listens_once_it_has_a_certificate(first: CertificateSet, session: aiohttp.ClientSession) -> None:
     async with running_server(None) as harness:
         assert harness.server.port > 0
@@ -290,6 +387,38 @@ async def test_server_listens_once_it_has_a_certificate(first: CertificateSet, s
 async def test_server_can_be_stopped_before_it_has_a_certificate() -> None:
     async with asyncio.timeout(TIMEOUT_SECONDS), running_server(None):
         pass
+
+
+async def test_idle_connections_and_incomplete_requests_do_not_lock_out_others(
+    first: CertificateSet, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients without credentials open many connections; the number of them stays bounded, and reviews are served."""
+    limit = 6
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", limit, raising=False)
+    headers = (
+        b"POST /validate-widget HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    )
+    async with running_server(first.pair) as harness, asyncio.timeout(TIMEOUT_SECONDS):
+        port, writers, ended = harness.server.port, [], []
+        in_progress = asyncio.create_task(post(session, harness.url(), review("wait")))
+        await harness.handler.entered.wait()
+        for number in range(5 * limit):
+            tls = trust(first) if number % 3 else None
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+            writers.append(writer)
+            if number % 3 == 2:
+                writer.write(headers)
+            ended.append(asyncio.ensure_future(reader.read()))
+        while sum(task.done() for task in ended) < len(ended) - limit:  # noqa: ASYNC110 (bounded by the timeout)
+            await asyncio.sleep(0.01)
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust(first))) as other:
+            _, reply = await post(other, harness.url(), review())
+        assert reply["response"]["allowed"]
+        harness.handler.release.set()
+        assert (await in_progress)[1]["response"]["allowed"], "a review in progress must not be aborted"
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*ended, return_exceptions=True)
 
 
 async def test_servers_can_share_a_port_with_reuse_port(first: CertificateSet) -> None:
@@ -313,6 +442,43 @@ async def test_servers_can_share_a_port_with_reuse_port(first: CertificateSet) -
         )
         with pytest.raises(OSError, match="in use"):
             await exclusive.run()
+
+
+async def test_port_is_not_shared_with_a_server_with_another_ca(
+    first: CertificateSet, session: aiohttp.ClientSession
+) -> None:
+    """Otherwise half of the connections of an API server would fail with "unable to get local issuer certificate"."""
+    other = ServingCertificate()
+    other.serve(create_certificates().pair)
+    async with running_server(first.pair, reuse_port=True) as one:
+        shared = WebhookServer(
+            Webhooks(),
+            other,
+            WebhookMetrics(CollectorRegistry()),
+            bind_address=f"127.0.0.1:{one.server.port}",
+            reuse_port=True,
+        )
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            with pytest.raises(OSError, match="certificate is not signed by the CA of these webhooks"):
+                await shared.run()
+        for _ in range(10):
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust(first))) as client:
+                assert (await post(client, one.url(), review()))[0] == 200
+
+
+async def test_port_is_not_shared_with_a_process_that_does_not_serve_webhooks(first: CertificateSet) -> None:
+    serving = ServingCertificate()
+    serving.serve(first.pair)
+    sock = bind_socket(("127.0.0.1", 0), reuse_port=True)
+    port = sock.getsockname()[1]
+    other = await asyncio.start_server(lambda _, writer: writer.close(), sock=sock)
+    webhooks, metrics = Webhooks(), WebhookMetrics(CollectorRegistry())
+    server = WebhookServer(webhooks, serving, metrics, bind_address=f"127.0.0.1:{port}", reuse_port=True)
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        with pytest.raises(OSError, match="in use by another process, which does not serve webhooks"):
+            await server.run()
+    other.close()
+    await other.wait_closed()
 
 
 async def test_stopping_server_serves_open_connections_once_more_and_closes_them(
@@ -386,14 +552,36 @@ async def test_patch_is_in_the_response(first: CertificateSet, session: aiohttp.
 
 
 class ComputingHandler:
-    """A handler whose computation ends when ``release`` is set."""
+    """A handler whose computation ends when ``release`` is set, or never with ``endless``."""
 
-    def __init__(self) -> None:
-        self.release = threading.Event()
+    path = "/compute-widget"
+
+    def __init__(self, *, endless: bool = False) -> None:
+        self.release, self.ended = threading.Event(), threading.Event()
+        self.endless = endless
+
+    def webhook(self) -> Webhook:
+        return Webhook(
+            name="c.acme.io",
+            path=self.path,
+            handler=self,
+            mutating=False,
+            groups=("acme.io",),
+            versions=("v1",),
+            resources=("widgets",),
+        )
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        await request.compute(self.release.wait, TIMEOUT_SECONDS)
+        await request.compute(self._compute)
         return allowed()
+
+    def _compute(self) -> None:
+        try:
+            while self.endless:
+                pass
+            self.release.wait(TIMEOUT_SECONDS)
+        finally:
+            self.ended.set()
 
 
 async def test_timeout_ends_the_review_of_a_large_object_that_is_computed(
@@ -401,25 +589,32 @@ async def test_timeout_ends_the_review_of_a_large_object_that_is_computed(
 ) -> None:
     computing = ComputingHandler()
     async with running_server(first.pair) as harness:
-        path = "/compute-widget"
-        harness.server._webhooks.add(
-            Webhook(
-                name="c.acme.io",
-                path=path,
-                handler=computing,
-                mutating=False,
-                groups=("acme.io",),
-                versions=("v1",),
-                resources=("widgets",),
-            )
-        )
+        harness.server._webhooks.add(computing.webhook())
         body = review(object={"a": "x" * 100_000})
-        code, reply = await post(session, harness.url(path, "?timeout=100ms"), body)
+        code, reply = await post(session, harness.url(computing.path, "?timeout=100ms"), body)
         assert code == 200
         assert reply["response"]["status"]["code"] == 504
         code, reply = await post(session, harness.url(), review())  # the event loop is not blocked
         assert reply["response"]["allowed"]
         computing.release.set()
+
+
+async def test_validator_that_loops_forever_is_ended_at_its_timeout(
+    first: CertificateSet, session: aiohttp.ClientSession
+) -> None:
+    computing = ComputingHandler(endless=True)
+    async with running_server(first.pair) as harness:
+        harness.server._webhooks.add(computing.webhook())
+        body = review(object={"a": "x" * 100_000})
+        _, reply = await post(session, harness.url(computing.path, "?timeout=100ms"), body)
+        assert reply["response"]["status"]["code"] == 504
+        try:
+            assert await asyncio.to_thread(computing.ended.wait, 5.0), "the validator still runs"
+        finally:
+            computing.endless = False
+        computing.release.set()
+        _, reply = await post(session, harness.url(computing.path), body)
+        assert reply["response"]["allowed"]
 
 
 async def test_too_many_reviews_are_rejected(
@@ -430,28 +625,34 @@ async def test_too_many_reviews_are_rejected(
     await harness.handler.entered.wait()
     code, reply = await post(session, harness.url(), review())
     assert code == 429
-    assert reply["response"]["status"]["message"].startswith("too many requests: limit is 1 reviews or ")
+    assert reply["response"]["status"]["message"].startswith("too many requests: limit is 1 reviews")
     harness.handler.release.set()
     assert (await waiting)[0] == 200
     assert (await post(session, harness.url(), review()))[0] == 200
 
 
-async def test_too_many_bytes_in_flight_are_rejected(
-    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "limit"), [("MAX_BYTES", 40_000), ("MAX_LARGE_REVIEWS", 1)])
+async def test_large_reviews_in_flight_lock_out_only_large_ones(
+    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, name: str, limit: int
 ) -> None:
-    monkeypatch.setattr(server_module, "MAX_BYTES", 1000)
-    waiting = asyncio.create_task(post(session, harness.url(), review("wait", object={"a": "x" * 500})))
+    monkeypatch.setattr(server_module, name, limit)
+    large = {"a": "x" * 20_000}
+    waiting = asyncio.create_task(post(session, harness.url(), review("wait", object=large)))
     await harness.handler.entered.wait()
-    assert (await post(session, harness.url(), review(object={"a": "x" * 500})))[0] == 429
+    code, reply = await post(session, harness.url(), review(object=large))
+    assert code == 429
+    assert "in flight" in reply["response"]["status"]["message"]
     assert (await post(session, harness.url(), review()))[0] == 200
     harness.handler.release.set()
     assert (await waiting)[0] == 200
+    assert (await post(session, harness.url(), review(object=large)))[0] == 200
 
 
 async def test_oldest_incomplete_body_is_rejected_if_all_are_too_large(
     harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "MAX_BYTES", 1000)
+    for module in (server_module, request_bodies):
+        monkeypatch.setattr(module, "MAX_BYTES", 1000)
     never = asyncio.Event()
 
     async def incomplete() -> AsyncIterator[bytes]:

@@ -1,0 +1,86 @@
+"""The optional features of the operator, and the permissions that each needs in addition to those of the base role.
+
+Each feature has a role of its own, which is installed only with the feature, so that an operator without AppWrappers
+cannot create pods, for example. The configuration, or the platform, enables a feature; if its role is missing, the
+controllers of the feature wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from cfo.api.raycluster.kinds import ROUTE
+from cfo.config import OperatorConfiguration
+from cfo.controllers import appwrapper, inferencestack, raycluster
+from cfo.runtime import APIError, Client, DiscoveryIncomplete, Rule, TransportError, UnknownKind
+
+__all__ = ["FEATURES", "Feature", "enabled_features", "warn_about_missing_roles"]
+
+_log = structlog.get_logger("cfo.features")
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """An optional feature: its name in the manifests, its rules, and the group and resource that identify its role."""
+
+    name: str
+    title: str
+    rules: Callable[[], list[Rule]]
+    group: str
+    resource: str
+
+
+FEATURES: Final = (
+    Feature("appwrapper", "AppWrappers", appwrapper.rules, "workload.codeflare.dev", "appwrappers/finalizers"),
+    Feature("kueue", "Kueue", appwrapper.kueue_rules, "kueue.x-k8s.io", "workloads/finalizers"),
+    Feature("inferencestack", "InferenceStacks", inferencestack.rules, "doublewordai.co", "inferencestacks/finalizers"),
+    Feature("openshift", "OpenShift", raycluster.openshift_rules, ROUTE.group, "routes"),
+)
+
+
+async def enabled_features(client: Client, configuration: OperatorConfiguration) -> list[Feature]:
+    """Return the features that ``configuration`` or the platform enables.
+
+    Raises :class:`cfo.runtime.client.errors.APIError` and :class:`cfo.runtime.TransportError`.
+    """
+    wrappers = configuration.appwrapper
+    enabled = {"appwrapper"} if wrappers.enabled else set()
+    if wrappers.enabled and (wrappers.kueue_integration or wrappers.slack_queue_name):
+        enabled.add("kueue")
+    if configuration.inference_stack.enabled:
+        enabled.add("inferencestack")
+    try:
+        await client.mapper.resource(ROUTE)
+        enabled.add("openshift")
+    except (UnknownKind, DiscoveryIncomplete):
+        pass  # not OpenShift, or its API server does not respond, and then the controllers retry
+    return [feature for feature in FEATURES if feature.name in enabled]
+
+
+async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) -> None:
+    """Log a warning for each of ``features`` whose role is not installed, with the component that contains it.
+
+    A failed request is ignored, because the controllers report missing permissions as well.
+    """
+    for feature in features:
+        resource, _, subresource = feature.resource.partition("/")
+        attributes = {"group": feature.group, "resource": resource, "subresource": subresource, "verb": "update"}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        try:
+            response = await client.create(review)
+        except (APIError, TransportError):
+            continue
+        if not (response.get("status") or {}).get("allowed"):
+            _log.warning(
+                f"The role for {feature.title} is not installed, waiting for it",
+                component=feature.name,
+                install=f"cfo manifests --with {feature.name}",
+            )

@@ -1,0 +1,259 @@
+"""Accepts the connections of an HTTP server, and limits their number.
+
+Each TLS connection takes about 0.3 MB, also before its handshake, so any client that can reach a port could fill the
+memory of the process. At the limit a new connection takes the place of another one that no handler needs; to refuse the
+new one instead would let a client with idle connections lock out all others. The connection that is closed is
+
+1. from the address with the most connections. Only a client that has more than its share loses any: the API servers
+   keep theirs while one pod opens thousands;
+2. one on which no request has been answered yet, if there is any;
+3. the one that was idle for the longest time.
+
+An idle connection of an API server can be closed without harm: its HTTP client opens another one. If handlers need all
+connections, the new one is closed.
+
+A TLS handshake must be complete after 10 seconds, and the header of the first request after 30 more seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+import structlog
+from aiohttp import web
+
+__all__ = ["KEEP_ALIVE", "Listener", "bind_socket"]
+
+KEEP_ALIVE: Final = 180.0
+"""Seconds after which an idle connection is closed. API servers do this after 90 s; they have to close first."""
+
+_HANDSHAKE_TIMEOUT: Final = 10.0
+_FIRST_REQUEST_TIMEOUT: Final = 30.0
+_SHUTDOWN_TIMEOUT: Final = 5.0
+_BACKLOG: Final = 128
+_ACCEPT_RETRY: Final = 1.0  # seconds; asyncio waits as long if the process has no file descriptor left
+_LOG_INTERVAL: Final = 60.0
+
+_log = structlog.get_logger(__name__)
+
+
+class _Connection:
+    """A connection, from before its handshake."""
+
+    def __init__(self, address: str, protocol: Any, opened: float) -> None:
+        self.address = address
+        self.protocol = protocol
+        self.handshake = anyio.CancelScope()
+        self.established = False
+        self.timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.idle_since = opened
+        self.answered = False
+        self.requests = 0
+        self.protected = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether neither side has closed the connection."""
+        return not self._closed and (not self.established or self.protocol.transport is not None)
+
+    def close(self) -> None:
+        """Close the connection without a response, which the client may never read."""
+        self._closed = True
+        self.handshake.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.protocol.transport is not None:
+            self.protocol.transport.abort()
+
+
+class Listener:
+    """Accepts connections on the bound socket ``sock`` for ``server``, at most ``limit`` at once; ``name`` is for logs.
+
+    With ``protect_requests`` a connection is not closed while its request is handled, otherwise only in a block of
+    :meth:`protected`. Must be created in the event loop that runs it. The socket is closed at the end of :meth:`run`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        server: web.Server,
+        sock: socket.socket,
+        *,
+        limit: int,
+        tls: ssl.SSLContext | None = None,
+        protect_requests: bool = True,
+    ) -> None:
+        self._name = name
+        self._server = server
+        self._socket = sock
+        self._limit = limit
+        self._tls = tls
+        self._protect_requests = protect_requests
+        self._connections: dict[Any, _Connection] = {}
+        self._handler = server.request_handler
+        self._closed = 0
+        self._next_log = 0.0
+        server.request_handler = self._handle
+        sock.setblocking(False)
+        sock.listen(_BACKLOG)
+
+    async def run(self) -> None:
+        """Accept connections until cancelled; connections with a complete handshake stay open."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with anyio.create_task_group() as tasks:
+                while True:
+                    try:
+                        accepted, peer = await loop.sock_accept(self._socket)
+                    except OSError as error:
+                        _log.error("Failed to accept connection, will retry", endpoint=self._name, error=str(error))
+                        await asyncio.sleep(_ACCEPT_RETRY)
+                        continue
+                    connection = self._admit(str(peer[0]), loop)
+                    if connection is None:
+                        accepted.close()
+                    else:
+                        tasks.start_soon(self._open, accepted, connection)
+                    await asyncio.sleep(0)  # sock_accept does not wait while clients are in the backlog
+        finally:
+            self._socket.close()
+
+    @contextmanager
+    def protected(self, request: web.BaseRequest) -> Iterator[None]:
+        """Do not close the connection of ``request`` in this block, even if others need its place.
+
+        Raises :class:`ConnectionError` if it is closed already.
+        """
+        connection = self._connections.get(request.protocol)
+        if connection is None or not connection.is_open:
+            raise ConnectionResetError("the connection is closed")
+        connection.protected += 1
+        try:
+            yield
+        finally:
+            connection.protected -= 1
+
+    def _admit(self, address: str, loop: asyncio.AbstractEventLoop) -> _Connection | None:
+        """Return a new connection after making room for it; ``None`` if there is no room."""
+        if len(self._connections) >= self._limit:
+            self._remove_closed()
+        if len(self._connections) >= self._limit:
+            self._report(loop.time())
+            victim = self._victim(address)
+            if victim is None:
+                return None
+            victim.close()
+            del self._connections[victim.protocol]
+        protocol = self._server()
+        connection = self._connections[protocol] = _Connection(address, protocol, loop.time())
+        return connection
+
+    def _victim(self, address: str) -> _Connection | None:
+        """Return the connection to close for a new one from ``address``; ``None`` if handlers need all of them."""
+        shares = Counter([address, *(connection.address for connection in self._connections.values())])
+        return max(
+            (connection for connection in self._connections.values() if not connection.protected),
+            key=lambda connection: (shares[connection.address], not connection.answered, -connection.idle_since),
+            default=None,
+        )
+
+    def _remove_closed(self) -> None:
+        self._connections = {key: connection for key, connection in self._connections.items() if connection.is_open}
+
+    def _report(self, now: float) -> None:
+        self._closed += 1
+        if now >= self._next_log:
+            _log.warning("Too many connections", endpoint=self._name, limit=self._limit, closed=self._closed)
+            self._closed, self._next_log = 0, now + _LOG_INTERVAL
+
+    async def _open(self, accepted: socket.socket, connection: _Connection) -> None:
+        """Complete the handshake, and close the connection if its first request does not arrive in time."""
+        loop = asyncio.get_running_loop()
+        timeouts: dict[str, float] = {}
+        if self._tls is not None:
+            timeouts = {"ssl_handshake_timeout": _HANDSHAKE_TIMEOUT, "ssl_shutdown_timeout": _SHUTDOWN_TIMEOUT}
+        if not connection.is_open:  # closed for another one before this task has started
+            accepted.close()
+        with connection.handshake, suppress(OSError):  # the client failed the handshake, or disconnected
+            try:
+                await anyio.lowlevel.checkpoint_if_cancelled()
+                await loop.connect_accepted_socket(lambda: connection.protocol, accepted, ssl=self._tls, **timeouts)
+            except BaseException as error:
+                # Frees the buffers now: the traceback refers to a frame that refers to a future with this exception.
+                traceback.clear_frames(error.__traceback__)
+                raise
+            connection.established = True
+        if connection.established and connection.is_open:
+            connection.timer = loop.call_later(_FIRST_REQUEST_TIMEOUT, self._expire, connection)
+        else:
+            self._forget(connection)
+            if connection.protocol.transport is None:
+                connection.protocol.connection_lost(None)  # also frees its buffers now
+
+    def _expire(self, connection: _Connection) -> None:
+        if not connection.requests:
+            connection.close()
+            self._forget(connection)
+
+    def _forget(self, connection: _Connection) -> None:
+        connection.close()
+        self._connections.pop(connection.protocol, None)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = self._connections.get(request.protocol)
+        if connection is None:  # closed for another one just now
+            return web.Response(status=503)
+        connection.requests += 1
+        if connection.timer is not None:
+            connection.timer.cancel()
+        connection.protected += self._protect_requests
+        try:
+            return await self._handler(request)
+        finally:
+            connection.protected -= self._protect_requests
+            connection.answered = True
+            connection.idle_since = asyncio.get_running_loop().time()
+
+
+def bind_socket(address: tuple[str | None, int], *, reuse_port: bool = False) -> socket.socket:
+    """Return a socket that is bound but does not listen yet, so that a port in use is reported at startup.
+
+    ``address`` is a host (``None``: all addresses, IPv4 and IPv6) and a port. If the host has several addresses, one is
+    used, preferably of IPv4, as in Go. Raises :class:`OSError` with the address.
+    """
+    host, port = address
+    found: list[Any]
+    if host is None:
+        found = [(socket.AF_INET6, ("::", port))] if socket.has_dualstack_ipv6() else [(socket.AF_INET, ("", port))]
+    else:
+        found = [
+            (family, sockaddr)
+            for family, _, _, _, sockaddr in socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        ]
+    family, sockaddr = min(found, key=lambda one: one[0] != socket.AF_INET)
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port and hasattr(socket, "SO_REUSEPORT"):
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
+        bound.bind(sockaddr)
+    except OSError as error:
+        bound.close()
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise OSError(error.errno, f"cannot listen on {host or ''}:{port}: {reason}") from error
+    return bound

@@ -1,0 +1,61 @@
+"""Shares the port of a webhook server with other replicas, and with nothing else.
+
+With ``SO_REUSEPORT`` several processes of one user can listen on a port, and the kernel distributes the connections.
+That is right for replicas of one operator on one machine. A process of another cluster, or of another program, that
+happens to use the same port would take half of the connections, and API servers would not trust its certificate
+("unable to get local issuer certificate"). Therefore a process that finds its port in use serves only if the
+certificate of the other process is signed by a CA that its own API servers trust.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from typing import Final
+
+import structlog
+
+__all__ = ["responds", "verify_sharing"]
+
+_PROBE_TIMEOUT: Final = 2.0
+
+_log = structlog.get_logger(__name__)
+
+
+async def verify_sharing(sock: socket.socket, trusted: bytes) -> None:
+    """Return if no other process listens on the port of the bound ``sock``, or if that process is a replica.
+
+    A replica has a certificate of a CA in ``trusted`` (PEM). Call it before ``sock`` listens; two processes that do so
+    within the same milliseconds do not see each other. Raises :class:`OSError` if another program uses the port.
+    """
+    name: tuple[str, int] = sock.getsockname()
+    host, port = {"::": "::1", "0.0.0.0": "127.0.0.1"}.get(name[0], name[0]), name[1]  # noqa: S104
+    try:
+        await responds(host, port, trusted)
+    except ConnectionRefusedError:
+        return
+    except ssl.SSLCertVerificationError:
+        reason = "whose certificate is not signed by the CA of these webhooks"
+    except (OSError, ValueError) as error:
+        reason = f"which does not serve webhooks: {error or type(error).__name__}"
+    else:
+        _log.info("Sharing the webhook port with another replica", port=port)
+        return
+    raise OSError(errno.EADDRINUSE, f"port {port} of the webhooks is in use by another process, {reason}")
+
+
+async def responds(host: str, port: int, trusted: bytes, *, server_name: str | None = None) -> None:
+    """Return if a server at ``host`` has a certificate of a CA in ``trusted`` (PEM).
+
+    The certificate must be for ``server_name`` if it is given. Otherwise raises :class:`OSError` or
+    :class:`ValueError`.
+    """
+    context = ssl.create_default_context()
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = server_name is not None
+    context.load_verify_locations(cadata=trusted.decode())
+    async with asyncio.timeout(_PROBE_TIMEOUT):
+        _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=server_name or host)
+    writer.close()

@@ -1,0 +1,133 @@
+"""Unit tests of the validation gate's pure functions: registrations of the webhook, and digests."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from cfo.config import AppWrapperConfiguration
+from cfo.controllers.appwrapper.admission import (
+    Validation,
+    content_digest,
+    is_held,
+    registered_since,
+    validates_creations,
+)
+from cfo.controllers.appwrapper.transition import decide
+from cfo.operator import webhook_configurations
+from cfo.runtime.objects import Object
+from test.support.observations import observe, with_decided_status, wrapper
+
+
+def configuration(**changes: Any) -> Object:
+    """Return the validating webhook configuration of the manifests, with changes to the webhook of AppWrappers."""
+    (found,) = [item for item in webhook_configurations("ns") if item["kind"].startswith("Validating")]
+    (hook,) = [hook for hook in found["webhooks"] if "appwrapper" in hook["name"]]
+    hook |= changes
+    return found
+
+
+def rule(**changes: Any) -> list[Object]:
+    """Return the rules of the webhook of AppWrappers, with changes to the only one."""
+    (hook,) = [hook for hook in configuration()["webhooks"] if "appwrapper" in hook["name"]]
+    return [{**hook["rules"][0], **changes}]
+
+
+def test_webhook_of_the_manifests_validates_creations() -> None:
+    assert validates_creations(configuration())
+    assert AppWrapperConfiguration().require_admission_webhook
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"namespaceSelector": {}, "objectSelector": {}, "matchConditions": []},
+        {"rules": rule(operations=["*"], apiGroups=["*"], apiVersions=["*"], resources=["*"], scope="*")},
+        {"rules": [*rule(operations=["DELETE"]), *rule()]},
+        {"clientConfig": {"url": "https://127.0.0.1:9443/validate-workload-codeflare-dev-v1beta2-appwrapper"}},
+    ],
+)
+def test_equivalent_registrations_validate_creations(changes: dict[str, Any]) -> None:
+    assert validates_creations(configuration(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"failurePolicy": "Ignore"},
+        {"namespaceSelector": {"matchLabels": {"checked": "true"}}},
+        {"objectSelector": {"matchExpressions": [{"key": "skip", "operator": "DoesNotExist"}]}},
+        {"matchConditions": [{"name": "not-bob", "expression": "request.userInfo.username != 'bob'"}]},
+        {"rules": []},
+        {"rules": rule(operations=["UPDATE", "DELETE"])},
+        {"rules": rule(apiGroups=["ray.io"])},
+        {"rules": rule(apiVersions=["v1"])},
+        {"rules": rule(resources=["appwrappers/status"])},
+        {"rules": rule(scope="Cluster")},
+        {"clientConfig": {"service": {"namespace": "ns", "name": "other", "path": "/allow"}}},
+        {"clientConfig": {}},
+    ],
+)
+def test_narrowed_registrations_do_not_validate_creations(changes: dict[str, Any]) -> None:
+    assert not validates_creations(configuration(**changes))
+
+
+def _managed(time: str, manager: str, **owned: Any) -> Object:
+    fields = {"f:webhooks": {'k:{"name":"vappwrapper.kb.io"}': {".": {}, "f:name": {}, **owned}}}
+    return {"manager": manager, "operation": "Update", "time": time, "fieldsV1": fields}
+
+
+def test_registration_begins_with_the_last_change_of_its_settings() -> None:
+    obj = configuration()
+    obj["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    assert registered_since(obj).isoformat() == "2026-01-01T00:00:00+00:00"
+    obj["metadata"]["managedFields"] = [
+        _managed("2026-01-02T00:00:00Z", "kubectl", **{"f:failurePolicy": {}}),
+        _managed("2026-03-01T00:00:00Z", "cfo", **{"f:clientConfig": {"f:caBundle": {}}}),
+        {"manager": "labels", "time": "2026-03-02T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}},
+    ]
+    assert registered_since(obj).isoformat() == "2026-01-02T00:00:00+00:00"
+
+
+def test_digest_covers_what_the_webhook_makes_immutable() -> None:
+    obj = wrapper("Pod", "Job")
+    digest = content_digest(obj)
+    for change in (
+        lambda spec: spec["components"][0]["template"]["spec"].update(serviceAccountName="admin"),
+        lambda spec: spec["components"].pop(),
+        lambda spec: spec["components"].reverse(),
+        lambda spec: spec["components"][1].update(podSets=[{"path": "template.spec.template"}]),
+    ):
+        changed = copy.deepcopy(obj)
+        change(changed["spec"])
+        assert content_digest(changed) != digest
+    queued = copy.deepcopy(obj)
+    queued["spec"]["suspend"] = True
+    queued["spec"]["components"][0]["podSetInfos"] = [{"nodeSelector": {"a": "b"}}]  # set by queues on each admission
+    assert content_digest(queued) == digest
+
+
+@pytest.mark.parametrize("phase", ["", "Suspended", "Resuming", "Resetting"])
+def test_components_are_not_created_without_validation(phase: str) -> None:
+    held = Validation(False, "CreatedWithoutValidation", "It was created ...")
+    obj = wrapper("Pod", suspend=False, status={"phase": phase} if phase else None)
+    decision = decide(observe(obj, validation=held, objects=[None]))
+    assert not decision.create
+    assert decision.events[0].reason == "NotValidated"
+    stored = with_decided_status(obj, decision)
+    assert is_held(stored)
+    assert stored["status"]["phase"] in ("Suspended", "Failed")
+    again = decide(observe(stored, objects=[None]))
+    assert not again.create
+    assert "NotValidated" not in [event.reason for event in again.events]
+    accepted = decide(observe(stored, objects=[None], validation=Validation(True, "NotRequired", "sha256:0")))
+    if stored["status"]["phase"] == "Suspended":
+        assert accepted.status.phase == "Resuming"
+
+
+def test_running_appwrappers_continue_without_the_webhook() -> None:
+    status = {"phase": "Running", "conditions": [{"type": "ResourcesDeployed", "status": "True"}]}
+    obj = wrapper("Pod", suspend=False, status=status)
+    assert decide(observe(obj)).status.phase == "Running"
