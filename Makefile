@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-install soak lint manifests bench bench-report lock clean
+.PHONY: help run demo test test-install fuzz soak lint manifests bench bench-report lock clean
 .PHONY: audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -30,11 +30,17 @@ test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in pa
 test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install
 
+FUZZ_EXAMPLES ?= 20000
+
+fuzz: $(VENV)/.installed ## Fuzz the webhooks, the controllers' functions and the configuration with FUZZ_EXAMPLES random inputs
+	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal --timeout 0 test/fuzz
+
 SOAK_SECONDS ?= 180
 SOAK_SEED    ?= 0
 
-soak: $(VENV)/.installed ## Run the soak test: inject random faults for SOAK_SECONDS (set SOAK_SEED to repeat a run)
-	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 2)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak test/integration/test_faults_soak.py
+soak: $(VENV)/.installed ## Inject random faults, then run hostile tenants, together for SOAK_SECONDS (SOAK_SEED repeats a run)
+	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 3)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak \
+		test/integration/test_faults_soak.py test/integration/hostile/test_soak.py
 
 lint: $(VENV)/.installed ## Check style, types, layers, generated files and prose
 	$(BIN)/ruff check .

@@ -104,6 +104,7 @@ def rules(namespace: str) -> list[Rule]:
         *AVAILABILITY_RULES,
         *EVENT_RULES,
         *leader_election_rules(LeaderElection().resource_name, namespace),
+        *inferencestack.election_rules(namespace),
         *webhook_rules(webhook_options(WebhookConfiguration(), namespace)),
         Rule("authentication.k8s.io", "tokenreviews", "create"),  # metrics.secureServing authenticates scrapes
         *raycluster.rules(),
@@ -321,7 +322,7 @@ def new_manager(
             _log.warning("Not serving webhooks; new AppWrappers are not deployed unless another process serves them")
         appwrapper.setup(manager, configuration.appwrapper)
     if configuration.inference_stack.enabled:
-        inferencestack.setup(manager, configuration.inference_stack)
+        inferencestack.setup(manager, configuration.inference_stack, manager.options.leader_election)
     return manager
 
 

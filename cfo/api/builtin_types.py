@@ -64,8 +64,8 @@ def type_problems(
     """Yield the differences between ``value`` and ``shape``, in the order of the value.
 
     ``types`` are the types to which shapes refer, by default the built-in types. ``path`` is the path of ``value``. A
-    ``null`` field or map entry is always valid, a ``null`` item of a list only with ``null_items``. The work is linear
-    in the number of values, which the caller must bound, as well as their depth.
+    ``null`` field or map entry is always valid, a ``null`` item of a list of scalars only with ``null_items``. The work
+    is linear in the number of values, which the caller must bound, as well as their depth.
     """
     yield from _Check(builtin_types() if types is None else types, null_items).value(value, shape, path)
 
@@ -81,7 +81,8 @@ class _Check:
                 yield TypeProblem(path, value, "a list")
                 return
             for index, item in enumerate(value):
-                if item is not None or not self._null_items:
+                # null is an empty string, but not an empty container
+                if item is not None or not self._null_items or shape[1:-1] in self._types:
                     yield from self.value(item, shape[1:-1], f"{path}[{index}]")
         elif shape[0] == "{":
             if not isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Live tables of RayClusters with their objects, and of AppWrappers with their phases.
+"""Live tables of RayClusters with their objects, and of AppWrappers and InferenceStacks with their states.
 
 The tables are built from informers: an event marks them as outdated, and they are redrawn after 0.1 s without further
 events. On a terminal they are updated in place; otherwise they are printed each time the rows have changed and every
@@ -6,6 +6,8 @@ RayCluster has settled.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import anyio
 from rich.console import Console, Group
@@ -17,6 +19,7 @@ from cfo.api.appwrapper import APPWRAPPER, Phase
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
+from cfo.demo.stack_tables import StackTables
 from cfo.runtime import (
     EVENT,
     GVK,
@@ -39,11 +42,14 @@ __all__ = ["Overview"]
 _QUIET = 0.1
 """Seconds without a further event before the tables are redrawn."""
 
+_TableRows = tuple[tuple[str, ...], list[tuple[str, ...]]]
+"""The columns and rows of a table."""
+
 _CHILDREN = (INGRESS, NETWORK_POLICY, SECRET)
 
 
 class Overview:
-    """Watches RayClusters, AppWrappers and the objects that are created for them, through the cache of ``manager``."""
+    """Watches RayClusters, AppWrappers, InferenceStacks and their objects, through the cache of ``manager``."""
 
     def __init__(self, manager: Manager, console: Console) -> None:
         self._console = console
@@ -57,6 +63,7 @@ class Overview:
         self._events = cache.informer(EVENT)
         for informer in (self._clusters, self._wrappers, self._events, *self._children.values()):
             informer.add_handler(self._on_event)
+        self._stacks = StackTables(manager, self._on_event)
 
     def _on_event(self, event: Event) -> None:
         self._changed.set()
@@ -73,7 +80,9 @@ class Overview:
         ]
 
     def unsettled_reason(self, gvk: GVK, key: NamespacedName) -> str:
-        """Return why the RayCluster or AppWrapper ``key`` has not settled yet; empty if it has settled."""
+        """Return why the object ``key`` has not settled yet; empty if it has settled."""
+        if gvk in StackTables.kinds:
+            return self._stacks.unsettled_reason(gvk, key)
         if gvk == RAY_CLUSTER:
             missing = self.missing_objects(key)
             return f"RayCluster {key} is missing {', '.join(missing)}" if missing else ""
@@ -82,7 +91,10 @@ class Overview:
         return "" if phase == Phase.SUCCEEDED else f"AppWrapper {key} is {phase or 'new'}"
 
     async def wait_until_settled(self, expected: list[tuple[GVK, NamespacedName]]) -> None:
-        """Wait until all of ``expected`` have settled: RayClusters have all objects, and AppWrappers have succeeded."""
+        """Wait until all of ``expected`` have settled.
+
+        RayClusters have all objects, AppWrappers have succeeded, InferenceStacks are ready.
+        """
         while any(self.unsettled_reason(gvk, key) for gvk, key in expected):
             await self._next_change()
 
@@ -96,9 +108,9 @@ class Overview:
                 live.update(self.tables(), refresh=True)
 
     async def _print_when_settled(self) -> None:
-        shown: list[tuple[str, ...]] = []
+        shown: list[_TableRows] = []
         while True:
-            rows = self._rows() + self._wrapper_rows()
+            rows = list(self._tables())
             if rows != shown and not any(
                 self.missing_objects(key_of(cluster)) for cluster in self._clusters.reader.list()
             ):
@@ -115,12 +127,14 @@ class Overview:
                 await self._changed.wait()
 
     def tables(self) -> Group:
-        """Return the current tables; the AppWrapper table only if there are AppWrappers."""
-        clusters = _table(("RayCluster", "state", "objects", "events"), self._rows())
-        rows = self._wrapper_rows()
-        return (
-            Group(clusters, _table(("AppWrapper", "phase", "components", "events"), rows)) if rows else Group(clusters)
-        )
+        """Return the current tables: that of RayClusters, and those of the other kinds that have objects."""
+        return Group(*(_table(columns, rows) for columns, rows in self._tables()))
+
+    def _tables(self) -> Iterator[_TableRows]:
+        yield ("RayCluster", "state", "objects", "events"), self._rows()
+        if rows := self._wrapper_rows():
+            yield ("AppWrapper", "phase", "components", "events"), rows
+        yield from self._stacks.tables(self._events_about)
 
     def _wrapper_rows(self) -> list[tuple[str, ...]]:
         return [

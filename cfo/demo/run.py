@@ -19,6 +19,7 @@ from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.demo import crds, kuberay
 from cfo.demo.overview import Overview
+from cfo.demo.stack_tables import StackTables
 from cfo.runtime import (
     GVK,
     AlreadyExists,
@@ -51,6 +52,8 @@ kuberay:
   mTLSEnabled: true
 appwrapper:
   enabled: true
+inferenceStack:
+  enabled: true
 metrics:
   bindAddress: 127.0.0.1:0
 health:
@@ -62,6 +65,8 @@ _CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "repl
 
 _WIDTH = 150
 """Width of the tables in columns if the output is not a terminal."""
+
+_SETTLING_KINDS = (RAY_CLUSTER, APPWRAPPER, *StackTables.kinds)
 
 _APPLY_ORDER = {"Namespace": 0, "CustomResourceDefinition": 0}
 
@@ -86,7 +91,7 @@ async def run_embedded(
     """Run the control plane and the operator until a signal is received or all applied objects have settled.
 
     The kubeconfig of the control plane is written to ``kubeconfig``, and removed on exit. ``until_settled`` is the
-    number of seconds in which RayClusters must settle and AppWrappers must succeed; with ``None``, run until a signal.
+    number of seconds in which all objects must settle (see :class:`Overview`); with ``None``, run until a signal.
 
     Raises :class:`InvalidDemoInput` and :class:`DemoFailed`.
     """
@@ -149,7 +154,7 @@ async def _run(
             if overview:
                 tasks.start_soon(view.run)
             await anyio.sleep_forever()
-        expected = [(gvk, key_of(obj)) for obj in objects for gvk in (RAY_CLUSTER, APPWRAPPER) if _is_a(obj, gvk)]
+        expected = [(gvk, key_of(obj)) for obj in objects for gvk in _SETTLING_KINDS if _is_a(obj, gvk)]
         with anyio.move_on_after(until_settled):
             await view.wait_until_settled(expected)
             settled = True

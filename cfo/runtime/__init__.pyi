@@ -63,6 +63,7 @@ from .controller import reconcile_id as reconcile_id
 from .discovery import DiscoveryIncomplete as DiscoveryIncomplete
 from .discovery import Resource as Resource
 from .discovery import RESTMapper as RESTMapper
+from .elected_controllers import ElectedControllers as ElectedControllers
 from .events import EVENT_RULES as EVENT_RULES
 from .events import EventRecorder as EventRecorder
 from .events import EventType as EventType

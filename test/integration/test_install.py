@@ -22,7 +22,7 @@ from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET
-from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, name_of
+from cfo.runtime.objects import GVK, NamespacedName, Object, find_condition, gvk_of, key_of, name_of
 from envtest.certificates import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
@@ -140,6 +140,16 @@ EXPECTED_UNUSED = {
     "* core/events": "core Events of AppWrappers (test_appwrapper_*)",
     "patch events.k8s.io/events": "a repeated Event becomes a series (test_events)",
     "* kueue.x-k8s.io/*": "kueueIntegration and slackQueueName, off by default (test_appwrapper_*)",
+    "* autoscaling/*": "autoscalers of InferenceStacks (test_inferencestack_*)",
+    "* keda.sh/*": "autoscalers of InferenceStacks (test_inferencestack_*)",
+    "* gateway.networking.k8s.io/*": "routes of InferenceStacks (test_inferencestack_*)",
+    "* monitoring.coreos.com/servicemonitors": "InferenceStacks (test_inferencestack_*)",
+    "* policy/*": "disruption budgets of InferenceStacks (test_inferencestack_*)",
+    "* core/persistentvolumeclaims": "model caches of InferenceStacks (test_inferencestack_*)",
+    "patch core/serviceaccounts": "a changed InferenceStack (test_inferencestack_*)",
+    "* doublewordai.co/*": "InferenceStacks of version 2 (test_inferencestack_*)",
+    "* models.takeoff.co/*": "finalizers of Helm on InferenceStacks (test_inferencestack_*)",
+    "update coordination.k8s.io/leases of inference-stack-operator-*": "renewals (test_inferencestack_majors)",
     "* core/nodes": "nodes marked by Autopilot (test_appwrapper_*)",
 }
 """Permissions that this test does not use, by pattern, with the operation that uses them."""
@@ -149,9 +159,10 @@ async def _run_lifecycle(
     environment: Environment, directory: Path, shared: Path, *, openshift: bool
 ) -> list[dict[str, Any]]:
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
-    await install(environment, directory, components=["appwrapper", "openshift"] if openshift else [])
+    await install(environment, directory, components=["appwrapper", "inferencestack", "openshift"] if openshift else [])
     kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
-    await create_config_map(environment, kuberay=kuberay, appwrapper={"enabled": openshift})
+    optional = {"appwrapper": {"enabled": openshift}, "inferenceStack": {"enabled": openshift}}
+    await create_config_map(environment, kuberay=kuberay, **optional)
     async with run_in_cluster(environment, directory, "--webhook-url", str(free_url())) as operator:
         await operator.ready()
         samples = await apply_samples(
@@ -172,6 +183,16 @@ async def _run_lifecycle(
                 return all(any(kind == gvk.kind for kind, _ in found[0]) for gvk in kinds)
 
             await eventually(has_children, f"the children of {key}")
+        for stack in samples:
+            if stack["kind"] != "InferenceStack" or not openshift:
+                continue
+
+            async def is_deployed(stack: Object = stack) -> bool:
+                found = await environment.client.get(gvk_of(stack), key_of(stack))
+                conditions = ((found or {}).get("status") or {}).get("conditions")
+                return (find_condition(conditions, "Deployed") or {}).get("status") == "True"
+
+            await eventually(is_deployed, f"the objects of {key_of(stack)}")
         for obj in reversed(samples):
             if obj["kind"] != "Namespace":
                 await environment.delete(obj)

@@ -146,10 +146,10 @@ async def test_rules_are_sufficient(crds: tuple[Object, ...], settings: dict[str
     async with start_environment(*crds) as env:
         await env.create_namespace()
         openshift = crds is OPENSHIFT_CRDS
-        features = ["networkPolicy", "tlsOptions", "authOptions"]
-        config = kuberay_config(**settings, kubeRayFeatures=features)
         granted = [*rules(), *openshift_rules()] if openshift else rules()
         token = await create_token(env, [*granted, *AVAILABILITY_RULES, *EVENT_RULES])
+        features = ["networkPolicy", "tlsOptions", "authOptions"]
+        config = kuberay_config(**settings, kubeRayFeatures=features)
         async with run_controllers(env, config, token=token):
             cluster = ray_cluster()
             template = cluster["spec"]["headGroupSpec"]["template"]["spec"]

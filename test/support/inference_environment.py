@@ -18,6 +18,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import DEPLOYMENT
+from cfo.runtime.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, find_condition, name_of
 from envtest import ControlPlane
@@ -128,6 +129,7 @@ async def run_inference_controllers(
     clock: Clock | None = None,
     token: str = "",
     transport: Transport | None = None,
+    election: LeaderElectionOptions | None = None,
 ) -> AsyncIterator[Manager]:
     """Run the controllers of one major version until the end of the block; as admin, with ``token``, or a transport."""
     environment.clear_requests()
@@ -136,8 +138,10 @@ async def run_inference_controllers(
         contextlib.nullcontext(transport) if transport else Transport(target, observe=environment.exchanges.append)
     )
     async with connection as connected:
-        manager = Manager(connected, ManagerOptions(field_manager=inferencestack.FIELD_MANAGER), clock=clock)
-        inferencestack.setup(manager, InferenceStackConfiguration(enabled=True, operator_version=version))
+        options = ManagerOptions(field_manager=inferencestack.FIELD_MANAGER, leader_election=election)
+        manager = Manager(connected, options, clock=clock)
+        config = InferenceStackConfiguration(enabled=True, operator_version=version)
+        inferencestack.setup(manager, config, election)
         environment.manager = manager
         try:
             async with manager:

@@ -89,7 +89,8 @@ def expected_pods(pod_sets: Iterable[Mapping[str, Any]]) -> int:
 def pod_template_at(template: Object, path: str) -> Object:
     """Return the pod template (or Pod) at ``path`` in a component's object, not a copy.
 
-    Raises :class:`PodSetError` if it does not exist, or its spec is not a v1.PodSpec.
+    Raises :class:`PodSetError` if it does not exist, its spec is not a v1.PodSpec, or its labels or annotations are not
+    maps of strings.
     """
     try:
         found = object_at(template, path)
@@ -104,7 +105,18 @@ def pod_template_at(template: Object, path: str) -> Object:
         rest = [f"and {more} more"] if more > 0 else []
         text = ", ".join([*problems[:_MAX_SHOWN_PROBLEMS], *rest])
         raise PodSetError(f"content at {path}.spec not parseable as a v1.PodSpec: strict decoding error: {text}")
+    metadata = found.get("metadata")
+    if not isinstance(metadata, dict | None):
+        raise PodSetError(f"content at {path}.metadata is not an object")
+    for name in ("labels", "annotations"):
+        values = (metadata or {}).get(name)
+        if values is not None and not _is_string_map(values):
+            raise PodSetError(f"content at {path}.metadata.{name} is not a map of strings")
     return found
+
+
+def _is_string_map(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
 
 
 def pod_set_mismatches(declared: Iterable[Mapping[str, Any]], inferred: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -57,8 +57,8 @@ _PREFIX: Final = "inference-stack-operator"
 CONFIG_HASH: Final = f"{_PREFIX}/config-hash"
 """Annotation of pod templates: the hash of the ConfigMap, so that a change of the configuration restarts the pods."""
 ADOPTED_CONFIG_HASH: Final = f"{_PREFIX}/adopted-config-hash"
-"""Annotation of a ConfigMap that Helm created, and label of its Deployment: the hash of the content when it was adopted.
-Pods without :data:`CONFIG_HASH` run with that content."""
+"""Annotation of a ConfigMap that Helm created, and label of its Deployment: the hash of the content when it was
+adopted. Pods without :data:`CONFIG_HASH` run with that content."""
 AUTOSCALED: Final = f"{_PREFIX}/autoscaled"
 """Label of a Deployment whose number of replicas an autoscaler sets."""
 KEPT_REPLICAS: Final = f"{_PREFIX}/kept-replicas"

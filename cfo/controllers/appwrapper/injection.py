@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cfo.api.appwrapper import PathError, object_at
+from cfo.api.appwrapper import PodSetError, pod_template_at
 from cfo.api.quantity import is_zero
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
@@ -21,7 +21,7 @@ __all__ = ["InjectionError", "inject", "requests_resource"]
 
 
 class InjectionError(ValueError):
-    """The user's and the queue's settings of a component conflict, or a pod set has an invalid path."""
+    """The user's and the queue's settings of a component conflict, or a pod set does not refer to a pod template."""
 
 
 def inject(
@@ -36,11 +36,9 @@ def inject(
     pod_set_infos = list(infos)
     for index, pod_set in enumerate(pod_sets):
         try:
-            template = object_at(obj, pod_set.get("path") or "")
-        except PathError as error:
+            template = pod_template_at(obj, pod_set.get("path") or "")
+        except PodSetError as error:  # only if the AppWrapper was created without admission
             raise InjectionError(str(error)) from error
-        if not isinstance(template.get("spec"), dict):
-            raise InjectionError(f"content at {pod_set.get('path')} does not contain a spec")
         info = pod_set_infos[index] if index < len(pod_set_infos) else {}
         _inject_pod_template(template, info, wrapper_name, config)
 

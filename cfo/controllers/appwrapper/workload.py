@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cfo.api.appwrapper import APPWRAPPER, QUEUE_NAME_LABEL, pod_sets_of, pod_template_at, replicas_of
@@ -93,9 +93,13 @@ def desired_workload(wrapper: Object, gvk: GVK, priority: Priority) -> Object:
     }
 
 
+def _components(wrapper: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return (wrapper.get("spec") or {}).get("components") or ()
+
+
 def _pod_sets(wrapper: Object) -> list[Object]:
     found: list[Object] = []
-    for component in wrapper["spec"]["components"]:
+    for component in _components(wrapper):
         for pod_set in pod_sets_of(component):
             template = pod_template_at(component["template"], pod_set["path"])
             metadata = {
@@ -156,7 +160,7 @@ def pod_set_infos(
     assignments = {item["name"]: item for item in admission["podSetAssignments"]}
     found: list[list[Object]] = []
     number = 0
-    for component in wrapper["spec"]["components"]:
+    for component in _components(wrapper):
         infos: list[Object] = []
         for _ in pod_sets_of(component):
             name = f"{name_of(wrapper)}-{number}"
@@ -222,7 +226,7 @@ def reclaimable_pods(wrapper: Mapping[str, Any], succeeded: Iterable[int]) -> li
     """
     found: list[Object] = []
     number = 0
-    for component, done in zip(wrapper["spec"]["components"], succeeded, strict=True):
+    for component, done in zip(_components(wrapper), succeeded, strict=True):
         for pod_set in pod_sets_of(component):
             name, count = f"{name_of(wrapper)}-{number}", replicas_of(pod_set)
             number += 1

@@ -27,7 +27,6 @@ from cfo.controllers.inferencestack.status import Outcome, stack_status
 from cfo.controllers.inferencestack.writes import NAME_CONFLICT_RETRY_SECONDS, StackWrites
 from cfo.runtime import (
     CONFIG_MAP,
-    CRUD,
     DEPLOYMENT,
     GVK,
     READ,
@@ -58,6 +57,9 @@ __all__ = ["InferenceStackReconciler"]
 
 _log = structlog.get_logger("cfo.controllers.inferencestack")
 
+_OWNED: Final = (*READ, "create", "delete", "patch")
+"""The verbs for the objects of stacks."""
+
 
 @dataclass(slots=True)
 class _Existing:
@@ -81,15 +83,15 @@ class InferenceStackReconciler:
         Rule("doublewordai.co", "inferencestacks", ("get", "list", "patch", "watch")),
         Rule("doublewordai.co", "inferencestacks/status", ("get", "patch")),
         Rule("doublewordai.co", "inferencestacks/finalizers", ("update",)),
-        Rule("", ("serviceaccounts", "configmaps", "services", "persistentvolumeclaims"), CRUD),
+        Rule("", ("serviceaccounts", "configmaps", "services", "persistentvolumeclaims"), _OWNED),
         Rule("", "pods", READ),
-        Rule("apps", "deployments", CRUD),
-        Rule("networking.k8s.io", ("ingresses", "networkpolicies"), CRUD),
-        Rule("policy", "poddisruptionbudgets", CRUD),
-        Rule("autoscaling", "horizontalpodautoscalers", CRUD),
-        Rule("keda.sh", "scaledobjects", CRUD),
-        Rule("gateway.networking.k8s.io", "httproutes", CRUD),
-        Rule("monitoring.coreos.com", "servicemonitors", CRUD),
+        Rule("apps", "deployments", _OWNED),
+        Rule("networking.k8s.io", ("ingresses", "networkpolicies"), _OWNED),
+        Rule("policy", "poddisruptionbudgets", _OWNED),
+        Rule("autoscaling", "horizontalpodautoscalers", _OWNED),
+        Rule("keda.sh", "scaledobjects", _OWNED),
+        Rule("gateway.networking.k8s.io", "httproutes", _OWNED),
+        Rule("monitoring.coreos.com", "servicemonitors", _OWNED),
     )
 
     def __init__(

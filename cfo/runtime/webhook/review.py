@@ -92,6 +92,28 @@ class _Review(msgspec.Struct, rename="camel"):
     request: _Request | None = None
 
 
+class _ObjectMeta(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
+    owner_references: list[dict[str, Any]] | None = None
+
+
+class _Object(msgspec.Struct, rename="camel"):
+    """The types that the accessors in :mod:`cfo.runtime.objects` rely on, and that API servers guarantee."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: _ObjectMeta | None = None
+
+
 _reviews = msgspec.json.Decoder(_Review)
 
 
@@ -162,6 +184,7 @@ def _object(raw: msgspec.Raw) -> Object | None:
         return None
     if isinstance(value, dict):
         check_nesting(value)
+        msgspec.convert(value, _Object)  # any pod can send requests, so metadata can have any type
         return value
     raise BadReview("object and oldObject must be JSON objects")
 

@@ -39,12 +39,16 @@ from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhook, Webhooks
 from cfo.runtime.webhook.request_bodies import MAX_BODY, MAX_BYTES, READ_TIMEOUT, RequestBodies, TooManyBytes
 from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
 from cfo.runtime.webhook.shared_port import verify_sharing
-from cfo.runtime.webhook.worker import ReviewWorker
+from cfo.runtime.webhook.worker import MAX_INLINE, ReviewWorker
 
-__all__ = ["MAX_CONNECTIONS", "MAX_REVIEWS", "WebhookServer"]
+__all__ = ["MAX_CONNECTIONS", "MAX_LARGE_REVIEWS", "MAX_REVIEWS", "WebhookServer"]
 
 MAX_REVIEWS: Final = 100
 """The maximum number of reviews in flight."""
+
+MAX_LARGE_REVIEWS: Final = 50
+"""The maximum number of reviews in flight that do not run in the event loop. The others cannot be locked out by these,
+which wait for one thread."""
 
 MAX_CONNECTIONS: Final = 128
 """The maximum number of connections: each review in flight has one, and API servers keep some idle ones."""
@@ -100,7 +104,8 @@ class WebhookServer:
         self._worker = ReviewWorker()
         self._bodies = RequestBodies()
         self._reviews = 0
-        self._bytes = 0
+        self._large_reviews = 0
+        self._large_bytes = 0
         self._stopping = asyncio.Event()
         self._draining = False
         self._port = 0
@@ -205,8 +210,12 @@ class WebhookServer:
             return _error_response(429, f"too many requests: limit is {MAX_BYTES} bytes that are being received")
         if body is None:
             return _error_response(413, f"request entity is too large: limit is {MAX_BODY} bytes")
-        if self._reviews >= MAX_REVIEWS or self._bytes + len(body) > MAX_BYTES:
-            limit = f"{MAX_REVIEWS} reviews or {MAX_BYTES} bytes in flight"
+        if self._reviews >= MAX_REVIEWS:
+            return _error_response(429, f"too many requests: limit is {MAX_REVIEWS} reviews in flight")
+        if len(body) > MAX_INLINE and (
+            self._large_reviews >= MAX_LARGE_REVIEWS or self._large_bytes + len(body) > MAX_BYTES
+        ):
+            limit = f"{MAX_LARGE_REVIEWS} reviews over {MAX_INLINE} bytes, or {MAX_BYTES} bytes, in flight"
             return _error_response(429, f"too many requests: limit is {limit}")
         try:
             assert self._listener is not None
@@ -266,13 +275,16 @@ class WebhookServer:
 
     @contextmanager
     def _in_flight(self, size: int) -> Iterator[None]:
+        large = size > MAX_INLINE
         self._reviews += 1
-        self._bytes += size
+        self._large_reviews += large
+        self._large_bytes += size * large
         try:
             yield
         finally:
             self._reviews -= 1
-            self._bytes -= size
+            self._large_reviews -= large
+            self._large_bytes -= size * large
 
     async def _convert(self, body: bytes) -> bytes:
         document, failed = await convert(body, self._webhooks.converters)

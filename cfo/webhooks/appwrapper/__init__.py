@@ -6,6 +6,7 @@ creator is allowed to create, in its own namespace. Nothing that was validated o
 * :mod:`.webhook`: the defaulter and validator that API servers call, and ``setup()``.
 * :mod:`.defaulting`: set the labels.
 * :mod:`.access`: ask the API server whether the wrapped kinds are served, and whether the user can create them.
+* :mod:`.json_types`: check counts and JSON types before anything else reads the AppWrapper.
 * :mod:`.validation`: check an AppWrapper. Pure functions. It also finds errors that would otherwise surface only when
   components are created, or never.
 """

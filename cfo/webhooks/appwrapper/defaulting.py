@@ -20,7 +20,7 @@ def set_labels(appwrapper: Object, user: UserInfo, default_queue_name: str) -> N
 
     An existing but empty queue label is kept: it means that the AppWrapper must not be queued.
     """
-    metadata = appwrapper.setdefault("metadata", {})
+    metadata = appwrapper["metadata"] = appwrapper.get("metadata") or {}
     labels = metadata["labels"] = metadata.get("labels") or {}
     if default_queue_name:
         labels.setdefault(QUEUE_NAME_LABEL, default_queue_name)

@@ -37,39 +37,22 @@ from cfo.runtime.field import (
     invalid,
     required,
     too_long,
-    too_many,
     type_invalid,
 )
 from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.defaulting import MAX_LABEL_VALUE
+from cfo.webhooks.appwrapper.json_types import COMPONENTS, count_errors, json_type_errors, too_many_pod_sets
 
-__all__ = ["MAX_COMPONENTS", "component_kinds", "count_errors", "create_errors", "update_errors"]
+__all__ = ["component_kinds", "create_errors", "update_errors"]
 
-MAX_COMPONENTS: Final = 100
-"""The maximum number of components. For each kind in them, the API server is asked for permission; for each component,
-the controller reads an object."""
-
-_COMPONENTS = Path("spec", "components")
 _REQUIRED_VERBS: Final = frozenset({"create", "delete", "get"})
 _MAX_REPLICAS: Final = 2**31 - 1
 
 
 def component_kinds(appwrapper: Object) -> set[GVK]:
-    """Return the wrapped kinds, whose access :func:`create_errors` needs."""
+    """Return the wrapped kinds, whose access :func:`create_errors` needs. Its JSON types must have been checked."""
     readable = (component["template"] for component in _components(appwrapper) if not _malformed(component, Path()))
     return {gvk_of(template) for template in readable if not _is_nested(template)}
-
-
-def count_errors(appwrapper: Object) -> list[FieldError]:
-    """Return an error if ``appwrapper`` has more components or declared pod sets than are allowed. Reads no template.
-
-    To be called before any other check, whose work these counts bound.
-    """
-    components = _components(appwrapper)
-    if len(components) > MAX_COMPONENTS:
-        return [too_many(_COMPONENTS, len(components), MAX_COMPONENTS)]
-    declared = sum(len(component.get("podSets") or ()) for component in components)
-    return [_too_many_pod_sets(declared)] if declared > MAX_POD_SETS else []
 
 
 def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Access]) -> list[FieldError]:
@@ -77,7 +60,7 @@ def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Acces
 
     ``access`` has the access of its creator to each of its kinds (:func:`component_kinds`).
     """
-    errors = count_errors(appwrapper)
+    errors = count_errors(appwrapper) or json_type_errors(appwrapper)
     if errors:
         return errors
     if len(name_of(appwrapper).encode()) > MAX_LABEL_VALUE:
@@ -85,7 +68,7 @@ def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Acces
     pod_sets, pods = 0, 0
     names: set[tuple[str, str, str]] = set()
     for index, component in enumerate(_components(appwrapper)):
-        path = _COMPONENTS.index(index)
+        path = COMPONENTS.index(index)
         malformed = _malformed(component, path)
         if malformed:
             errors += malformed
@@ -98,30 +81,29 @@ def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Acces
         pod_sets += found.count
         pods += found.pods
     if pod_sets == 0:
-        errors.append(invalid(_COMPONENTS, OMIT, "components contains no podspecs"))
+        errors.append(invalid(COMPONENTS, OMIT, "components contains no podspecs"))
     elif pods == 0:
-        errors.append(invalid(_COMPONENTS, OMIT, "components contains no pods: all podspecs have 0 replicas"))
+        errors.append(invalid(COMPONENTS, OMIT, "components contains no pods: all podspecs have 0 replicas"))
     if pod_sets > MAX_POD_SETS:
-        errors.append(_too_many_pod_sets(pod_sets))
+        errors.append(too_many_pod_sets(pod_sets))
     return errors
-
-
-def _too_many_pod_sets(count: int) -> FieldError:
-    return invalid(_COMPONENTS, OMIT, f"components contains {count} podspecs; at most {MAX_POD_SETS} are allowed")
 
 
 def update_errors(old: Object, new: Object) -> list[FieldError]:
     """Return an error for each immutable field that was changed; stop after the number that is reported."""
+    errors = json_type_errors(new) or json_type_errors(old)
+    if errors:
+        return errors
     return list(islice(_changes(old, new), MAX_ERRORS + 1))
 
 
 def _changes(old: Object, new: Object) -> Iterator[FieldError]:
     before, after = _components(old), _components(new)
     if len(before) != len(after):
-        yield _immutable(_COMPONENTS)
+        yield _immutable(COMPONENTS)
         return
     for index, (was, now) in enumerate(zip(before, after, strict=True)):
-        yield from _component_changes(was, now, _COMPONENTS.index(index))
+        yield from _component_changes(was, now, COMPONENTS.index(index))
     labels = Path("metadata", "labels")
     for label in (USER_LABEL, USER_ID_LABEL):
         if labels_of(old).get(label, "") != labels_of(new).get(label, ""):
@@ -195,10 +177,8 @@ def _access_errors(gvk: GVK, path: Path, access: Access) -> Iterator[FieldError]
 def _name_errors(template: Object, path: Path, names: set[tuple[str, str, str]]) -> Iterator[FieldError]:
     """Reject an object that an earlier component also creates; ``names`` are the objects of earlier components."""
     gvk = gvk_of(template)
-    name: Any = (template.get("metadata") or {}).get("name") or ""
-    if not isinstance(name, str):
-        yield _not_a(path, "string")
-    elif name and not _is_nested(template):
+    name = name_of(template)
+    if name and not _is_nested(template):
         if (gvk.group, gvk.kind, name) in names:
             yield duplicate(path, name)
         names.add((gvk.group, gvk.kind, name))

@@ -9,7 +9,8 @@ from cfo.config import AppWrapperConfiguration
 from cfo.runtime import AdmissionRequest, Client, FieldErrors, Manager, Object, Operation, Rule
 from cfo.webhooks.appwrapper.access import AccessReviewer
 from cfo.webhooks.appwrapper.defaulting import set_labels
-from cfo.webhooks.appwrapper.validation import component_kinds, count_errors, create_errors, update_errors
+from cfo.webhooks.appwrapper.json_types import count_errors, json_type_errors
+from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, update_errors
 
 __all__ = ["AppWrapperWebhook", "rules", "setup"]
 
@@ -35,7 +36,7 @@ class AppWrapperWebhook:
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
-        FieldErrors.check(count_errors(obj))
+        FieldErrors.check(count_errors(obj) or json_type_errors(obj))
         access = await self._reviewer.review(component_kinds(obj), request.namespace, request.user_info)
         FieldErrors.check(await request.compute(create_errors, obj, request.namespace, access))
 

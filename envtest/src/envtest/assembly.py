@@ -117,7 +117,10 @@ def _crd_follower(core: Core, webhooks: WebhookClient) -> Callable[[GroupResourc
                 return
             from envtest.crd.lifecycle import CRDController
 
-            controller = CRDController(core.store, core.registry, webhooks)
+            crds = core.registry.lookup("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+            assert crds is not None
+            track = core.trackers.of(crds, "status").track
+            controller = CRDController(core.store, core.registry, webhooks, track)
         controller.follow(resource, change)
 
     return follow

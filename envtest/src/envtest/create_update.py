@@ -114,7 +114,7 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
     _check(obj, None, ctx)
     await core.admission.validate(ctx, obj, None)
     name = metadata["name"]
-    if metadata.pop("resourceVersion", "0") not in {"", "0"}:
+    if not ctx.dry_run and metadata.pop("resourceVersion", "0") not in {"", "0"}:  # only the storage checks it
         raise plain_error("resourceVersion should not be set on objects to be created")
     existing = core.store.get(info.storage, ctx.namespace if info.namespaced else "", name)
     if existing is not None:

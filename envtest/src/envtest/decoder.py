@@ -15,7 +15,7 @@ import orjson
 
 from envtest.builtins.catalog import all_resources
 from envtest.context import RequestContext
-from envtest.errors import bad_request, unsupported_media_type
+from envtest.errors import GroupResource, bad_request, unsupported_media_type
 from envtest.http import Request
 from envtest.negotiation import SERVED
 from envtest.objects import Object
@@ -188,10 +188,11 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
             )
         return
     short = version.rpartition("/")[2]
-    if version != info.api_version and (version, kind) not in _builtin_kinds():
+    known, scheme = (_CRD_KINDS, _CRD_SCHEME) if info.resource == _CRDS else (_builtin_kinds(), _SCHEME)
+    if version != info.api_version and (version, kind) not in known:
         raise bad_request(
             f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
-            f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
+            f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme}"'
         )
     if version != info.api_version and kind == info.kind and version.rpartition("/")[0] == info.group:
         raise bad_request(
@@ -203,6 +204,13 @@ def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: 
             f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
             f"converting ({short}.{kind}) to ({internal}.{info.kind}): unknown conversion"
         )
+
+
+_CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+_CRD_KINDS = frozenset((f"apiextensions.k8s.io/{version}", "CustomResourceDefinition") for version in ("v1", "v1beta1"))
+"""The API server of CRDs has a scheme of its own, in which v1beta1 is still registered."""
+_CRD_SCHEME = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"
+_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
 
 
 @cache

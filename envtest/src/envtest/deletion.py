@@ -237,6 +237,11 @@ async def _delete_current(
         obj["metadata"]["resourceVersion"] = str(record.revision)
         if stays:
             return DeletionResult(obj, removed=False, marked=True)
+        await core.store.let_watchers_send()  # the last update is an event of its own, before the deletion
+        current = core.store.get(info.storage, record.namespace, record.name)
+        if current is None or current.uid != record.uid:
+            return DeletionResult(obj, removed=True)
+        record = current
     if ctx.dry_run:
         return DeletionResult(obj, removed=True)
     last = core.store.delete(info.storage, record)

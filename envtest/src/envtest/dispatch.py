@@ -35,6 +35,7 @@ _VERBS: dict[str, Handler] = {
     "delete": delete,
     "deletecollection": delete_collection,
 }
+_WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _COLLECTION = frozenset({"list", "watch", "create", "deletecollection"})
 
 
@@ -83,9 +84,12 @@ class Dispatcher:
         request.audit["annotations"] = ctx.audit
         ctx.warn(info.deprecation)
         try:
-            return await handler(self._core, request, ctx, output)
+            response = await handler(self._core, request, ctx, output)
         finally:
             request.audit["name"] = ctx.name
+        if attributes.verb in _WRITES:
+            await self._core.store.let_watchers_send()
+        return response
 
     def _handler(self, info: ResourceInfo, attributes: Attributes, *, on_collection: bool) -> Handler:
         verb = attributes.verb

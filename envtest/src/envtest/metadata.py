@@ -199,7 +199,7 @@ def validate_metadata(obj: Object, info: ResourceInfo, path: str = "metadata") -
     metadata = obj["metadata"]
     errors: list[FieldError] = []
     errors += _validate_names(metadata, info, path)
-    errors += _validate_labels(metadata.get("labels") or {}, f"{path}.labels")
+    errors += label_errors(metadata.get("labels") or {}, f"{path}.labels")
     errors += _validate_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
     errors += _validate_finalizers(metadata.get("finalizers") or [], f"{path}.finalizers", strict=not info.is_crd)
@@ -232,7 +232,7 @@ def _validate_names(metadata: dict[str, Any], info: ResourceInfo, path: str) -> 
     return errors
 
 
-def _validate_labels(labels: dict[str, str], path: str) -> list[FieldError]:
+def label_errors(labels: dict[str, str], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for key, value in labels.items():
         errors += [invalid(path, key, problem) for problem in qualified_name(key)]
@@ -319,13 +319,13 @@ def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -
             errors.append(forbidden(f"{path}.finalizers", detail))
     changed = [name for name in _IMMUTABLE if after.get(name) != before.get(name)]
     errors += [invalid(f"{path}.{name}", after.get(name), "field is immutable") for name in changed]
-    errors += _validate_labels(after.get("labels") or {}, f"{path}.labels")
+    errors += label_errors(after.get("labels") or {}, f"{path}.labels")
     errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")
     generation = after.get("generation") or 0
     if generation < (before.get("generation") or 0):
         errors.append(invalid(f"{path}.generation", generation, "must not be decremented"))
-    errors += _validate_labels(after.get("labels") or {}, f"{path}.labels")
+    errors += label_errors(after.get("labels") or {}, f"{path}.labels")
     errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")
     return errors

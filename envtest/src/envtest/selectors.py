@@ -76,6 +76,7 @@ def _unescape(value: str) -> str:
 
 
 _NAMESPACES = GroupResource("", "namespaces")
+_NEW_EVENTS = GroupResource("events.k8s.io", "events")
 _META = ("metadata.name", "metadata.namespace")
 _DEFAULTS = {
     "spec.unschedulable": "false",
@@ -143,5 +144,8 @@ def selector_for(info: ResourceInfo, labels: str, fields: str) -> Selector:
             if info.is_crd or own:
                 raise bad_request(f"field label not supported: {field}")
             raise bad_request(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
+    if info.resource == _NEW_EVENTS:  # stored as core/v1 Events
+        aliases = {field: field.replace("regarding.", "involvedObject.") for field in own}
+        aliases["reportingController"] = "reportingComponent"
     named = [(aliases.get(field, field), operator, value) for field, operator, value in terms]
     return Selector(parse_labels(labels), named)

@@ -27,7 +27,9 @@ class WebhookServer:
 
     def __init__(self, names: list[str]) -> None:
         self._ca = CertificateAuthority(name="hooks-ca")
-        self._names = names
+        self._pair = self._ca.server(names)
+        self.redirects: dict[str, tuple[int, str]] = {}
+        self.methods: list[tuple[str, str]] = []
         self.handlers: dict[str, WebhookHandler] = {}
         self.requests: list[dict[str, Any]] = []
         self.url = ""
@@ -36,7 +38,18 @@ class WebhookServer:
     def ca_bundle(self) -> str:
         return b64encode(self._ca.pem).decode()
 
+    @property
+    def certificate(self) -> str:
+        """The serving certificate itself, as a CA bundle."""
+        return b64encode(self._pair.certificate).decode()
+
     async def _handle(self, request: web.Request) -> web.Response:
+        self.methods.append((request.method, request.path))
+        if request.path in self.redirects:
+            code, location = self.redirects[request.path]
+            return web.Response(status=code, headers={"Location": location})
+        if request.path not in self.handlers or request.method != "POST":
+            raise web.HTTPNotFound
         review = await request.json()
         self.requests.append(review["request"])
         response = {"uid": review["request"]["uid"], "allowed": True, **self.handlers[request.path](review["request"])}
@@ -45,10 +58,10 @@ class WebhookServer:
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[WebhookServer]:
         app = web.Application()
-        app.router.add_post("/{path:.*}", self._handle)
+        app.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(app)
         await runner.setup()
-        context = server_context(self._ca.server(self._names), self._ca.pem)
+        context = server_context(self._pair, self._ca.pem)
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         self.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
         try:
@@ -119,6 +132,54 @@ async def test_validating_webhook_rejects_an_object(api: APIClient, hooks: Webho
     assert (await config_map(api, "fine")).code == 201
     assert (await config_map(api, "wrong", data={"a": "b"})).code == 403
     assert (await api.get(f"{MAPS}/wrong")).code == 404
+
+
+async def test_ca_bundle_may_contain_the_serving_certificate_itself(api: APIClient, hooks: WebhookServer) -> None:
+    hooks.handlers["/validate"] = lambda _: {"allowed": False, "status": {"message": "no", "code": 403}}
+    client_config = {"url": f"{hooks.url}/validate", "caBundle": hooks.certificate}
+    configuration = hooks.configuration("Validating", client_config)
+    assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
+    await wait_for(api, lambda response: response.code == 403)
+
+
+@pytest.mark.parametrize(
+    ("path", "requested"),
+    [("//hook", "/hook"), ("/a//b/", "/a/b"), ("/a/../b", "/b"), ("/./a", "/a"), ("", "/"), ("/", "/")],
+)
+async def test_path_of_webhook_url_is_cleaned(api: APIClient, hooks: WebhookServer, path: str, requested: str) -> None:
+    hooks.handlers[requested] = lambda _: {"allowed": False, "status": {"message": "no", "code": 403}}
+    configuration = hooks.configuration("Validating", {"url": f"{hooks.url}{path}"})
+    assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
+    await wait_for(api, lambda response: response.code == 403)
+    assert set(hooks.methods) == {("POST", requested)}
+
+
+async def test_redirects_of_webhooks_are_followed(api: APIClient, hooks: WebhookServer) -> None:
+    hooks.handlers["/end"] = lambda _: {"allowed": False, "status": {"message": "no", "code": 403}}
+    hooks.redirects = {
+        "/again": (307, "/end"),
+        "/moved": (308, "/again"),
+        "/found": (302, "/end"),
+        "/loop": (307, "/loop"),
+    }
+    names = ("again", "moved", "found", "loop")
+    for name in names:
+        configuration = hooks.configuration("Validating", {"url": f"{hooks.url}/{name}"})
+        configuration["metadata"]["name"] = name
+        configuration["webhooks"][0]["matchConditions"] = [
+            {"name": "m", "expression": f"object.metadata.name == '{name}'"}
+        ]
+        assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
+    messages = {}
+    for name in names:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while (response := await config_map(api, name)).code == 201:
+                await api.delete(f"{MAPS}/{name}")
+        messages[name] = response.body["message"]
+    assert messages["again"] == messages["moved"] == 'admission webhook "h.acme.io" denied the request: no'
+    assert messages["found"].endswith("failed to call webhook: the server could not find the requested resource")
+    assert ("GET", "/end") in hooks.methods
+    assert messages["loop"].endswith("stopped after 10 redirects")
 
 
 async def test_webhook_with_untrusted_certificate_is_not_called(api: APIClient, hooks: WebhookServer) -> None:

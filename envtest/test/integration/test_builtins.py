@@ -449,6 +449,69 @@ async def test_image_of_a_pod_can_be_changed(api: APIClient) -> None:
     assert response.body["spec"]["containers"][0]["image"] == "i:2"
 
 
+GATES = {"schedulingGates": [{"name": "a/b"}, {"name": "a/c"}]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERM = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+MORE = {"matchExpressions": [*TERM["matchExpressions"], {"key": "disk", "operator": "Exists"}]}
+
+
+def node_affinity(*terms: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}, **more}}}
+
+
+PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": TERM}]}
+TERMS_PATH = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "message"),
+    [
+        ({}, {"nodeSelector": {"x": "y"}}, ""),
+        ({}, {"nodeSelector": {"x": "y"}, "schedulingGates": None}, ""),
+        ({}, {"schedulingGates": [{"name": "a/c"}]}, ""),
+        ({"nodeSelector": {"x": "y"}}, {"nodeSelector": {"x": "z"}}, "spec.nodeSelector: Invalid value: {"),
+        ({"nodeSelector": {"x": "y"}}, {"nodeSelector": None}, "only additions to spec.nodeSelector are allowed"),
+        ({}, node_affinity(TERM), ""),
+        ({}, {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "z"}]}}}, "pod updates may not change"),
+        (node_affinity(TERM), node_affinity(MORE), ""),
+        (node_affinity(TERM), node_affinity(TERM, **PREFERRED), ""),
+        (node_affinity(MORE), node_affinity(TERM), f"{TERMS_PATH}[0]: Invalid value"),
+        (node_affinity(TERM), node_affinity(TERM, TERM), f"{TERMS_PATH}: Invalid value: ["),
+        (node_affinity(TERM), {"affinity": None}, f"{TERMS_PATH}: Invalid value: null: no additions/deletions"),
+        ({}, {"nodeName": "n"}, "pod updates may not change fields other than"),
+        (
+            {},
+            {"schedulingGates": [*GATES["schedulingGates"], {"name": "a/d"}]},
+            "spec.schedulingGates[2].name: Forbidden: only deletion is allowed, but found new scheduling gate 'a/d'",
+        ),
+    ],
+)
+async def test_scheduling_of_a_gated_pod_can_only_be_narrowed(
+    api: APIClient, before: dict[str, Any], change: dict[str, Any], message: str
+) -> None:
+    body = pod()
+    body["spec"] |= {**GATES, **before}
+    assert (await api.post(f"{CORE}/pods", body)).code == 201
+    response = await api.merge(f"{CORE}/pods/one", {"spec": change})
+    assert response.code == (422 if message else 200), response.body
+    assert message in (response.body.get("message") or "")
+
+
+async def test_gates_cannot_be_added_and_gated_pods_cannot_be_bound(api: APIClient) -> None:
+    await api.post(f"{CORE}/pods", pod())
+    assert (await api.merge(f"{CORE}/pods/one", {"spec": GATES})).code == 422
+    assert (await api.merge(f"{CORE}/pods/one", {"spec": {"nodeSelector": {"x": "y"}}})).code == 422
+    gated = pod("two")
+    gated["spec"] |= GATES
+    await api.post(f"{CORE}/pods", gated)
+    binding = obj("v1", "Binding", name="two", target={"kind": "Node", "name": "n"})
+    response = await api.post(f"{CORE}/pods/two/binding", binding)
+    assert (response.code, response.body["message"]) == (
+        409,
+        'Operation cannot be fulfilled on pods/binding "two": pod two has non-empty .spec.schedulingGates',
+    )
+
+
 async def test_service_creation_fails_when_all_cluster_ips_are_allocated(api: APIClient) -> None:
     for number in range(253):  # 10.0.0.1 belongs to the Service "kubernetes"
         assert (await api.post(f"{CORE}/services", service(f"s-{number}"))).code == 201
@@ -509,6 +572,20 @@ async def test_events_of_both_groups_are_the_same_objects(api: APIClient) -> Non
     other = (await api.get("/apis/events.k8s.io/v1/namespaces/default/events/one")).body
     assert other["apiVersion"] == "events.k8s.io/v1"
     assert (other["note"], other["regarding"]["name"]) == ("hello", "p")
+    new = "/apis/events.k8s.io/v1/namespaces/default/events"
+    event = {**obj("events.k8s.io/v1", "Event", name="two"), "regarding": {"kind": "Pod", "name": "q"}}
+    event["regarding"]["namespace"] = "default"
+    event |= {"reason": "R", "type": "Normal", "action": "A", "reportingController": "x", "reportingInstance": "y"}
+    event["eventTime"] = "2026-01-01T00:00:00.000000Z"
+    assert (await api.post(new, event)).code == 201
+    for selector, names in (
+        ("regarding.name=q", ["two"]),
+        ("regarding.kind=Pod,regarding.namespace=default", ["one", "two"]),
+        ("reportingController=x", ["two"]),
+        ("regarding.name!=q", ["one"]),
+    ):
+        found = await api.get(new, {"fieldSelector": selector})
+        assert [item["metadata"]["name"] for item in found.body["items"]] == names, selector
 
 
 def duplicate_env() -> dict[str, Any]:

@@ -149,6 +149,53 @@ async def test_crd_name_must_match_plural_and_group(api: APIClient) -> None:
     response = await api.post(CRDS, crd)
     assert response.code == 422
     assert 'must be spec.names.plural+"."+spec.group' in response.body["message"]
+    crd["metadata"] = {"name": "things.example.com", "generateName": "foo"}
+    message = 'metadata.generateName: Invalid value: "foo": must be spec.names.plural+"."+spec.group'
+    assert message in (await api.post(CRDS, crd)).body["message"]
+
+
+async def test_crd_of_another_api_version_is_rejected(api: APIClient) -> None:
+    old = await api.post(CRDS, {**build_crd(), "apiVersion": "apiextensions.k8s.io/v1beta1"})
+    assert (old.code, old.body["message"]) == (
+        400,
+        (
+            "the API version in the data (apiextensions.k8s.io/v1beta1) does not match the expected API version "
+            "(apiextensions.k8s.io/v1)"
+        ),
+    )
+    other = await api.post(CRDS, {**build_crd(), "apiVersion": "v1", "kind": "ConfigMap"})
+    scheme = '"k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"'
+    assert f'no kind "ConfigMap" is registered for version "v1" in scheme {scheme}' in other.body["message"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "!has(self.namespace) || size(self.namespace) == 0",
+        "self.package > 0",
+        "self.?namespace.orValue('') == ''",
+        "self.__namespace__ == '' || 'self.namespace' == r'self.namespace'",
+        "(has(self.jwksUri) ? 1 : 0) + (has(self.jwks_uri) ? 1 : 0) <= 1",
+    ],
+)
+async def test_rules_may_use_reserved_words_and_similar_names_as_fields(api: APIClient, rule: str) -> None:
+    served = version()
+    names = {"namespace": "string", "package": "integer", "jwksUri": "string", "jwks_uri": "string"}
+    spec = {"type": "object", "properties": {name: {"type": each} for name, each in names.items()}}
+    spec["x-kubernetes-validations"] = [{"rule": rule, "message": "no"}]
+    served["schema"]["openAPIV3Schema"]["properties"]["spec"] = spec
+    await establish(api, build_crd(served))
+    assert (await api.post(THINGS, thing(package=1, namespace=""))).code == 201
+    if "package" in rule:
+        assert (await api.post(THINGS, thing("two", package=0))).code == 422
+
+
+@pytest.mark.parametrize("rule", ["namespace == ''", "self['namespace'] == ''", "self.null == ''", "self.in == ''"])
+async def test_reserved_words_are_not_variables_or_keys(api: APIClient, rule: str) -> None:
+    served = version()
+    spec = {"type": "object", "properties": {"namespace": {"type": "string"}}}
+    served["schema"]["openAPIV3Schema"]["properties"]["spec"] = {**spec, "x-kubernetes-validations": [{"rule": rule}]}
+    assert (await api.post(CRDS, build_crd(served))).code == 422
 
 
 async def test_custom_resource_is_defaulted_pruned_and_validated(api: APIClient) -> None:
@@ -219,6 +266,11 @@ async def test_status_and_scale_subresources(api: APIClient) -> None:
     assert (await api.put(f"{THINGS}/one/scale", scaled)).code == 200
     after = (await api.get(f"{THINGS}/one")).body
     assert (after["spec"]["size"], after["metadata"]["generation"]) == (5, 2)
+    for metadata in ({"name": "one", "namespace": "default"}, {"name": "one"}):
+        body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": 2}}
+        assert (await api.put(f"{THINGS}/one/scale", body)).code == 200
+    stale = {**body, "metadata": {**metadata, "resourceVersion": after["metadata"]["resourceVersion"]}}
+    assert (await api.put(f"{THINGS}/one/scale", stale)).code == 409
 
 
 async def test_versions_with_conversion_strategy_none(api: APIClient) -> None:

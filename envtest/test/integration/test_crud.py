@@ -208,3 +208,10 @@ async def test_scale_subresource_changes_replicas(api: APIClient) -> None:
     assert (await api.get(f"{deployments}/d")).body["spec"]["replicas"] == 3
     refused = await api.merge(f"{deployments}/d/scale", {"spec": {"replicas": -1}})
     assert refused.body["message"].startswith('Scale.autoscaling "d" is invalid: spec.replicas: Invalid value: -1')
+
+
+async def test_dry_run_accepts_a_resource_version_on_creation(api: APIClient) -> None:
+    body = {"metadata": {"name": "a", "resourceVersion": "5"}}
+    response = await api.post(f"{CONFIG_MAPS}?dryRun=All", body)
+    assert (response.code, response.body["metadata"]["resourceVersion"]) == (201, "5")
+    assert (await api.post(CONFIG_MAPS, body)).code == 500

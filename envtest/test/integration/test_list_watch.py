@@ -168,3 +168,12 @@ async def test_compacted_resource_version_is_expired(plane: ControlPlane, api: A
     assert (expired.code, expired.body["reason"]) == (410, "Expired")
     rest = await api.get(CONFIG_MAPS, {**SELECTOR, "continue": expired.body["metadata"]["continue"]})
     assert names(rest) == ["b", "c"]
+
+
+async def test_deletion_of_an_unscheduled_pod_is_two_events(api: APIClient) -> None:
+    pods = "/api/v1/namespaces/default/pods"
+    await api.post(pods, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    async with api.watch(pods, {"resourceVersion": "0"}) as watch:
+        await watch.event()
+        assert (await api.delete(f"{pods}/p")).code == 200
+        assert [(await watch.event())["type"] for _ in range(2)] == ["MODIFIED", "DELETED"]

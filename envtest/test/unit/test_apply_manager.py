@@ -8,12 +8,12 @@ import pytest
 from envtest.apply import ObjectType, Tracker, restore_times
 from envtest.apply.fieldset import FieldSet
 from envtest.apply.scale import from_scale, to_scale
-from envtest.builtins.catalog import object_meta, schema_of
+from envtest.builtins.catalog import object_meta
 from envtest.errors import StatusError
 from envtest.objects import Object
 from envtest.schema.node import Schema
 
-CONFIG_MAP = Tracker(ObjectType.builtin(schema_of("io.k8s.api.core.v1.ConfigMap")), "v1", "ConfigMap")
+CONFIG_MAP = Tracker(ObjectType.builtin("io.k8s.api.core.v1.ConfigMap"), "v1", "ConfigMap")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -267,7 +267,7 @@ def test_times_are_restored_when_nothing_else_changed(managed: ManagedObject) ->
     assert new["metadata"]["managedFields"][0]["time"] == "2030-01-01T00:00:00Z"
 
 
-DEPLOYMENT = ObjectType.builtin(schema_of("io.k8s.api.apps.v1.Deployment"))
+DEPLOYMENT = ObjectType.builtin("io.k8s.api.apps.v1.Deployment")
 MAIN = Tracker(DEPLOYMENT, "apps/v1", "Deployment", reset=FieldSet.of(("f:status",)))
 STATUS = Tracker(DEPLOYMENT, "apps/v1", "Deployment", subresource="status", reset=FieldSet.of(("f:spec",)))
 

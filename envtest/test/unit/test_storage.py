@@ -138,6 +138,26 @@ async def test_slow_watcher_is_closed_and_does_not_block_others(store: Store) ->
     assert len(await fast.next_batch()) == 3
 
 
+async def test_writer_can_let_watchers_send(store: Store) -> None:
+    watcher, idle = store.watch(THINGS), store.watch(THINGS)
+    sent: list[str] = []
+
+    async def send() -> None:
+        while not watcher.closed:
+            sent.extend(change.record.name for change in await watcher.next_batch())
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(send())
+        await asyncio.sleep(0)
+        store.create(THINGS, thing("a"))
+        assert sent == []
+        await store.let_watchers_send()
+        assert sent == ["a"]
+        assert len(await idle.next_batch()) == 1  # a watcher that does not read is not waited for
+        watcher.close()
+        idle.close()
+
+
 def test_equal_objects_have_equal_encodings() -> None:
     one = encode({"kind": "K", "b": {"y": 1, "x": 2}, "apiVersion": "v1", "a": []})
     two = encode({"apiVersion": "v1", "a": [], "b": {"x": 2, "y": 1}, "kind": "K"})

@@ -1,1 +1,26 @@
-"""Tests of what tenants with few permissions can do to the operator and to each other."""
+"""Tests of what tenants with few permissions can do to the operator and to each other.
+
+Each tenant is a user with exactly the permissions that an attack needs; any pod can send requests to the webhooks.
+:mod:`.test_soak` runs the attacks at once and measures other tenants. :mod:`.attacks` and :mod:`.pod` are the tools.
+
+==============================================================  ===================================================
+attack                                                          test (of this package, unless a path is given)
+==============================================================  ===================================================
+an AppWrapper or RayCluster with too many entries               test_soak; unit/webhooks/*/test_limits.py
+an RSA key whose use takes minutes, in a CA Secret              test_secrets; unit/runtime/test_private_keys.py
+an Ingress that gets the host of another tenant later           test_foreign_objects
+the names of other owners' objects, pods with a head's labels   test_foreign_objects
+the client port of a RayCluster without TLS                     integration/test_raycluster_networkpolicy.py
+objects that are nested too deeply                              unit/runtime/cache/test_nesting.py, fuzz
+large Secrets and Ingresses with the operator's label           test_secrets, test_foreign_objects
+idle connections and incomplete bodies                          test_soak; unit/runtime/test_listener.py
+a review that never ends                                        unit/runtime/webhook/test_server.py
+reviews without a client certificate                            unit/runtime/webhook/test_server.py
+AppWrappers that bypass the webhook                             test_unvalidated_appwrappers
+AppWrappers with many missing components                        test_many_components
+a planted CA or cookie Secret                                   test_secrets
+a RayCluster with forged parts of the operator                  unit/webhooks/raycluster/test_validation.py, fuzz
+KubeRay's security fields without KubeRay's feature             integration/test_raycluster_networkpolicy.py
+another operator on the webhook port                            unit/runtime/webhook/test_server.py
+==============================================================  ===================================================
+"""

@@ -15,6 +15,7 @@ from cfo.runtime.client.client import Client
 from cfo.runtime.kinds import INGRESS, POD, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of, owner_reference
 from cfo.runtime.reconcile import Rule
+from test.integration.hostile.attacks import ingress
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
@@ -33,18 +34,6 @@ from test.support.tenant_clients import start_tenant_client
 EDIT_CLUSTERS = Rule("ray.io", "rayclusters", ("get", "create", "patch", "delete"))
 EDIT_INGRESSES = Rule("networking.k8s.io", "ingresses", ("get", "create", "patch", "delete"))
 DASHBOARD_HOST = "ray-dashboard-prod-victim.apps.test"
-
-
-def ingress(name: str, namespace: str, *hosts: str) -> Object:
-    """Return an Ingress of a tenant for these hosts."""
-    backend = {"service": {"name": "web", "port": {"number": 80}}}
-    http = {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "Ingress",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"ingressClassName": "public", "rules": [{"host": host, "http": http} for host in hosts]},
-    }
 
 
 async def test_old_ingress_of_another_namespace_that_names_the_host_later_does_not_get_it() -> None:

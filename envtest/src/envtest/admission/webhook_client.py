@@ -8,11 +8,12 @@ host, at the port in the configuration, as in kube-apiserver. Error messages equ
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import ssl
 from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
@@ -23,6 +24,8 @@ from envtest.storage import Store
 __all__ = ["CallFailed", "ServiceEndpoints", "WebhookClient"]
 
 _MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
+_MAX_REDIRECTS: Final = 10
+"""As in Go's HTTP client, which repeats a redirected POST for 307 and 308, and sends a GET for 301 and 302."""
 _SERVICES: Final = GroupResource("", "services")
 _MESSAGES: Final = {
     400: "the server rejected our request for an unknown reason",
@@ -98,7 +101,7 @@ class WebhookClient:
         server_name: str | None = None
         if service is not None:
             namespace, name, port = service["namespace"], service["name"], service.get("port") or 443
-            path = service.get("path") or "/"
+            path = _clean_path(service.get("path") or "")
             server_name = f"{name}.{namespace}.svc"
             shown = f"https://{server_name}:{port}{path}"
             prefix = f"Post {go_quote(f'{shown}?timeout={seconds}s')}: "
@@ -107,13 +110,15 @@ class WebhookClient:
             except CallFailed as error:
                 raise CallFailed(f"{prefix}{error}") from None
         else:
-            url = config["url"]
+            url = _clean_url(config["url"])
             prefix = f"Post {go_quote(f'{url}?timeout={seconds}s')}: "
         try:
             async with asyncio.timeout(seconds):
                 return await self._post(url, server_name, config.get("caBundle") or "", body, seconds)
         except TimeoutError:
             raise CallFailed(f"{prefix}context deadline exceeded") from None
+        except aiohttp.TooManyRedirects:
+            raise CallFailed(f"{prefix}stopped after {_MAX_REDIRECTS} redirects") from None
         except aiohttp.ClientError as error:
             raise CallFailed(f"{prefix}{_describe(error, url)}") from error
         except (ssl.SSLError, ValueError) as error:
@@ -131,7 +136,7 @@ class WebhookClient:
             headers={"Content-Type": "application/json", "Accept": "application/json, */*"},
             ssl=self._context(ca_bundle),
             server_hostname=server_name,
-            allow_redirects=False,
+            max_redirects=_MAX_REDIRECTS,
         )
         async with request as response:
             content = await response.content.read(_MAX_RESPONSE_BYTES + 1)
@@ -151,8 +156,20 @@ class WebhookClient:
             context = ssl.create_default_context(cadata=data)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+            # As in Go, a certificate in the bundle is trusted itself, even if it is not a CA.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             self._contexts[ca_bundle] = context
         return context
+
+
+def _clean_path(path: str) -> str:
+    """Return a path as Go's ``path.Clean`` does, beginning with exactly one slash."""
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+def _clean_url(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=_clean_path(parts.path)))
 
 
 def _http_error(code: int, text: str) -> str:

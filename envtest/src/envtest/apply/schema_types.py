@@ -10,7 +10,7 @@ containers are atomic (owned as a whole) and which keys identify the items of a 
 - lists are atomic unless ``x-kubernetes-list-type`` or, without it, the patch strategy specifies another type.
 
 :class:`ObjectType` adds the rules for whole objects: the metadata of custom resources have the schema of ObjectMeta,
-and an object of a built-in kind is never empty, because its Go struct has zero values (see :func:`zero_object`).
+and an object of a built-in kind is never empty, because its Go struct has zero values.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from envtest.builtins.catalog import schema_of
+from envtest.builtins.normalization import zero
 from envtest.schema.node import MISSING, Schema
 
-__all__ = ["ANYTHING", "ObjectType", "Type", "zero_object"]
+__all__ = ["ANYTHING", "ObjectType", "Type"]
 
 _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _RAW_EXTENSION: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
@@ -218,9 +220,10 @@ class ObjectType:
         self.zero = zero
 
     @classmethod
-    def builtin(cls, schema: Schema) -> ObjectType:
-        """Return the type of a built-in kind."""
-        return cls(Type(schema), zero_object(schema))
+    def builtin(cls, name: str) -> ObjectType:
+        """Return the type of a built-in kind by the name of its schema (``io.k8s.api.core.v1.Pod``)."""
+        schema = schema_of(name)
+        return cls(Type(schema), _zero_object(schema, zero(name)))
 
     @classmethod
     def custom(cls, schema: Schema | None, metadata: Schema) -> ObjectType:
@@ -228,32 +231,17 @@ class ObjectType:
         return cls(Type(schema if schema is not None else _FREE_FORM, metadata=Type(metadata), root=True), {})
 
 
-def zero_object(schema: Schema) -> dict[str, Any]:
-    """Return the JSON form of an empty Go struct of a built-in type.
+def _zero_object(schema: Schema, zero_value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a zero value without its optional lists and maps.
 
-    It is derived from OpenAPI: structs that are not pointers have the default ``{}`` and are always written; scalars
-    without ``omitempty`` have their zero value as default; required fields are also written; the zero value of lists,
-    maps and pointers is null.
+    In kube-apiserver a client that sends an empty one changes the object; here it is the same as an absent one.
     """
-    zero: dict[str, Any] = {}
-    in_metadata = schema.ref == _METADATA
-    for name in schema.properties:
-        field = schema.properties[name]
-        if field.ref in _TIMES:
-            if not in_metadata:
-                zero[name] = None
-        elif field.type == "object" and field.default == {}:
-            zero[name] = zero_object(field)
-        elif name in schema.required or _is_zero(field.default):
-            zero[name] = _zero_value(field)
-    return zero
-
-
-def _is_zero(default: Any) -> bool:
-    return default is not MISSING and default in ("", 0, False)
-
-
-def _zero_value(field: Schema) -> Any:
-    if field.ref or field.type not in ("string", "integer", "number", "boolean"):
-        return None
-    return {"string": "", "boolean": False}.get(field.type, 0)
+    fields: dict[str, Any] = {}
+    for name, value in zero_value.items():
+        if isinstance(value, dict):
+            fields[name] = _zero_object(schema.properties[name], value)
+        elif name not in ("apiVersion", "kind"):
+            is_optional = name not in schema.required and schema.properties[name].type in ("array", "object")
+            if value is not None or not is_optional:
+                fields[name] = value
+    return fields

@@ -12,7 +12,7 @@ from envtest.apply.fieldset import FieldSet
 from envtest.apply.manager import Tracker
 from envtest.apply.schema_types import ObjectType
 from envtest.apply.updater import ConversionFailed, ConversionPending, Convert
-from envtest.builtins.catalog import object_meta, schema_of
+from envtest.builtins.catalog import object_meta
 from envtest.errors import StatusError
 from envtest.objects import Object
 from envtest.registry import Converter, Registry, ResourceInfo
@@ -116,7 +116,7 @@ class Trackers:
     def scale(self) -> Tracker:
         """The tracker of ``scale`` subresources; see :mod:`envtest.apply.scale`."""
         if self._scale is None:
-            kind = ObjectType.builtin(schema_of(_SCALE))
+            kind = ObjectType.builtin(_SCALE)
             self._scale = Tracker(kind, "autoscaling/v1", "Scale", subresource="scale")
         return self._scale
 
@@ -132,6 +132,6 @@ class Trackers:
             if info.is_crd or info.schema is None:
                 kind = ObjectType.custom(info.schema, object_meta())
             else:
-                kind = ObjectType.builtin(info.schema)
+                kind = ObjectType.builtin(info.schema.ref)
             cached = self._types[key] = (info, kind)
         return cached[1]

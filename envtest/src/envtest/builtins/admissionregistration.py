@@ -28,7 +28,6 @@ _REVIEW_VERSIONS = ("v1", "v1beta1")
 class WebhookConfigurationStrategy(BuiltinStrategy):
     """Strategy of MutatingWebhookConfiguration and ValidatingWebhookConfiguration."""
 
-    allow_unconditional_update = False
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
@@ -215,7 +214,6 @@ def expression_errors(
 class PolicyStrategy(BuiltinStrategy):
     """Strategy of ValidatingAdmissionPolicy and MutatingAdmissionPolicy."""
 
-    allow_unconditional_update = False
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
@@ -227,6 +225,8 @@ class PolicyStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the match constraints and expressions."""
         spec = obj["spec"]
+        if spec.get("failurePolicy") not in ("Fail", "Ignore"):
+            yield not_supported("spec.failurePolicy", spec.get("failurePolicy") or "", ("Fail", "Ignore"))
         constraints = spec.get("matchConstraints")
         if constraints is None:
             yield required("spec.matchConstraints")
@@ -245,11 +245,17 @@ class PolicyStrategy(BuiltinStrategy):
         if not validations and not audits:
             text = "validations or auditAnnotations must contain at least one item"
             yield required("spec.validations", text)
+            yield required("spec.auditAnnotations", text)
         names = ("params", "namespaceObject", "variables")
         variables = {**CONDITION_VARIABLES, **dict.fromkeys(names, "dyn")}
         for position, variable in enumerate(spec.get("variables") or ()):
-            path = f"spec.variables[{position}].expression"
-            yield from expression_errors(variable.get("expression") or "", path, variables)
+            path = f"spec.variables[{position}]"
+            if not variable.get("name"):
+                yield required(f"{path}.name", "name is not specified")
+            if (variable.get("expression") or "").strip():
+                yield from expression_errors(variable["expression"], f"{path}.expression", variables)
+            else:
+                yield required(f"{path}.expression", "expression is not specified")
         for position, validation in enumerate(validations):
             path = f"spec.validations[{position}]"
             expression = (validation.get("expression") or "").strip()
@@ -265,7 +271,6 @@ class PolicyStrategy(BuiltinStrategy):
 class PolicyBindingStrategy(BuiltinStrategy):
     """Strategy of ValidatingAdmissionPolicyBinding and MutatingAdmissionPolicyBinding."""
 
-    allow_unconditional_update = False
     has_spec_generation = True
 
     def set_defaults(self, obj: Object) -> None:
@@ -277,6 +282,8 @@ class PolicyBindingStrategy(BuiltinStrategy):
         spec = obj["spec"]
         if not spec.get("policyName"):
             yield required("spec.policyName")
+        elif problems := dns_subdomain(spec["policyName"]):
+            yield invalid("spec.policyName", spec["policyName"], problems[0])
         if not self.resource.kind.startswith("Validating"):
             return
         actions = spec.get("validationActions") or ()
@@ -285,6 +292,8 @@ class PolicyBindingStrategy(BuiltinStrategy):
         for position, action in enumerate(actions):
             if action not in ("Audit", "Deny", "Warn"):
                 yield not_supported(f"spec.validationActions[{position}]", action, ("Audit", "Deny", "Warn"))
+            elif action in actions[:position]:
+                yield duplicate(f"spec.validationActions[{position}]", action)
         if "Deny" in actions and "Warn" in actions:
             text = (
                 "must not contain both Deny and Warn (repeating the same validation failure information in the API "

@@ -36,14 +36,20 @@ class AutoscalerStrategy(BuiltinStrategy):
         minimum, maximum = spec.get("minReplicas"), spec.get("maxReplicas") or 0
         if minimum is not None and minimum < 1:
             yield invalid("spec.minReplicas", minimum, "must be greater than or equal to 1")
-        if maximum < 1:
-            yield invalid("spec.maxReplicas", maximum, "must be greater than 0")
+        if maximum == 0:
+            yield required("spec.maxReplicas", "must be set and greater than 0")
+        elif maximum < 0:
+            yield invalid("spec.maxReplicas", maximum, "must be greater than or equal to 1")
         if minimum is not None and maximum < minimum:
             yield invalid("spec.maxReplicas", maximum, "must be greater than or equal to `minReplicas`")
         target = spec.get("scaleTargetRef") or {}
         for name in ("kind", "name"):
             if not target.get(name):
                 yield required(f"spec.scaleTargetRef.{name}")
+        version = target.get("apiVersion") or ""
+        kept = old is not None and version == ((old["spec"].get("scaleTargetRef") or {}).get("apiVersion") or "")
+        if "/" not in version and target.get("kind") != "ReplicationController" and not kept:
+            yield invalid("spec.scaleTargetRef.apiVersion", version, "apiVersion must specify API group")
         for position, metric in enumerate(spec.get("metrics") or ()):
             yield from _metric_errors(metric, f"spec.metrics[{position}]")
 
@@ -59,22 +65,49 @@ _METRICS = {
 
 def _metric_errors(metric: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     kind = metric.get("type") or ""
+    present = [source for source in _METRICS.values() if metric.get(source) is not None]
+    expected = _METRICS.get(kind)
     if not kind:
         yield required(f"{path}.type", "must specify a metric source type")
-    if kind not in _METRICS:
-        yield not_supported(f"{path}.type", kind, tuple(_METRICS))
-        return
-    expected = _METRICS[kind]
-    if metric.get(expected) is None:
+    if expected is None:
+        for _ in range(2):  # kube-apiserver reports it twice
+            yield not_supported(f"{path}.type", kind, tuple(_METRICS))
+    elif expected not in present:
         yield required(f"{path}.{expected}", "must populate information for the given metric source")
-    for other in _METRICS.values():
-        if other != expected and metric.get(other) is not None:
-            yield forbidden(f"{path}.{other}", "must populate the given metric source only")
-    if expected in ("resource", "containerResource") and metric.get(expected) is not None:
-        if not metric[expected].get("name"):
-            yield required(f"{path}.{expected}.name", "must specify a resource name")
-        if expected == "containerResource" and not metric[expected].get("container"):
-            yield required(f"{path}.{expected}.container", "must specify a container")
+    if len(present) > 1:
+        for other in present:
+            if other != expected:
+                yield forbidden(f"{path}.{other}", "must populate the given metric source only")
+    for source in present[:1]:
+        yield from _source_errors(source, metric[source], f"{path}.{source}")
+
+
+def _source_errors(source: str, value: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    if source not in ("resource", "containerResource"):
+        return
+    if not value.get("name"):
+        yield required(f"{path}.name", "must specify a resource name")
+    if source == "containerResource" and not value.get("container"):
+        yield required(f"{path}.container", "must specify a container")
+    yield from _target_errors(value.get("target") or {}, f"{path}.target")
+
+
+def _target_errors(target: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the target of a resource metric: a utilization or an average value."""
+    kind = target.get("type") or ""
+    if not kind:
+        yield required(f"{path}.type", "must specify a metric target type")
+    if kind not in ("Utilization", "Value", "AverageValue"):
+        yield invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue")
+    utilization, average = target.get("averageUtilization"), target.get("averageValue")
+    if utilization is not None and utilization < 1:
+        yield invalid(f"{path}.averageUtilization", utilization, "must be greater than 0")
+    if utilization is None and average is None:
+        text = "must set either a target raw value or a target utilization"
+        yield required(f"{path}.averageUtilization", text)
+    elif utilization is not None and average is not None:
+        text = "may not set both a target raw value and a target utilization"
+        yield forbidden(f"{path}.averageValue", text)
 
 
 def _behavior_defaults(behavior: Mapping[str, Any]) -> Object:

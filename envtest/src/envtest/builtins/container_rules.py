@@ -29,6 +29,7 @@ from envtest.schema.quantity import parse_quantity
 
 __all__ = ["containers_errors", "relative_path_errors", "security_errors"]
 
+_ENV_SOURCES = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
 _STANDARD_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
@@ -101,7 +102,7 @@ def _container_errors(
     yield from _mount_errors(container.get("volumeMounts") or (), f"{path}.volumeMounts", volumes)
     if container.get("imagePullPolicy") not in policies:
         yield not_supported(f"{path}.imagePullPolicy", container.get("imagePullPolicy") or "", policies)
-    yield from _resource_errors(container.get("resources") or {}, f"{path}.resources")
+    yield from resource_errors(container.get("resources") or {}, f"{path}.resources")
     security = container.get("securityContext")
     if security is not None:
         yield from security_errors(security, f"{path}.securityContext")
@@ -174,7 +175,9 @@ def _env_errors(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[F
         if source is None:
             continue
         if len(source) == 0:
-            text = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+            text = (
+                "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+            )
             yield invalid(f"{field_path}.valueFrom", "", text)
         elif len(source) > 1:
             yield invalid(f"{field_path}.valueFrom", "", "may not have more than one field specified at a time")
@@ -253,7 +256,8 @@ def relative_path_errors(text: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, text, "must not contain '..'")
 
 
-def _resource_errors(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def resource_errors(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the limits and requests of a container, or of the overhead of a RuntimeClass."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for kind, quantities in (("limits", limits), ("requests", requests)):
         for name, quantity in quantities.items():

@@ -151,8 +151,6 @@ def _go_json_error(error: Exception) -> str:
 class ServiceAccountStrategy(BuiltinStrategy):
     """Strategy of v1 ServiceAccount."""
 
-    returns_deleted_object = True
-
 
 class NamespaceStrategy(BuiltinStrategy):
     """Strategy of v1 Namespace."""
@@ -194,6 +192,15 @@ class NamespaceStrategy(BuiltinStrategy):
             new["spec"]["finalizers"] = copy_json(old["spec"].get("finalizers"))
             if not new["spec"]["finalizers"]:
                 new["spec"].pop("finalizers")
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the finalizers in the spec, which are qualified names with a prefix, or standard."""
+        for name in obj["spec"].get("finalizers") or ():
+            problems = qualified_name(name)
+            if "/" not in name and name != "kubernetes":
+                problems = [*problems, "name is neither a standard finalizer name nor is it fully qualified"]
+            for problem in problems:
+                yield invalid("spec.finalizers", name, problem)
 
 
 class NodeStrategy(BuiltinStrategy):

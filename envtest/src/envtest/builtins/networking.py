@@ -18,7 +18,7 @@ from envtest.builtins.string_validation import (
 )
 from envtest.context import RequestContext
 from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_label, dns_subdomain
+from envtest.metadata import dns_label, dns_subdomain, path_segment
 from envtest.objects import Object
 
 __all__ = ["IngressClassStrategy", "IngressStrategy", "NetworkPolicyStrategy"]
@@ -154,12 +154,39 @@ class IngressClassStrategy(BuiltinStrategy):
             parameters["scope"] = "Cluster"
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the controller, which is required and immutable."""
+        """Yield the errors of the controller, which is required and immutable, and of the parameters."""
         controller = obj["spec"].get("controller") or ""
-        if old is None and not controller:
-            yield required("spec.controller")
         if old is not None and controller != (old["spec"].get("controller") or ""):
             yield invalid("spec.controller", controller, "field is immutable")
+        if not controller:
+            yield required("spec.controller")
+        parameters = obj["spec"].get("parameters")
+        if parameters is not None:
+            yield from _parameters_errors(parameters)
+
+
+def _parameters_errors(parameters: Mapping[str, Any]) -> Iterator[FieldError]:
+    path = "spec.parameters"
+    group = parameters.get("apiGroup")
+    if group is not None:
+        for problem in dns_subdomain(group):
+            yield invalid(f"{path}.apiGroup", group, problem)
+    for name in ("kind", "name"):
+        value = parameters.get(name) or ""
+        if not value:
+            yield required(f"{path}.{name}")
+        for problem in path_segment(value):
+            yield invalid(f"{path}.{name}", value, problem)
+    scope, namespace = parameters.get("scope"), parameters.get("namespace")
+    if scope not in ("Cluster", "Namespace"):
+        yield not_supported(f"{path}.scope", scope or "", ("Cluster", "Namespace"))
+    elif scope == "Namespace" and not namespace:
+        yield required(f"{path}.namespace", "`parameters.scope` is set to 'Namespace'")
+    elif scope == "Namespace":
+        for problem in dns_label(str(namespace)):
+            yield invalid(f"{path}.namespace", namespace, problem)
+    elif namespace is not None:
+        yield forbidden(f"{path}.namespace", "`parameters.scope` is set to 'Cluster'")
 
 
 class NetworkPolicyStrategy(BuiltinStrategy):

@@ -128,7 +128,6 @@ def _handler_defaults(handler: Object) -> None:
 class PodStrategy(BuiltinStrategy):
     """Strategy of v1 Pod."""
 
-    returns_deleted_object = True
     has_spec_generation = True
     metadata_kept_by_status = ("ownerReferences",)
 
@@ -241,7 +240,14 @@ def _change_errors(new: Object, old: Object) -> Iterator[FieldError]:
             text = "existing toleration can not be modified except its tolerationSeconds"
             yield forbidden("spec.tolerations", text)
             return
+    had_gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
+    for position, gate in enumerate(new.get("schedulingGates") or ()):
+        if gate.get("name") not in had_gates:
+            text = f"only deletion is allowed, but found new scheduling gate '{gate.get('name') or ''}'"
+            yield forbidden(f"spec.schedulingGates[{position}].name", text)
     restored = copy_json(new)
+    if had_gates:
+        yield from _gated_change_errors(restored, old)
     for name in ("containers", "initContainers"):
         for container, previous in zip(restored.get(name) or (), old.get(name) or (), strict=True):
             container["image"] = previous.get("image")
@@ -256,6 +262,56 @@ def _change_errors(new: Object, old: Object) -> Iterator[FieldError]:
         yield forbidden(
             "spec", f"pod updates may not change fields other than {_MUTABLE_FIELDS}\n{_difference(restored, old)}"
         )
+
+
+def _gated_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
+    """Yield the errors of the scheduling fields that a pod with scheduling gates may narrow; set them as in ``old``."""
+    selector = old.get("nodeSelector") or {}
+    if any((new.get("nodeSelector") or {}).get(key) != value for key, value in selector.items()):
+        text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        yield invalid("spec.nodeSelector", new.get("nodeSelector"), text)
+    _restore(new, old, "nodeSelector")
+    node_affinity = (old.get("affinity") or {}).get("nodeAffinity")
+    affinity = new.get("affinity")
+    if (affinity or {}).get("nodeAffinity") == node_affinity:
+        return
+    yield from _node_affinity_errors((affinity or {}).get("nodeAffinity") or {}, node_affinity or {})
+    if affinity is None:
+        new["affinity"] = {"nodeAffinity": node_affinity}
+        return
+    _restore(affinity, old.get("affinity") or {}, "nodeAffinity")
+    if "affinity" not in old and not affinity:
+        del new["affinity"]
+
+
+def _restore(new: Object, old: Mapping[str, Any], name: str) -> None:
+    if name in old:
+        new[name] = old[name]
+    else:
+        new.pop(name, None)
+
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _node_affinity_errors(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield the errors of a changed node affinity: expressions may be added to required terms; the rest may change."""
+    before = (old.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
+    after = (new.get(_REQUIRED) or {}).get("nodeSelectorTerms")
+    path = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
+    if before and len(before) != len(after or ()):
+        yield invalid(path, after, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+        return
+    for position, (term, earlier) in enumerate(zip(after or (), before, strict=False)):
+        if not _only_adds(term, earlier):
+            yield invalid(f"{path}[{position}]", term, "only additions are allowed (no mutations or deletions)")
+
+
+def _only_adds(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    parts = [(new.get(name) or [], old.get(name) or []) for name in ("matchExpressions", "matchFields")]
+    if not any(old_part for _, old_part in parts):  # an empty term matches nothing; an expression would widen it
+        return not any(new_part for new_part, _ in parts)
+    return all(new_part[: len(old_part)] == old_part for new_part, old_part in parts)
 
 
 def _same_toleration(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:

@@ -21,7 +21,6 @@ __all__ = ["DisruptionBudgetStrategy"]
 class DisruptionBudgetStrategy(BuiltinStrategy):
     """Strategy of policy/v1 PodDisruptionBudget."""
 
-    allow_unconditional_update = False
     has_spec_generation = True
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:

@@ -59,7 +59,6 @@ class ServiceStrategy(BuiltinStrategy):
     """Strategy of v1 Service."""
 
     allow_create_on_update = True
-    returns_deleted_object = True
 
     def __init__(self, resource: Any) -> None:
         super().__init__(resource)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from envtest.builtins.pods import source_defaults
 from envtest.builtins.strategy import BuiltinStrategy
@@ -80,11 +81,23 @@ class PersistentVolumeStrategy(BuiltinStrategy):
         A volume has exactly one source, and an immutable volume mode.
         """
         spec = obj["spec"]
+        yield from self._spec_errors(spec)
+        if old is None:
+            return
+        yield from self._spec_errors(spec)  # kube-apiserver validates a changed volume twice
+        before, after = ({name: each[name] for name in _SOURCES if name in each} for each in (old["spec"], spec))
+        if before != after:
+            yield forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation")
+        if spec.get("volumeMode") != old["spec"].get("volumeMode"):
+            yield invalid("spec.volumeMode", spec.get("volumeMode"), "field is immutable")
+
+    @staticmethod
+    def _spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         if not spec.get("accessModes"):
             yield required("spec.accessModes")
-        for position, mode in enumerate(spec.get("accessModes") or ()):
+        for mode in spec.get("accessModes") or ():
             if mode not in _ACCESS_MODES:
-                yield not_supported(f"spec.accessModes[{position}]", mode, _ACCESS_MODES)
+                yield not_supported("spec.accessModes", mode, _ACCESS_MODES)
         if not spec.get("capacity"):
             yield required("spec.capacity")
         elif "storage" not in spec["capacity"] or len(spec["capacity"]) > 1:
@@ -99,8 +112,6 @@ class PersistentVolumeStrategy(BuiltinStrategy):
             yield forbidden(f"spec.{extra}", "may not specify more than 1 volume type")
         if "hostPath" in spec and not spec["hostPath"].get("path"):
             yield required("spec.hostPath.path")
-        if old is not None and spec.get("volumeMode") != old["spec"].get("volumeMode"):
-            yield invalid("spec.volumeMode", spec.get("volumeMode"), "field is immutable")
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
         """See :meth:`Strategy.warnings`: warns about deprecated annotations and the deprecated reclaim policy."""
@@ -168,11 +179,10 @@ class StorageClassStrategy(BuiltinStrategy):
         if old is None:
             return
         if (obj.get("parameters") or {}) != (old.get("parameters") or {}):
-            yield forbidden("parameters", "updates to parameters are forbidden.")
-        if obj.get("provisioner") != old.get("provisioner"):
-            yield forbidden("provisioner", "updates to provisioner are forbidden.")
-        if obj.get("reclaimPolicy") != old.get("reclaimPolicy"):
-            yield forbidden("reclaimPolicy", "updates to reclaimPolicy are forbidden.")
+            yield invalid("parameters", obj.get("parameters"), "field is immutable")
+        for name in ("provisioner", "reclaimPolicy"):
+            if obj.get(name) != old.get(name):
+                yield invalid(name, obj.get(name) or "", "field is immutable")
         if mode != old.get("volumeBindingMode"):
             yield invalid("volumeBindingMode", mode, "field is immutable")
 

@@ -23,6 +23,37 @@ from envtest.strategy import Strategy
 __all__ = ["BuiltinStrategy", "GenerationStrategy", "PathSegmentNameStrategy"]
 
 
+_RETURNED = frozenset(
+    {
+        *(("", f"PersistentVolume{suffix}") for suffix in ("", "Claim")),
+        *(("", kind) for kind in ("Pod", "PodTemplate", "ResourceQuota", "Service", "ServiceAccount")),
+        *(("resource.k8s.io", kind) for kind in ("DeviceClass", "ResourceSlice")),
+        *(("resource.k8s.io", kind) for kind in ("ResourceClaim", "ResourceClaimTemplate")),
+        *(("storage.k8s.io", kind) for kind in ("CSIDriver", "CSINode", "StorageClass")),
+        *(("storage.k8s.io", kind) for kind in ("VolumeAttachment", "VolumeAttributesClass")),
+    }
+)
+"""The kinds whose deletion is answered with the deleted object instead of a Status."""
+
+_ADMISSION = ("AdmissionPolicy", "AdmissionPolicyBinding", "WebhookConfiguration")
+_CONDITIONAL = frozenset(
+    {
+        *(
+            ("admissionregistration.k8s.io", f"{verb}{kind}")
+            for verb in ("Mutating", "Validating")
+            for kind in _ADMISSION
+        ),
+        ("apiextensions.k8s.io", "CustomResourceDefinition"),
+        ("apiregistration.k8s.io", "APIService"),
+        ("coordination.k8s.io", "Lease"),
+        ("node.k8s.io", "RuntimeClass"),
+        ("policy", "PodDisruptionBudget"),
+        *(("storage.k8s.io", kind) for kind in ("CSIDriver", "CSINode", "VolumeAttachment")),
+    }
+)
+"""The kinds whose updates must contain a resourceVersion."""
+
+
 class BuiltinStrategy(Strategy):
     """See :class:`~envtest.strategy.Strategy`. ``resource`` is the entry of the kind in the table."""
 
@@ -31,6 +62,8 @@ class BuiltinStrategy(Strategy):
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
+        self.returns_deleted_object = (resource.group, resource.kind) in _RETURNED
+        self.allow_unconditional_update = (resource.group, resource.kind) not in _CONDITIONAL
         self.has_status = any(each.name == "status" for each in resource.subresources)
         status = schema_of(resource.type).properties.get("status")
         self._status_zero = None

@@ -55,6 +55,7 @@ _STRATEGIES: Final[dict[tuple[str, str], str]] = {
     ("networking.k8s.io", "Ingress"): "networking.IngressStrategy",
     ("networking.k8s.io", "IngressClass"): "networking.IngressClassStrategy",
     ("networking.k8s.io", "NetworkPolicy"): "networking.NetworkPolicyStrategy",
+    ("node.k8s.io", "RuntimeClass"): "node.RuntimeClassStrategy",
     ("policy", "PodDisruptionBudget"): "policy.DisruptionBudgetStrategy",
     ("resource.k8s.io", "ResourceSlice"): "strategy.GenerationStrategy",
     ("resource.k8s.io", "DeviceClass"): "strategy.GenerationStrategy",

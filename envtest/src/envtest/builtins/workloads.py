@@ -17,7 +17,8 @@ from envtest.builtins.string_validation import (
     selects,
 )
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
+from envtest.errors import bad_request
+from envtest.field_errors import FieldError, forbidden, go_quote, invalid, not_supported, required
 from envtest.objects import Object
 from envtest.schema.shaping import copy_json
 
@@ -348,10 +349,43 @@ class StatefulSetStrategy(WorkloadStrategy):
             yield forbidden("spec", text)
 
 
+_GENERATION = "deprecated.daemonset.template.generation"
+
+
+def _template_generation(obj: Object) -> int:
+    """Return the generation in the annotation. Raises StatusError (400) if it is not a number."""
+    text = (obj["metadata"].get("annotations") or {}).get(_GENERATION) or "0"
+    try:
+        return int(text)
+    except ValueError:
+        raise bad_request(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax") from None
+
+
 class DaemonSetStrategy(WorkloadStrategy):
-    """Strategy of apps/v1 DaemonSet."""
+    """Strategy of apps/v1 DaemonSet.
+
+    The template's generation, which is a field of kube-apiserver's internal type, is an annotation in apps/v1.
+    """
 
     warns_about_name = False
+
+    def set_defaults(self, obj: Object) -> None:
+        """Set the defaults of the spec, and the annotation with the template's generation."""
+        super().set_defaults(obj)
+        annotations = obj["metadata"].get("annotations") or {}
+        obj["metadata"]["annotations"] = {**annotations, _GENERATION: annotations.get(_GENERATION, "0")}
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """Begin with generation 1 of the template."""
+        super().prepare_create(obj, ctx)
+        generation = _template_generation(obj)
+        obj["metadata"]["annotations"][_GENERATION] = str(max(generation, 1))
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`: counts the changes of the template."""
+        super().prepare_update(new, old, ctx)
+        changed = not ctx.subresource and new["spec"].get("template") != old["spec"].get("template")
+        new["metadata"].setdefault("annotations", {})[_GENERATION] = str(_template_generation(old) + changed)
 
     def spec_defaults(self, spec: Object) -> None:
         """Set the defaults: a rolling update of one node at a time."""

@@ -137,9 +137,10 @@ class CRDStrategy(BuiltinStrategy):
             return
         if old is None and obj["metadata"].get("name"):
             wanted = f"{spec['names'].get('plural') or ''}.{spec.get('group') or ''}"
-            if obj["metadata"]["name"] != wanted:
-                text = 'must be spec.names.plural+"."+spec.group'
-                yield invalid("metadata.name", obj["metadata"]["name"], text)
+            for field in ("generateName", "name"):
+                name = obj["metadata"].get(field)
+                if name and name != wanted:
+                    yield invalid(f"metadata.{field}", name, 'must be spec.names.plural+"."+spec.group')
         yield from self._spec_errors(spec)
         if old is not None:
             yield from _immutable(spec, old)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from envtest.admission.webhook_client import WebhookClient
 from envtest.builtins.catalog import object_meta, storage_hash
@@ -27,8 +27,17 @@ from envtest.storage.record import DELETED
 __all__ = ["CRDS", "CRDController"]
 
 CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+_TRACKED = ("apiVersion", "kind", "metadata", "status")
+"""The parts of a CRD that a write of its status can change."""
 _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _NAMES = (("plural", "Plural"), ("singular", "Singular"), ("kind", "Kind"), ("listKind", "ListKind"))
+
+
+class Track(Protocol):
+    """Records the managers of the fields that an update of a CRD's status changes."""
+
+    def __call__(self, old: Object, new: Object, /, *, manager: str, now: str) -> None:
+        """Set ``metadata.managedFields`` of ``new``."""
 
 
 def _wall_clock() -> str:
@@ -38,14 +47,22 @@ def _wall_clock() -> str:
 class CRDController:
     """Follows the CRDs in the store and updates the registry, their statuses and their objects.
 
-    ``webhooks`` calls conversion webhooks; ``now`` returns the time of condition changes (RFC 3339).
+    ``webhooks`` calls conversion webhooks; ``track`` records the managers of changed fields; ``now`` returns the time
+    of condition changes (RFC 3339).
     """
 
     def __init__(
-        self, store: Store, registry: Registry, webhooks: WebhookClient, *, now: Callable[[], str] = _wall_clock
+        self,
+        store: Store,
+        registry: Registry,
+        webhooks: WebhookClient,
+        track: Track,
+        *,
+        now: Callable[[], str] = _wall_clock,
     ) -> None:
         self._store = store
         self._registry = registry
+        self._track = track
         self._now = now
         self._served: dict[str, tuple[Any, ...]] = {}
         self._terminating: dict[GroupResource, str] = {}
@@ -69,9 +86,15 @@ class CRDController:
             self._remove_objects(crd, change.record)
             return
         if self._accept_names(crd):
-            self._store.update(CRDS, crd, change.record)  # this method is called again with the resulting change
+            self._update_status(crd, change.record)  # this method is called again with the resulting change
             return
         self._serve(crd)
+
+    def _update_status(self, crd: Object, record: Record) -> None:
+        """Store a changed status; its fields belong to kube-apiserver, whose controllers write them in a cluster."""
+        before, after = ({name: obj[name] for name in _TRACKED} for obj in (record.obj(), crd))
+        self._track(before, after, manager="kube-apiserver", now=self._now())
+        self._store.update(CRDS, crd, record)
 
     def _accept_names(self, crd: Object) -> bool:
         """Check the names and set the conditions; return whether the status changed."""
@@ -122,7 +145,7 @@ class CRDController:
             condition = condition_of(crd, "NamesAccepted")
             in_conflict = condition is not None and condition["status"] == "False"
             if in_conflict and crd["spec"]["group"] == group and self._accept_names(crd):
-                self._store.update(CRDS, crd, record)
+                self._update_status(crd, record)
 
     def _serve(self, crd: Object) -> None:
         """Register the served versions of the CRD if they changed."""
@@ -187,7 +210,7 @@ class CRDController:
             )
             current = self._store.get(CRDS, "", name)
             if current is record:
-                self._store.update(CRDS, crd, record)
+                self._update_status(crd, record)
         else:
             self._finish_removal(name)
 
@@ -211,7 +234,7 @@ class CRDController:
         )
         if rest:
             crd["metadata"]["finalizers"] = rest
-            self._store.update(CRDS, crd, record)
+            self._update_status(crd, record)
         else:
             self._store.delete(CRDS, record)
 

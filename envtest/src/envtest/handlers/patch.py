@@ -19,6 +19,7 @@ from envtest.errors import (
     bad_request,
     conflict,
     forbidden,
+    internal_error,
     invalid_object,
     not_found,
     plain_error,
@@ -80,6 +81,7 @@ def _undecodable(value: Any, message: str) -> StatusError:
 def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
     """Decode the patched object like a request body: identity, types and unknown fields."""
     info = ctx.info
+    _complete_identity(obj, ctx)
     if obj.get("apiVersion") != info.api_version or (obj.get("kind") != info.kind and not info.is_crd):
         message = f'no kind "{obj.get("kind") or ""}" is registered for version "{obj.get("apiVersion") or ""}"'
         raise _undecodable(obj, message)
@@ -96,6 +98,28 @@ def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
         for problem in problems:
             ctx.warn(problem)
     return obj
+
+
+def _complete_identity(obj: Object, ctx: RequestContext) -> None:
+    """Set the kind that a patch removed; without an apiVersion, kube-apiserver decodes no other field of the object.
+
+    Raises StatusError: 400 for built-in kinds, 500 for custom resources.
+    """
+    if ctx.info.is_crd:
+        if not obj.get("apiVersion"):
+            raise internal_error("Object 'apiVersion' is missing in 'object has no apiVersion field'")
+        return
+    if obj.get("kind") in (None, ""):
+        obj["kind"] = ctx.info.kind
+    if obj.get("apiVersion") not in (None, ""):
+        return
+    unknown = [f'unknown field "{name}"' for name in sorted(obj.keys() - {"apiVersion", "kind"})]
+    if ctx.field_validation == "Strict":
+        raise _undecodable(obj, "strict decoding error: " + ", ".join(unknown))
+    if ctx.field_validation == "Warn":
+        for problem in unknown:
+            ctx.warn(problem)
+    check_name({"metadata": {}}, ctx.name)
 
 
 def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object:

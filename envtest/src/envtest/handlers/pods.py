@@ -57,6 +57,8 @@ async def bind(core: Core, request: Request, ctx: RequestContext, output: Output
         assigned = pod["spec"].get("nodeName")
         if assigned:
             raise conflict(resource, ctx.name, f'pod {ctx.name} is already assigned to node "{assigned}"')
+        if pod["spec"].get("schedulingGates"):
+            raise conflict(resource, ctx.name, f"pod {ctx.name} has non-empty .spec.schedulingGates")
         pod["spec"]["nodeName"] = node
         annotations = (binding.get("metadata") or {}).get("annotations")
         if annotations:

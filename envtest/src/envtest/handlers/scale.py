@@ -139,7 +139,8 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
         after = await core.admission.mutate(ctx, admitted, before)
         _check_scale(after, old, ctx)
         _set_path(old, _settings(info)["specReplicasPath"], (after.get("spec") or {}).get("replicas", 0))
-        old["metadata"]["resourceVersion"] = after["metadata"].get("resourceVersion", "")
+        if after["metadata"].get("resourceVersion"):  # without it, the update is unconditional for every kind
+            old["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"]
         entries = from_scale(old["metadata"].get("managedFields") or (), after_owners, info.api_version, paths)
         if entries:
             old["metadata"]["managedFields"] = entries

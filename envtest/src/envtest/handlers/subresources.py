@@ -13,7 +13,6 @@ from aiohttp import web
 from envtest.apply.manager import Tracker
 from envtest.apply.schema_types import ObjectType
 from envtest.auth.token_request import request_token
-from envtest.builtins.catalog import schema_of
 from envtest.builtins.normalization import DecodeError, decode
 from envtest.context import RequestContext
 from envtest.decoder import check_strict, decode_object, duplicate_fields, parse_typed
@@ -51,7 +50,7 @@ async def review(core: Core, request: Request, ctx: RequestContext, output: Outp
 
 @cache
 def _token_tracker() -> Tracker:
-    kind = ObjectType.builtin(schema_of(_REQUEST_TYPE))
+    kind = ObjectType.builtin(_REQUEST_TYPE)
     return Tracker(kind, "authentication.k8s.io/v1", "TokenRequest", subresource="token")
 
 

@@ -43,7 +43,7 @@ def _secret(obj: Object, now: datetime) -> list[Any]:
 
 
 def _service_account(obj: Object, now: datetime) -> list[Any]:
-    return [_name(obj), len(obj.get("secrets") or ()), _age(obj, now)]
+    return [_name(obj), _age(obj, now)]
 
 
 def _namespace(obj: Object, now: datetime) -> list[Any]:
@@ -304,17 +304,7 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
         ),
         _secret,
     ),
-    ("", "ServiceAccount"): (
-        (
-            NAME,
-            Column(
-                "Secrets",
-                "The number of secrets that pods of this account may use, if their use is restricted to these.",
-            ),
-            AGE,
-        ),
-        _service_account,
-    ),
+    ("", "ServiceAccount"): ((NAME, AGE), _service_account),
     ("", "Namespace"): ((NAME, Column("Status", "The status of the namespace"), AGE), _namespace),
     ("", "Service"): (
         (
@@ -463,9 +453,7 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
             Column("Status", "Whether the volume is available, bound to a claim, released by its claim, or failed."),
             Column("Claim", "The namespace and name of the claim that the volume is bound to or reserved for."),
             Column("StorageClass", "StorageClass of the pv"),
-            Column(
-                "VolumeAttributesClass", "The name of the VolumeAttributesClass of the volume; empty if it has none."
-            ),
+            Column("VolumeAttributesClass", "VolumeAttributesClass of the pv"),
             Column("Reason", "The reason for the failure of the volume: a short, machine-readable CamelCase string."),
             AGE,
             Column(

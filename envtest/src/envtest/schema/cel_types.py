@@ -14,7 +14,7 @@ from typing import Any
 from envtest.schema.cel import CELCompileError, Kind, expression_kind
 from envtest.schema.node import Schema
 
-__all__ = ["check_types", "escape"]
+__all__ = ["check_types", "escape", "escape_keywords"]
 
 _RESERVED = frozenset(
     {
@@ -41,6 +41,16 @@ _RESERVED = frozenset(
         "while",
     }
 )
+_KEYWORDS = "|".join(sorted(_RESERVED - {"false", "in", "null", "true"}))
+_HAS_KEYWORD = re.compile(rf"\b(?:{_KEYWORDS})\b")
+_FIELD_OR_TEXT = re.compile(
+    r"//[^\n]*"  # a comment
+    r"|[rR]?(?:\"{3}.*?\"{3}|'{3}.*?'{3})"
+    r"|[rR](?:\"[^\"\n]*\"|'[^'\n]*')"
+    r"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
+    rf"|(\.\s*\??\s*)({_KEYWORDS})\b(?!\s*\()",  # a selected field, which is not a function
+    re.DOTALL,
+)
 _ESCAPES = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
 _PACKAGE = "schema"
 _TIME_FORMATS = {"date": "Timestamp", "date-time": "Timestamp", "duration": "Duration"}
@@ -59,6 +69,18 @@ def escape(name: str) -> str | None:
     for plain, escaped in _ESCAPES:
         name = name.replace(plain, escaped) if plain in name else name
     return name
+
+
+def escape_keywords(source: str) -> str:
+    """Return an expression in which field names that are reserved words are escaped.
+
+    Since Kubernetes 1.31 ``self.namespace`` and ``self.?namespace`` select the property ``namespace``, which has the
+    identifier ``__namespace__``. The words that are also literals or operators (``true``, ``false``, ``null``, ``in``)
+    remain syntax errors.
+    """
+    if not _HAS_KEYWORD.search(source):
+        return source
+    return _FIELD_OR_TEXT.sub(lambda match: f"{match[1]}__{match[2]}__" if match[2] else match[0], source)
 
 
 def check_types(source: str, schemas: Mapping[str, Schema], others: Mapping[str, Kind], *, resource_root: bool) -> Kind:
@@ -141,7 +163,7 @@ class _DescriptorFile:
         return f"{_PACKAGE}.{name}"
 
     def _field(self, message: Any, name: str, schema: Schema) -> None:
-        field = message.field.add(name=name, number=len(message.field) + 1, label=1)
+        field = message.field.add(name=name, number=len(message.field) + 1, label=1, json_name=name)
         node: Schema | None = schema
         if schema.type == "array":
             node = schema.items

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from envtest.field_errors import OMIT, FieldError, duplicate, forbidden, go_json, invalid, required
 from envtest.schema.cel import CELCompileError, CELError, Kind, Program, compile_expression
-from envtest.schema.cel_types import check_types, escape
+from envtest.schema.cel_types import check_types, escape, escape_keywords
 from envtest.schema.formats import parse_duration
 from envtest.schema.node import Schema
 from envtest.schema.validation import json_type
@@ -257,7 +257,7 @@ def _uses_old(source: str, schema: Schema) -> bool:
     if "oldSelf" not in source:
         return False
     try:
-        compile_expression(source, {"self": _kind(schema)})
+        compile_expression(escape_keywords(source), {"self": _kind(schema)})
     except CELCompileError:
         return True
     return False
@@ -271,6 +271,7 @@ _KIND_ERRORS = {
 
 def _compile(source: str, schema: Schema, optional: bool, root: bool, expected: Kind) -> tuple[Program | None, str]:
     """Return the program, or the error; types are checked against the schema, values are evaluated without it."""
+    source = escape_keywords(source)
     kind, schemas, others = _kind(schema), {"self": schema}, {}
     variables: dict[str, Kind] = {"self": kind}
     if optional:

@@ -6,6 +6,7 @@ resourceVersion, encodes the object once, and passes the change to the watchers.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from envtest.errors import GroupResource
@@ -18,6 +19,10 @@ __all__ = ["Compacted", "FutureRevision", "Store"]
 
 WATCHER_LIMIT = 20_000
 """Maximum number of changes that wait for a watcher before it is closed."""
+
+
+_TURNS = 8
+"""The most turns of the event loop that :meth:`Store.let_watchers_send` takes; a watcher sends a change in four."""
 
 
 class Compacted(Exception):
@@ -47,6 +52,7 @@ class Store:
         self.journal: list[Callable[[GroupResource, Change], None]] = []
         self.followers: list[Callable[[GroupResource, Change], None]] = []
         self._caches: dict[GroupResource, WatchCache] = {}
+        self._behind: set[Watcher] = set()
 
     def _cache(self, resource: GroupResource) -> WatchCache:
         cache = self._caches.get(resource)
@@ -173,9 +179,20 @@ class Store:
             if since < oldest:
                 raise Compacted(since, oldest)
             backlog = cache.since(since, namespace)
-        watcher = Watcher(namespace, backlog, limit or WATCHER_LIMIT, cache.watchers.remove)
+        watcher = Watcher(namespace, backlog, limit or WATCHER_LIMIT, cache.watchers.remove, self._behind)
         cache.watchers.append(watcher)
         return watcher
+
+    async def let_watchers_send(self) -> None:
+        """Give the watchers a chance to send the changes up to now.
+
+        kube-apiserver's watchers usually send a change before the response to the write that caused it, and some
+        controllers rely on that. A watcher whose client does not read is not waited for.
+        """
+        for _ in range(_TURNS):
+            if not self._behind:
+                return
+            await asyncio.sleep(0)
 
     def compact(self, revision: int | None = None) -> None:
         """Discard history up to ``revision`` (all by default): older watches and lists fail with 410."""

@@ -18,15 +18,31 @@ class Watcher:
     """Receives the changes of one resource, in all namespaces or in one.
 
     ``limit`` is the number of changes that may wait; the next one closes the watcher. Call :meth:`next_batch` in a loop
-    and :meth:`close` at the end.
+    and :meth:`close` at the end. While the watcher has changes that it has not sent, it is in the set ``behind``.
     """
 
-    __slots__ = ("_closed", "_detach", "_limit", "_overflow", "_pending", "_waiter", "namespace", "on_overflow")
+    __slots__ = (
+        "_behind",
+        "_closed",
+        "_detach",
+        "_limit",
+        "_overflow",
+        "_pending",
+        "_waiter",
+        "namespace",
+        "on_overflow",
+    )
 
     def __init__(
-        self, namespace: str, backlog: Iterable[Change], limit: int, detach: Callable[[Watcher], None]
+        self,
+        namespace: str,
+        backlog: Iterable[Change],
+        limit: int,
+        detach: Callable[[Watcher], None],
+        behind: set[Watcher],
     ) -> None:
         self.namespace = namespace
+        self._behind = behind
         self._pending: list[Change] = list(backlog)
         self._limit = limit
         self._detach = detach
@@ -48,6 +64,7 @@ class Watcher:
                 self.on_overflow()
             return
         self._pending.append(change)
+        self._behind.add(self)
         self._wake()
 
     def _wake(self) -> None:
@@ -59,6 +76,8 @@ class Watcher:
 
         Returns an empty list after the timeout, and immediately if :attr:`closed`. Raises :class:`WatcherOverflow`.
         """
+        if not self._pending:
+            self._behind.discard(self)
         if not self._pending and not self._closed:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
@@ -81,5 +100,6 @@ class Watcher:
         """Detach from the store; pending changes can still be read."""
         if not self._closed:
             self._closed = True
+            self._behind.discard(self)
             self._detach(self)
             self._wake()

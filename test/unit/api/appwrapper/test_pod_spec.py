@@ -25,7 +25,8 @@ def container(**fields: Any) -> dict[str, Any]:
         {
             **container(
                 resources={"requests": {"cpu": "500m", "memory": "1.5Gi", "nvidia.com/gpu": 1, "a": "1e3"}},
-                env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, None],
+                env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                args=["-c", None],
                 livenessProbe={"httpGet": {"port": "http"}, "initialDelaySeconds": 3},
                 readinessProbe={"httpGet": {"port": 8080}},
                 securityContext={"runAsUser": 2**40, "runAsNonRoot": True},
@@ -46,6 +47,7 @@ def test_valid_pod_spec_has_no_problems(spec: dict[str, Any]) -> None:
         ({"Containers": []}, ['unknown field "Containers"']),
         (container(imaeg="typo", x=None), ['unknown field "containers[0].imaeg"', 'unknown field "containers[0].x"']),
         ({"containers": {}}, ['field "containers" must be a list']),
+        ({"containers": [None]}, ['field "containers[0]" must be an object']),
         ({"containers": ["busybox"]}, ['field "containers[0]" must be an object']),
         (container(command="sh"), ['field "containers[0].command" must be a list']),
         (container(args=["-c", 1]), ['field "containers[0].args[1]" must be a string']),

@@ -163,6 +163,19 @@ def test_invalid_pod_count_error_contains_path(template: dict[str, Any], message
     assert str(raised.value) == message
 
 
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ("x", "content at template.metadata is not an object"),
+        ({"labels": ["a"]}, "content at template.metadata.labels is not a map of strings"),
+        ({"annotations": {"a": 1}}, "content at template.metadata.annotations is not a map of strings"),
+    ],
+)
+def test_metadata_of_pod_template_must_have_maps_of_strings(metadata: Any, message: str) -> None:
+    with pytest.raises(PodSetError, match=message):
+        pod_template_at({"metadata": metadata, "spec": {}}, "template")
+
+
 def test_long_list_of_problems_is_truncated() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {f"x{number}": 1 for number in range(25)}}
     with pytest.raises(PodSetError, match=r'unknown field "x19", and 5 more$'):

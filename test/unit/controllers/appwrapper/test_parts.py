@@ -109,6 +109,15 @@ def test_conflicting_pod_set_info_is_an_error(info: dict[str, Any], message: str
         component(pod(nodeSelector={"pool": "silver"}), **info)
 
 
+@pytest.mark.parametrize("spec", [{"containers": [None]}, {"containers": ["x"]}, {"affinity": "x"}, "x"])
+def test_component_without_a_pod_spec_is_an_error(spec: Any) -> None:
+    """Admission rejects it, but an AppWrapper can be older than the webhooks."""
+    wrapped = wrapper(status={"phase": "Resuming"})
+    wrapped["spec"]["components"] = [{"template": {**pod(), "spec": spec}, "podSets": [{"path": "template"}]}]
+    with pytest.raises(InjectionError, match="content at template"):
+        desired_object(wrapped, components_of(wrapped)[0], CONFIG)
+
+
 def test_component_of_another_namespace_is_rejected() -> None:
     obj = pod()
     obj["metadata"]["namespace"] = "other"

@@ -100,6 +100,9 @@ def test_missing_fields_of_a_review_are_empty_and_unknown_ones_are_ignored() -> 
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', "no request"),
         (review(operation="PATCH"), "cannot decode the body"),
         (review(object=[1]), "must be JSON objects"),
+        (review(object={"metadata": ["name"]}), r"at `\$.metadata`"),
+        (review(object={"metadata": {"labels": {"a": 1}}}), r"at `\$.metadata.labels"),
+        (review(object={"kind": 1}), r"at `\$.kind`"),
     ],
 )
 def test_invalid_review_is_rejected_with_the_reason(body: bytes, message: str) -> None:

@@ -625,22 +625,27 @@ async def test_too_many_reviews_are_rejected(
     await harness.handler.entered.wait()
     code, reply = await post(session, harness.url(), review())
     assert code == 429
-    assert reply["response"]["status"]["message"].startswith("too many requests: limit is 1 reviews or ")
+    assert reply["response"]["status"]["message"].startswith("too many requests: limit is 1 reviews")
     harness.handler.release.set()
     assert (await waiting)[0] == 200
     assert (await post(session, harness.url(), review()))[0] == 200
 
 
-async def test_too_many_bytes_in_flight_are_rejected(
-    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "limit"), [("MAX_BYTES", 40_000), ("MAX_LARGE_REVIEWS", 1)])
+async def test_large_reviews_in_flight_lock_out_only_large_ones(
+    harness: Harness, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, name: str, limit: int
 ) -> None:
-    monkeypatch.setattr(server_module, "MAX_BYTES", 1000)
-    waiting = asyncio.create_task(post(session, harness.url(), review("wait", object={"a": "x" * 500})))
+    monkeypatch.setattr(server_module, name, limit)
+    large = {"a": "x" * 20_000}
+    waiting = asyncio.create_task(post(session, harness.url(), review("wait", object=large)))
     await harness.handler.entered.wait()
-    assert (await post(session, harness.url(), review(object={"a": "x" * 500})))[0] == 429
+    code, reply = await post(session, harness.url(), review(object=large))
+    assert code == 429
+    assert "in flight" in reply["response"]["status"]["message"]
     assert (await post(session, harness.url(), review()))[0] == 200
     harness.handler.release.set()
     assert (await waiting)[0] == 200
+    assert (await post(session, harness.url(), review(object=large)))[0] == 200
 
 
 async def test_oldest_incomplete_body_is_rejected_if_all_are_too_large(

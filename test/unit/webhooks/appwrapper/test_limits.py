@@ -10,7 +10,8 @@ from cfo.api.appwrapper import PodSetError, infer_pod_sets, pod_template_at
 from cfo.runtime import GVK, Object
 from cfo.webhooks.appwrapper import validation
 from cfo.webhooks.appwrapper.access import Access
-from cfo.webhooks.appwrapper.validation import MAX_COMPONENTS, create_errors
+from cfo.webhooks.appwrapper.json_types import MAX_COMPONENTS
+from cfo.webhooks.appwrapper.validation import create_errors, update_errors
 
 POD = {
     "apiVersion": "v1",
@@ -95,3 +96,37 @@ def test_number_of_update_errors_is_limited() -> None:
     old = appwrapper(*[{**pods(), "podSets": [{"path": "a"}] * 9}] * 100)
     new = appwrapper(*[{**pods(), "podSets": [{"path": "b"}] * 9}] * 100)
     assert len(validation.update_errors(old, new)) == 101
+
+
+@pytest.mark.parametrize(
+    ("spec", "errors"),
+    [
+        ("x", ["spec: Invalid value: must be of type object"]),
+        ({"components": {}}, ["spec.components: Invalid value: must be of type array"]),
+        ({"components": [None]}, ["spec.components[0]: Invalid value: must be of type object"]),
+        (
+            {"components": [{"template": {"metadata": {"name": 1}}, "podSets": "x"}]},
+            [
+                "spec.components[0].template.metadata.name: Invalid value: must be of type string",
+                "spec.components[0].podSets: Invalid value: must be of type array",
+            ],
+        ),
+        (
+            {"components": [{"podSets": [1, {"path": 2, "replicas": "3", "annotations": []}]}]},
+            [
+                "spec.components[0].podSets[0]: Invalid value: must be of type object",
+                "spec.components[0].podSets[1].path: Invalid value: must be of type string",
+                "spec.components[0].podSets[1].annotations: Invalid value: must be of type object",
+                "spec.components[0].podSets[1].replicas: Invalid value: must be of type integer",
+            ],
+        ),
+    ],
+)
+def test_wrong_json_types_are_rejected_before_templates_are_read(
+    spec: Any, errors: list[str], reads: list[str]
+) -> None:
+    """API servers validate the types, but any pod can send requests."""
+    obj = {"metadata": {"name": "aw"}, "spec": spec}
+    assert [str(error) for error in create_errors(obj, "ns", ACCESS)] == errors
+    assert [str(error) for error in update_errors(appwrapper(), obj)] == errors
+    assert reads == []

@@ -1,0 +1,39 @@
+"""The strategy of node.k8s.io RuntimeClass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envtest.builtins.container_rules import resource_errors
+from envtest.builtins.scheduling_rules import toleration_errors
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.context import RequestContext
+from envtest.field_errors import FieldError, duplicate, invalid, required
+from envtest.metadata import dns_label, label_errors
+from envtest.objects import Object
+
+__all__ = ["RuntimeClassStrategy"]
+
+
+class RuntimeClassStrategy(BuiltinStrategy):
+    """Strategy of node.k8s.io/v1 RuntimeClass."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the handler, which is immutable, the overhead and the scheduling."""
+        handler = obj.get("handler") or ""
+        if old is not None and handler != (old.get("handler") or ""):
+            yield invalid("handler", handler, "field is immutable")
+        if not handler:
+            yield required("handler")
+        for problem in dns_label(handler) if handler else ():
+            yield invalid("handler", handler, problem)
+        overhead, scheduling = obj.get("overhead"), obj.get("scheduling")
+        if overhead is not None:
+            yield from resource_errors({"limits": overhead.get("podFixed")}, "overhead")
+        if scheduling is not None:
+            yield from label_errors(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
+            tolerations = scheduling.get("tolerations") or ()
+            yield from toleration_errors(tolerations, "scheduling.tolerations")
+            for position, toleration in enumerate(tolerations):
+                if toleration in tolerations[:position]:
+                    yield duplicate(f"scheduling.tolerations[{position}]", toleration)

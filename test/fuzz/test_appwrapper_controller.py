@@ -1,0 +1,118 @@
+"""The decisions about AppWrappers: whatever an API server stores, also without admission, has a next step."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cfo.api.appwrapper import PodSetError
+from cfo.config import AppWrapperConfiguration
+from cfo.controllers.appwrapper.components import ComponentObject, components_of, desired_object, recorded_uids
+from cfo.controllers.appwrapper.injection import InjectionError
+from cfo.controllers.appwrapper.pods import Pod
+from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
+from cfo.controllers.appwrapper.workload import (
+    WORKLOADS,
+    completion,
+    desired_workload,
+    pod_set_infos,
+    reclaimable_pods,
+)
+from cfo.runtime.objects import Object
+from test.fuzz.mutations import mutate, mutated
+from test.fuzz.profiles import fuzz
+from test.fuzz.seeds import corpus_of
+from test.fuzz.stored_objects import as_stored
+from test.support.observations import observe, seconds_later, with_decided_status
+
+CORPUS = corpus_of("AppWrapper")
+
+
+@st.composite
+def mutated_templates(draw: st.DrawFn) -> Object:
+    """Mutate only the spec of a wrapped object, whose types the CRD of AppWrappers does not restrict."""
+    wrapper = copy.deepcopy(draw(st.sampled_from(CORPUS.objects)))
+    for component in wrapper["spec"].get("components") or ():
+        for _ in range(draw(st.integers(0, 4))):
+            mutate(draw, component["template"].setdefault("spec", {}), CORPUS)
+    return wrapper
+
+
+WRAPPERS = mutated(CORPUS, 6) | mutated_templates()
+CONFIG = AppWrapperConfiguration.model_validate({"enabled": True, "schedulerName": "fair"})
+PODS = st.lists(
+    st.builds(
+        Pod,
+        st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown", ""]),
+        deleting=st.booleans(),
+        exit_codes=st.tuples(st.integers(0, 255)),
+    ),
+    max_size=4,
+)
+OBJECTS = st.sampled_from(
+    [None, ComponentObject("u"), ComponentObject("u", owned=False), ComponentObject("u", failed=True)]
+)
+MAX_SECONDS = 1.0
+MAX_STATUS = 2 << 20
+
+
+@fuzz(0.08, WRAPPERS, PODS, OBJECTS, st.integers(0, 10**7))
+def test_each_stored_appwrapper_has_a_next_step(wrapper: Any, pods: list[Pod], obj: Any, seconds: int) -> None:
+    stored = as_stored(wrapper)
+    if stored is None:
+        return
+    started = time.thread_time()
+    for step in range(4):
+        objects = [obj for _ in components_of(stored)]
+        observation = observe(stored, pods=pods, objects=objects, now=seconds_later(seconds + step))
+        decision = decide(observation)
+        if decision.create:
+            creations = [
+                Creation(item, "u", error="no" if item.index == 2 else "", fatal=obj is None)
+                for item in observation.components[:3]
+            ]
+            decision = after_creation(observation, creations)
+        stored = with_decided_status(stored, decision)
+        assert as_stored(stored) is not None, "the status violates the CRD"
+        assert len(json.dumps(stored["status"])) < MAX_STATUS
+    recorded_uids(stored)
+    completion(stored)
+    assert time.thread_time() - started < MAX_SECONDS * 4
+
+
+@fuzz(0.08, WRAPPERS)
+def test_each_component_can_be_created_or_is_rejected(wrapper: Any) -> None:
+    stored = as_stored(wrapper)
+    if stored is None:
+        return
+    before = json.dumps(stored)
+    for component in components_of(stored):
+        try:
+            created = desired_object(stored, component, CONFIG)
+        except InjectionError:
+            continue
+        json.dumps(created)
+        assert created["metadata"]["namespace"] == "ns"
+        assert created["metadata"]["ownerReferences"][-1]["uid"] == stored["metadata"]["uid"]
+    assert json.dumps(stored) == before
+
+
+@fuzz(0.04, WRAPPERS, st.sampled_from(WORKLOADS))
+def test_each_stored_appwrapper_has_a_workload_or_is_rejected(wrapper: Any, gvk: Any) -> None:
+    stored = as_stored(wrapper)
+    if stored is None:
+        return
+    try:
+        workload = desired_workload(stored, gvk, ("scheduling.k8s.io", "PriorityClass", "high", 1))
+    except PodSetError:
+        return
+    json.dumps(workload)
+    assignments = [{"name": item["name"], "flavors": {"cpu": "on"}} for item in workload["spec"]["podSets"]]
+    workload["status"] = {"admission": {"clusterQueue": "q", "podSetAssignments": assignments}}
+    flavors: dict[str, Object] = {"on": {"nodeLabels": {"a": "b"}}}
+    pod_set_infos(stored, workload, flavors.get)
+    reclaimable_pods(stored, [1] * len(components_of(stored)))

@@ -1,0 +1,96 @@
+"""The objects of a RayCluster: whatever an API server stores, they can be written, and stay with their cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cfo.api.raycluster.cluster import has_injected_tls, uses_kuberay_auth, uses_kuberay_network_policy
+from cfo.api.raycluster.naming import names_of
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster import ca, resources
+from cfo.runtime.objects import Object
+from test.fuzz.mutations import mutated
+from test.fuzz.profiles import fuzz
+from test.fuzz.seeds import corpus_of
+from test.fuzz.stored_objects import as_stored
+
+CLUSTERS = mutated(corpus_of("RayCluster"), 6)
+NAMES = st.sampled_from(["a", "prod", "0", "a-b", "a.b.c", "x" * 63, "y" * 253, "x.y" * 20])
+CONFIG = KubeRayConfiguration()
+DOMAIN = "apps.test"
+SUBDOMAIN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
+DESIRED: tuple[Callable[[Object], Object], ...] = (
+    resources.desired_dashboard_route,
+    resources.desired_client_route,
+    resources.desired_proxy_service,
+    resources.desired_proxy_service_account,
+    resources.desired_workers_policy,
+    lambda cluster: resources.desired_cluster_role_binding(cluster, names_of(cluster).cluster_role_binding),
+    lambda cluster: resources.desired_secret(cluster, names_of(cluster).ca_secret, {"ca.key": b"key"}),
+    lambda cluster: resources.desired_dashboard_ingress(cluster, DOMAIN, CONFIG.ingress),
+    lambda cluster: resources.desired_client_ingress(cluster, DOMAIN, CONFIG.ingress, "12345678"),
+    lambda cluster: resources.desired_head_policy(cluster, CONFIG, ["ray-system"]),
+)
+
+
+@fuzz(0.2, CLUSTERS, NAMES)
+def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> None:
+    stored = as_stored(cluster, name)
+    if stored is None:
+        return
+    before = json.dumps(stored)
+    for desired in DESIRED:
+        obj = desired(stored)
+        assert obj == desired(stored)
+        assert len(json.dumps(obj)) < 20_000
+        metadata = obj["metadata"]
+        assert SUBDOMAIN.fullmatch(metadata["name"])
+        assert metadata.get("namespace", "ns") == "ns"
+        for rule in obj.get("spec", {}).get("rules", ()):
+            assert rule["host"].endswith(f"-{DOMAIN}") or rule["host"].endswith(f".{DOMAIN}")
+    assert names_of({**stored, "spec": {}, "status": {}}) == names_of(stored)
+    uses_kuberay_auth(stored)
+    uses_kuberay_network_policy(stored)
+    assert json.dumps(stored) == before
+
+
+@fuzz(0.02, CLUSTERS, st.booleans())
+def test_client_port_is_open_to_all_only_with_injected_tls(cluster: Any, mtls: bool) -> None:
+    stored = as_stored(cluster)
+    if stored is None:
+        return
+    config = KubeRayConfiguration.model_validate({"mTLSEnabled": mtls})
+    policy = resources.desired_head_policy(stored, config, ["ray-system"])
+    open_ports = [port["port"] for rule in policy["spec"]["ingress"] if "from" not in rule for port in rule["ports"]]
+    if resources.CLIENT_PORT in open_ports:
+        assert mtls
+        assert has_injected_tls(stored)
+    assert set(open_ports) <= {resources.CLIENT_PORT, resources.PROXY_PORT}
+
+
+AUTHORITY = ca.create("ecdsa")
+
+
+@fuzz(0.05, st.sampled_from(list(AUTHORITY.data())), st.integers(0, 700), st.binary(max_size=40), st.integers(0, 40))
+def test_changed_ca_is_valid_or_rejected(key: str, at: int, inserted: bytes, removed: int) -> None:
+    """Bytes are replaced in the PEM file, and in the certificate or key that it encodes."""
+    data = AUTHORITY.data()
+    first, *lines, last = data[key].splitlines()
+    der = b64decode(b"".join(lines))
+    encoded = b64encode(der[:at] + inserted + der[at + removed :])
+    for pem in (data[key][:at] + inserted + data[key][at + removed :], b"\n".join([first, encoded, last, b""])):
+        changed = {**data, key: pem}
+        try:
+            authority = ca.load(changed[ca.CERTIFICATE_KEY], changed[ca.PRIVATE_KEY_KEY])
+        except ca.InvalidCertificateAuthority:
+            continue
+        assert authority.key.public_key() == authority.certificate.public_key()
+        renewed = ca.renew(authority).data()
+        ca.load(renewed[ca.CERTIFICATE_KEY], renewed[ca.PRIVATE_KEY_KEY])

@@ -1,0 +1,205 @@
+"""What hostile tenants send: objects with which a reviewer stopped an earlier version, or took others' objects.
+
+Each tenant is a user with exactly the permissions in :data:`TENANTS`, in one namespace. What any pod can send to the
+webhooks without credentials is in :mod:`.pod`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import APIError
+from cfo.runtime.kinds import INGRESS, SECRET
+from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.reconcile import Rule
+from test.support.composite_keys import composite_rsa_key
+from test.support.raycluster_environment import ray_cluster
+
+TENANTS: Final = {
+    "wrappers": (Rule("workload.codeflare.dev", "appwrappers", "create"), Rule("", ("configmaps", "pods"), "create")),
+    "clusters": (Rule("ray.io", "rayclusters", ("create", "delete")),),
+    "secrets": (
+        Rule("ray.io", "rayclusters", "create"),
+        Rule("", "secrets", ("create", "patch", "delete")),
+    ),
+    "ingresses": (Rule("networking.k8s.io", "ingresses", ("create", "patch")),),
+}
+"""The permissions of each tenant, in a namespace of this name."""
+
+MEGABYTE: Final = 1_000_000
+
+
+def many_pod_sets(count: int, variables: int) -> Object:
+    """An AppWrapper with ``count`` pod sets, all with the path of the same Pod, which has many variables."""
+    env = [{"name": f"E{at}", "value": "v"} for at in range(variables)]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i", "env": env}]},
+    }
+    return wrapper("many-pod-sets", {"template": pod, "podSets": [{"path": "template"}] * count})
+
+
+def many_groups(count: int, variables: int = 0) -> Object:
+    """A RayCluster with ``count`` worker groups."""
+    env = [{"name": f"E{at}", "value": "v"} for at in range(variables)]
+    template = {"spec": {"containers": [{"name": "ray", "env": env}]}}
+    cluster = ray_cluster("many-groups", "clusters", version=None)
+    cluster["spec"]["workerGroupSpecs"] = [{"groupName": f"g{at}", "template": template} for at in range(count)]
+    return cluster
+
+
+def many_components(name: str) -> Object:
+    """An AppWrapper with the maximum number of components, of which the last one cannot be created."""
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"{name}-p"}}
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    names = [f"{name}-{number}" for number in range(98)]
+    components = [{"template": {**config_map, "metadata": {"name": item}}} for item in [*names, "Not a name"]]
+    return wrapper(name, {"template": {**pod, "spec": spec}}, *components)
+
+
+def wrapper(name: str, *components: Object, namespace: str = "wrappers") -> Object:
+    """An AppWrapper with these components."""
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"components": list(components)},
+    }
+
+
+def labelled_secret(name: str, size: int) -> Object:
+    """A Secret with the label of a RayCluster and ``size`` bytes."""
+    metadata = {"name": name, "namespace": "secrets", "labels": {CLUSTER_LABEL: "any"}}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"x": b64encode(b"x" * size).decode()}}
+
+
+def ingress(name: str, namespace: str, *hosts: str) -> Object:
+    """Return an Ingress of a tenant for these hosts."""
+    backend = {"service": {"name": "web", "port": {"number": 80}}}
+    http = {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"ingressClassName": "public", "rules": [{"host": host, "http": http} for host in hosts]},
+    }
+
+
+DRY_RUNS: dict[str, tuple[str, Object, str]] = {
+    "pod sets": (
+        "wrappers",
+        many_pod_sets(3000, 3000),
+        "components contains 3000 podspecs; at most 8 are allowed",
+    ),
+    "worker groups": (
+        "clusters",
+        many_groups(9000),
+        "spec.workerGroupSpecs: Too many: 9000: must have at most 500 items",
+    ),
+    "largest AppWrapper": ("wrappers", many_pod_sets(8, 3000), "multiple DeclaredPodSets with path 'template'"),
+    "largest RayCluster": ("clusters", many_groups(500, 20), ""),
+}
+"""For each request its tenant, its object, and a part of the denial; empty if it is allowed."""
+
+
+async def create_dry_runs(clients: dict[str, Client], until: float) -> int:
+    """Create large objects as dry runs; return how often."""
+    count = 0
+    while time.monotonic() < until:
+        for tenant, obj, message in DRY_RUNS.values():
+            answer = ""
+            try:
+                await clients[tenant].create(obj, dry_run=True)
+            except APIError as error:
+                answer = error.message
+            if (
+                "failed calling webhook" not in answer
+            ):  # the limits of all reviews together, or the API server's timeout
+                assert message in answer
+                assert bool(message) == bool(answer)
+            count += 1
+        await asyncio.sleep(0.5)
+    return count
+
+
+async def plant_secrets(client: Client, until: float, *, size: int = 990_000, number: int = 10) -> int:
+    """Create large Secrets with the label of a RayCluster, and delete them; return how often."""
+    count = 0
+    while time.monotonic() < until:
+        names = [f"large-{at}" for at in range(number)]
+        for name in names:
+            await client.create(labelled_secret(name, size))
+            count += 1
+        for name in names:
+            await client.delete(SECRET, NamespacedName("secrets", name))
+        await asyncio.sleep(0.5)
+    return count
+
+
+async def plant_keys(client: Client, until: float) -> int:
+    """Replace the key of an own RayCluster's CA by one whose use takes seconds; return how often."""
+    cluster = await client.create(ray_cluster("planted", "secrets", version=None))
+    key = NamespacedName("secrets", names_of(cluster).ca_secret)
+    data = {"ca.key": b64encode(composite_rsa_key(16384)).decode(), "ca.crt": b64encode(b"x").decode()}
+    count = 0
+    while time.monotonic() < until:
+        with suppress(APIError):  # the operator has not created the Secret yet
+            await client.patch(SECRET, key, {"data": data})
+            count += 1
+        await asyncio.sleep(0.2)
+    return count
+
+
+async def take_names(client: Client, names: list[str], until: float) -> int:
+    """Create and delete RayClusters whose objects have the names of others' objects; return how often."""
+    count = 0
+    while time.monotonic() < until:
+        for name in names:
+            await client.create(ray_cluster(name, "clusters", version=None))
+            await asyncio.sleep(0.1)
+            await client.delete(RAY_CLUSTER, NamespacedName("clusters", name))
+            count += 1
+    return count
+
+
+async def take_hosts(client: Client, hosts: list[str], until: float) -> int:
+    """Edit an old Ingress so that it has the hosts of others' Ingresses; return how often."""
+    count = 0
+    while time.monotonic() < until:
+        for current in (hosts, ["harmless.apps.test"], [f"h{at}.apps.test" for at in range(1000)]):
+            spec: Any = ingress("mine", "ingresses", *current)["spec"]
+            await client.patch(INGRESS, NamespacedName("ingresses", "mine"), {"spec": spec})
+            count += 1
+            await asyncio.sleep(0.1)
+    return count
+
+
+async def create_failing_wrappers(client: Client, until: float) -> int:
+    """Create AppWrappers with many components, whose creation is retried; return how many."""
+    count = 0
+    while time.monotonic() < until:
+        if count < 8:
+            await client.create(many_components(f"failing-{count}"))
+            count += 1
+        await asyncio.sleep(0.2)
+    return count
+
+
+async def repeat(request: Callable[[], Awaitable[float]], until: float, pause: float = 0.02) -> list[float]:
+    """Return the latencies in seconds that ``request`` returns, which is repeated."""
+    latencies = []
+    while time.monotonic() < until:
+        latencies.append(await request())
+        await asyncio.sleep(pause)
+    return latencies
