@@ -41,16 +41,21 @@ class StackOperator(NamedTuple):
         return f"{STACK_OPERATOR}-{self.version}"
 
     @property
+    def manager_lease(self) -> str:
+        """The name of the Lease of the replicas; the controllers of stacks also hold the Lease ``name``."""
+        return f"{self.name}-manager"
+
+    @property
     def labels(self) -> dict[str, str]:
         """The labels of all objects, and the selector of the Deployment."""
         return {_LABEL: STACK_OPERATOR, _INSTANCE: self.name}
 
     def configuration(self) -> dict[str, Any]:
-        """Return the configuration: only InferenceStacks of this major version, and a Lease of its own."""
+        """Return the configuration: only InferenceStacks of this major version, and Leases of its own."""
         return {
             "inferenceStack": {"enabled": True, "operatorVersion": self.version},
             "kuberay": {"enabled": False},
-            "leaderElection": {"leaderElect": True, "resourceName": self.name},
+            "leaderElection": {"leaderElect": True, "resourceName": self.manager_lease},
         }
 
     def config_map(self) -> Object:
@@ -94,6 +99,7 @@ class StackOperator(NamedTuple):
             *AVAILABILITY_RULES,
             *EVENT_RULES,
             *leader_election_rules(self.name, namespace),
+            *leader_election_rules(self.manager_lease, namespace),
             *inferencestack.rules(),
         ]
 

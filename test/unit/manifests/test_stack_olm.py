@@ -11,6 +11,7 @@ import yaml
 
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.config import parse
+from cfo.controllers.inferencestack.claims import lease_name
 from cfo.operator import leader_election_options, new_manager, webhook_configurations, webhook_options
 from cfo.runtime.client.config import ClientConfig
 from hack.files import ToolError
@@ -87,7 +88,15 @@ def test_operator_of_a_bundle_reconciles_only_stacks_of_its_version(major: str) 
     target = ClientConfig(server="https://localhost")
     election = leader_election_options(target, configuration.leader_election, "ns")
     assert election is not None
-    assert election.name == f"inference-stack-operator-{major}"
+    leases = {
+        name
+        for each in csv_of(major)["spec"]["install"]["spec"]["permissions"]
+        for rule in each["rules"]
+        if rule["resources"] == ["leases"]
+        for name in rule.get("resourceNames", ())
+    }
+    assert leases == {election.name, lease_name(major)}
+    assert election.name != lease_name(major)  # one process cannot hold a Lease twice
     manager = new_manager(target, configuration, "ns", webhook_options(configuration.webhook, "ns"))
     names = [controller.name for controller in manager.controllers]
     assert not [name for name in names if "raycluster" in name or "appwrapper" in name]
