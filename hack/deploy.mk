@@ -80,6 +80,7 @@ STACK_BUNDLE      ?= $(REGISTRY)/inference-stack-operator-bundle
 STACK_CATALOG_IMG ?= $(REGISTRY)/inference-stack-operator-catalog:latest
 
 bundle-build-push: bundle ## Build and push the operator, and the InferenceStack bundle of each major version
+	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released --stacks
 	$(MAKE) image-push TAGS=$(REGISTRY)/codeflare-operator:v$(VERSION)
 	@set -e; for file in inference-stack/v*/bundle.Dockerfile; do \
 		image=$(STACK_BUNDLE):v$$(sed -n 's/^LABEL org.opencontainers.image.version=//p' $(TREE)/$$file); \
@@ -87,7 +88,7 @@ bundle-build-push: bundle ## Build and push the operator, and the InferenceStack
 		$(ENGINE) push $$image; done
 
 catalog-build-push: $(VENV)/.installed ## Build and push the catalog of InferenceStack bundles; fail if a released one is missing
-	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released
+	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released --stacks
 	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/inference-stack/catalog.Dockerfile --tag $(STACK_CATALOG_IMG) $(TREE)
 	$(ENGINE) push $(STACK_CATALOG_IMG)
 

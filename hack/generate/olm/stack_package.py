@@ -6,8 +6,10 @@ contain the major version (:mod:`cfo.manifests.stack_operator`). The files are i
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from cfo.api.inferencestack import profiles
 from cfo.manifests import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.stack_operator import STACK_OPERATOR, StackOperator
 from cfo.runtime.reconcile import policy_rules
@@ -20,9 +22,9 @@ from hack.generate.olm.channels import Releases, channels, default_channel
 from hack.release import history
 from hack.release.history import CHANNELS, STACK_CATALOG
 from hack.release.semver import Version
+from hack.release.stack_releases import PROFILES, RELEASES
 
 FOLDER = "inference-stack"
-RELEASES = "config/inference-stack-releases.yaml"
 BUNDLE_IMAGE = "quay.io/project-codeflare/inference-stack-operator-bundle"
 CATALOG_IMAGE = "quay.io/project-codeflare/inference-stack-operator-catalog"
 _DESCRIPTION = "Runs language models behind a gateway: InferenceStacks, with autoscaling and safe rollouts."
@@ -31,6 +33,7 @@ _DESCRIPTION = "Runs language models behind a gateway: InferenceStacks, with aut
 def files() -> dict[str, str]:
     """Return the content of every generated file, by its path from the root of the repository."""
     generated = {
+        PROFILES: HEADER + dump(_profiles()),
         f"{FOLDER}/template.yaml": HEADER + dump(template(BUNDLE_IMAGE, releases())),
         STACK_CATALOG: HEADER + dump(*catalog()),
         f"{FOLDER}/catalog.Dockerfile": catalog_dockerfile(f"{FOLDER}/catalog", STACK_OPERATOR),
@@ -43,6 +46,11 @@ def files() -> dict[str, str]:
         generated[f"{folder}/bundle.Dockerfile"] = _dockerfile(folder, version)
         generated[f"{folder}/bundle.Dockerfile.dockerignore"] = f"{HEADER}*\n!{folder}\n"
     return generated
+
+
+def _profiles() -> dict[str, Any]:
+    """Return the defaults of each profile, which the release tool compares with those of the previous release."""
+    return {name: asdict(profile) for name, profile in profiles.PROFILES.items()}
 
 
 def releases() -> Releases:

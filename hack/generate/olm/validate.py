@@ -335,10 +335,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--previous", type=Path, help="the catalog of the previous release")
     parser.add_argument("--released", action="store_true", help="also report missing bundles of tagged releases")
+    parser.add_argument("--stacks", action="store_true", help="with --released: also in the InferenceStack catalog")
     options = parser.parse_args()
     problems = problems_of(ROOT, options.previous)
     if options.released:
-        for catalog in (CATALOG, STACK_CATALOG):
+        for catalog in (CATALOG, *([STACK_CATALOG] if options.stacks else [])):
             problems += dropped(tagged_bundles(ROOT, catalog).values(), read(ROOT / catalog))
     if problems:
         sys.exit("\n".join(problems))

@@ -58,6 +58,7 @@ def test_actions_have_the_same_commit_in_all_workflows() -> None:
 
 HISTORY = {
     "bundle",
+    "bundle-build-push",
     "catalog",
     "catalog-build-push",
     "catalog-push",
