@@ -33,6 +33,7 @@ from cfo.runtime import (
     Client,
     Clock,
     EventRecorder,
+    EventType,
     FieldErrors,
     NamespacedName,
     Object,
@@ -115,7 +116,7 @@ class InferenceStackReconciler:
         self._operator_version = operator_version
 
     async def reconcile(self, request: Request) -> Result:
-        """Reconcile one stack. Raises the errors of writes that failed, after the status was written."""
+        """Reconcile one stack. Raises the errors of writes that failed; lasting ones are in the status."""
         stack = self._stacks.get(request)
         if stack is None:
             return Result()
@@ -141,6 +142,8 @@ class InferenceStackReconciler:
                 if written is not None and gvk_of(obj) == DEPLOYMENT:
                     existing.deployments[name_of(obj)] = written
             await writes.prune(desired)
+        if writes.is_disturbed:
+            writes.raise_errors()  # the status stays until the retry
         outcome = self._outcome(stack, profile, existing.deployments, desired)
         await self._write_status(stack, replace(outcome, failures=writes.failures, paused=paused))
         writes.raise_errors()
@@ -254,12 +257,13 @@ class InferenceStackReconciler:
         )
 
     def _record_transitions(self, stack: Object, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Record Events when the stack becomes ready, degraded, or recovers."""
-        for kind, type_, reason in (("Ready", "Normal", "Ready"), ("Degraded", "Warning", "Degraded")):
+        """Record an Event when the stack becomes ready or degraded."""
+        for kind in ("Ready", "Degraded"):
             new = find_condition(status["conditions"], kind) or {}
             old = find_condition(before.get("conditions"), kind) or {}
             if new.get("status") == "True" and old.get("status") != "True" and new.get("reason") != "InvalidSpec":
-                self._events.event(stack, type_, reason, new.get("message") or reason)  # type: ignore[arg-type]
+                type_: EventType = "Normal" if kind == "Ready" else "Warning"
+                self._events.event(stack, type_, kind, new.get("message") or kind)
 
     async def _remove_helm_finalizers(self, stack: Object) -> None:
         """Remove the finalizers of the original operator: what they wait for never happens without it."""
