@@ -7,6 +7,7 @@ from typing import Any
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM, SCALED_OBJECT
 from cfo.api.inferencestack.names import RETAINED
 from cfo.api.inferencestack.profiles import PROFILES
+from cfo.controllers.inferencestack.names import PAUSE_ANNOTATION
 from cfo.controllers.inferencestack.rendering import render
 from cfo.runtime.client.client import Propagation
 from cfo.runtime.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE_ACCOUNT
@@ -321,6 +322,7 @@ async def test_failures_and_upgrades_are_reported() -> None:
             await env.wait_for_condition("Ready", "True")
             await check_pod_failure(env, unready)
             await check_invalid_spec(env)
+            await check_pause(env)
             await check_upgrade(env)
 
 
@@ -358,6 +360,27 @@ async def check_invalid_spec(env: InferenceEnvironment) -> None:
     assert (await env.stack())["status"]["readyApplications"] == "2/2"
     await env.change(applications={"Bad_Name": None})
     await env.wait_for_condition("Ready", "True")
+
+
+async def check_pause(env: InferenceEnvironment) -> None:
+    """While the annotation is set, only the status is written."""
+    stack = await env.stack()
+    env.clear_requests()
+    await env.patch(stack, {"metadata": {"annotations": {PAUSE_ANNOTATION: "true"}}, "spec": {"suspend": True}})
+    await env.wait_for_condition("Paused", "True")
+    await env.wait_until_idle()
+    assert env.child_writes() == []
+    await env.patch(stack, {"metadata": {"annotations": {PAUSE_ANNOTATION: None}}})
+    await env.wait_for_condition("Ready", "False", "Suspended")
+
+    async def is_suspended() -> bool:
+        found = await env.client.list(DEPLOYMENT, namespace="ns")
+        return {item["spec"]["replicas"] for item in found} == {0}
+
+    await eventually(is_suspended, "no replicas")
+    await env.change(suspend=None)
+    await env.wait_for_condition("Ready", "True")
+    assert not [item for item in (await env.stack())["status"]["conditions"] if item["type"] == "Paused"]
 
 
 async def check_upgrade(env: InferenceEnvironment) -> None:

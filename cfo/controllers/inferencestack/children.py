@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from cfo.api.inferencestack.kinds import (
     HORIZONTAL_POD_AUTOSCALER,
@@ -27,14 +27,14 @@ from cfo.runtime import (
     SERVICE_ACCOUNT,
     Builder,
     Channel,
-    DiscoveryIncomplete,
+    Controller,
     EnqueueRequestForOwner,
     Entry,
     Informer,
+    Kind,
     Manager,
     NamespacedName,
     Object,
-    UnknownKind,
     gvk_of,
     key_of,
     uid_of,
@@ -67,53 +67,56 @@ def _controller_uid(entry: Entry) -> Iterable[str]:
     return (controller.uid,) if controller is not None else ()
 
 
+class _Watcher(NamedTuple):
+    """A controller of stacks, and how all of them are enqueued."""
+
+    controller: Controller
+    stack: GVK
+    stacks: Informer
+    channel: Channel
+
+
 class Children:
-    """The informers of the objects of all stacks, which the controllers of both API groups share."""
+    """The informers of the objects of all stacks, which the controllers of both API groups share.
+
+    Create it when discovery has just been read, as it has when a kind of stacks becomes available.
+    """
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
-        self._informers = {gvk: self._create(gvk) for gvk in (*CHILD_KINDS, *sorted(OPTIONAL_KINDS))}
+        self._informers = {gvk: self._create(gvk) for gvk in CHILD_KINDS}
         self._served: set[GVK] = set()
-        self._watchers: list[tuple[Channel, Informer]] = []
-
-    async def discover(self) -> None:
-        """Find out which optional kinds are served, and wait for the others; call it once, before controllers start.
-
-        Raises the errors of API requests.
-        """
+        self._watchers: list[_Watcher] = []
         for gvk in sorted(OPTIONAL_KINDS):
-            try:
-                await self._manager.mapper.resource(gvk)
-            except (UnknownKind, DiscoveryIncomplete):
-                self._manager.when_available(gvk, partial(self._set_served, gvk))
+            if manager.mapper.cached(gvk) is not None:
+                self._set_served(gvk, manager)
             else:
-                self._served.add(gvk)
+                manager.when_available(gvk, partial(self._set_served, gvk))
 
     @property
     def served(self) -> frozenset[GVK]:
         """The kinds of :data:`OPTIONAL_KINDS` that the cluster serves."""
         return frozenset(self._served)
 
-    def watch(self, builder: Builder, stack: GVK, stacks: Informer) -> None:
-        """Enqueue the stacks of kind ``stack`` for events of their objects, and all when a kind becomes available.
+    def watch(self, builder: Builder, stack: GVK) -> None:
+        """Make the controller that ``builder`` builds wait for the objects of the kinds that every cluster serves."""
+        for gvk in CHILD_KINDS:
+            builder.watches(gvk, EnqueueRequestForOwner(stack), label_selector=_SELECTOR, max_bytes=MAX_CACHED_BYTES)
 
-        ``stacks`` is the informer of these stacks.
+    def attach(self, controller: Controller, stack: GVK, stacks: Informer, channel: Channel) -> None:
+        """Feed ``controller`` with the events of optional kinds, those that are served and those that will be.
+
+        When a kind becomes available, all ``stacks`` are enqueued through ``channel``.
         """
-        for gvk in self._informers:
-            builder.watches(
-                gvk,
-                EnqueueRequestForOwner(stack),
-                optional=gvk in OPTIONAL_KINDS,
-                label_selector=_SELECTOR,
-                max_bytes=MAX_CACHED_BYTES,
-            )
-        channel = Channel()
-        self._watchers.append((channel, stacks))
-        builder.watches_source(channel)
+        watcher = _Watcher(controller, stack, stacks, channel)
+        self._watchers.append(watcher)
+        for gvk in sorted(self._served):
+            self._watch_optional(gvk, watcher)
 
     def entry(self, gvk: GVK, key: NamespacedName) -> Entry | None:
         """Return an object from its informer, or ``None``."""
-        return self._informers[gvk].reader.entry(key)
+        informer = self._informers.get(gvk)
+        return informer.reader.entry(key) if informer is not None else None
 
     def get(self, obj: Object) -> Entry | None:
         """Return the stored object with the kind and name of ``obj``, or ``None``."""
@@ -134,11 +137,25 @@ class Children:
         if gvk in self._served:
             self._served.discard(gvk)
             self._manager.when_available(gvk, partial(self._set_served, gvk))
+            self._enqueue_all()
 
     def _set_served(self, gvk: GVK, _: Manager) -> None:
         self._served.add(gvk)
-        for channel, stacks in self._watchers:
-            channel.enqueue([entry.key for entry in stacks.reader.entries()])
+        if gvk not in self._informers:
+            self._informers[gvk] = self._create(gvk)
+            for watcher in self._watchers:
+                self._watch_optional(gvk, watcher)
+        self._manager.cache.wake(gvk)
+        self._enqueue_all()
+
+    def _watch_optional(self, gvk: GVK, watcher: _Watcher) -> None:
+        handler = EnqueueRequestForOwner(watcher.stack)
+        source = Kind(self._informers[gvk], handler, mapper=self._manager.mapper, optional=True)
+        watcher.controller.watch(source)
+
+    def _enqueue_all(self) -> None:
+        for watcher in self._watchers:
+            watcher.channel.enqueue([entry.key for entry in watcher.stacks.reader.entries()])
 
     def _create(self, gvk: GVK) -> Informer:
         informer = self._manager.cache.informer(gvk, label_selector=_SELECTOR, max_bytes=MAX_CACHED_BYTES)

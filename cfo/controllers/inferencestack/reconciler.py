@@ -6,11 +6,13 @@ it is changed. A stack that is being deleted is left to the garbage collector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import structlog
+from anyio import to_thread
 
 from cfo.api.inferencestack.kinds import HTTP_ROUTE, SCALED_OBJECT
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_HASH, GATEWAY, names_of
@@ -33,6 +35,7 @@ from cfo.runtime import (
     Client,
     Clock,
     EventRecorder,
+    EventType,
     FieldErrors,
     NamespacedName,
     Object,
@@ -55,7 +58,13 @@ from cfo.version import __version__
 
 __all__ = ["InferenceStackReconciler"]
 
+T = TypeVar("T")
+
 _log = structlog.get_logger("cfo.controllers.inferencestack")
+
+_LARGE_BYTES: Final = 64 << 10
+_MANY: Final = 10
+"""The size of a stack, and the number of its applications, above which it is validated and rendered in a thread."""
 
 _OWNED: Final = (*READ, "create", "delete", "patch")
 """The verbs for the objects of stacks."""
@@ -115,24 +124,29 @@ class InferenceStackReconciler:
         self._operator_version = operator_version
 
     async def reconcile(self, request: Request) -> Result:
-        """Reconcile one stack. Raises the errors of writes that failed, after the status was written."""
-        stack = self._stacks.get(request)
-        if stack is None:
+        """Reconcile one stack. Raises the errors of writes that failed; lasting ones are in the status."""
+        entry = self._stacks.entry(request)
+        if entry is None:
             return Result()
+        stack = entry.object()
         if is_deleting(stack):
             await self._remove_helm_finalizers(stack)
             return Result()
-        validation = validate(stack, pinned_profile(stack) or newest_profile(self._operator_version))
+        compute = _in_thread if len(entry.raw) > _LARGE_BYTES or len(_applications(stack)) > _MANY else _directly
+        profile = pinned_profile(stack) or newest_profile(self._operator_version)
+        validation = await compute(partial(validate, stack, profile))
         if validation.errors:
             await self._report_errors(stack, FieldErrors(validation.errors))
             return Result()
         existing = await self._observe(stack)
-        choice = choose_profile(stack, self._operator_version, existing.deployments)
+        choice = await compute(partial(choose_profile, stack, self._operator_version, existing.deployments))
 
         def is_ready(name: str) -> bool:
             return component_state(existing.deployments.get(name), None).is_ready
 
-        desired, profile = render_with(stack, choice, existing.facts, existing.deployments, is_ready)
+        desired, profile = await compute(
+            partial(render_with, stack, choice, existing.facts, existing.deployments, is_ready)
+        )
         writes = StackWrites(self._client, self._children, stack)
         paused = annotations_of(stack).get(PAUSE_ANNOTATION) == "true"
         if not paused:
@@ -141,6 +155,8 @@ class InferenceStackReconciler:
                 if written is not None and gvk_of(obj) == DEPLOYMENT:
                     existing.deployments[name_of(obj)] = written
             await writes.prune(desired)
+        if writes.is_disturbed:
+            writes.raise_errors()  # the status stays until the retry
         outcome = self._outcome(stack, profile, existing.deployments, desired)
         await self._write_status(stack, replace(outcome, failures=writes.failures, paused=paused))
         writes.raise_errors()
@@ -254,12 +270,13 @@ class InferenceStackReconciler:
         )
 
     def _record_transitions(self, stack: Object, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Record Events when the stack becomes ready, degraded, or recovers."""
-        for kind, type_, reason in (("Ready", "Normal", "Ready"), ("Degraded", "Warning", "Degraded")):
+        """Record an Event when the stack becomes ready or degraded."""
+        for kind in ("Ready", "Degraded"):
             new = find_condition(status["conditions"], kind) or {}
             old = find_condition(before.get("conditions"), kind) or {}
             if new.get("status") == "True" and old.get("status") != "True" and new.get("reason") != "InvalidSpec":
-                self._events.event(stack, type_, reason, new.get("message") or reason)  # type: ignore[arg-type]
+                type_: EventType = "Normal" if kind == "Ready" else "Warning"
+                self._events.event(stack, type_, kind, new.get("message") or kind)
 
     async def _remove_helm_finalizers(self, stack: Object) -> None:
         """Remove the finalizers of the original operator: what they wait for never happens without it."""
@@ -277,12 +294,21 @@ class InferenceStackReconciler:
         _log.info("Removed finalizer of the Helm operator", namespace=namespace_of(stack), name=name_of(stack))
 
 
+async def _directly(function: Callable[[], T]) -> T:
+    return function()
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    return await to_thread.run_sync(function)
+
+
 def _generation(stack: Object) -> int:
     return int(stack["metadata"].get("generation") or 0)
 
 
 def _applications(stack: Object) -> list[str]:
-    return sorted((stack.get("spec") or {}).get("applications") or ())
+    applications = (stack.get("spec") or {}).get("applications")
+    return sorted(applications) if isinstance(applications, Mapping) else []
 
 
 def _config_hash(deployment: Object | None) -> str:

@@ -74,10 +74,9 @@ def setup(manager: Manager, config: InferenceStackConfiguration, election: Leade
         group = manager.elect(replace(election, name=name, labels=LEASE_LABELS))
     shared: list[_Shared] = []
 
-    async def start(gvk: GVK, manager: Manager) -> None:
+    def start(gvk: GVK, manager: Manager) -> None:
         if not shared:
             shared.append(_Shared(manager))
-            await shared[0].children.discover()
         _add_controller(manager, gvk, config.operator_version, shared[0], group)
         if group is not None and election is not None:
             _add_claims(manager, gvk, config.operator_version, election.namespace, shared[0], group)
@@ -163,19 +162,25 @@ def _add_controller(
         .for_(gvk, on_update(_has_changed), label_selector=selector)
         .watches(POD, EnqueueRequestsFromMapFunc(request_of), has_failure, label_selector=POD_SELECTOR)
     )
-    children.watch(builder, gvk, stacks)
-    builder.elected_by(group).complete(
-        InferenceStackReconciler(
-            gvk,
-            stacks.reader,
-            pods.reader,
-            children,
-            manager.client.with_field_manager(FIELD_MANAGER),
-            manager.events(name),
-            manager.clock,
-            operator_version,
+    channel = Channel()
+    children.watch(builder, gvk)
+    controller = (
+        builder.watches_source(channel)
+        .elected_by(group)
+        .complete(
+            InferenceStackReconciler(
+                gvk,
+                stacks.reader,
+                pods.reader,
+                children,
+                manager.client.with_field_manager(FIELD_MANAGER),
+                manager.events(name),
+                manager.clock,
+                operator_version,
+            )
         )
     )
+    children.attach(controller, gvk, stacks, channel)
 
 
 def _has_changed(old: Entry, new: Entry) -> bool:

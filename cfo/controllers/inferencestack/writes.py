@@ -15,8 +15,11 @@ from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.ownership import belongs_to, is_of_helm, taken_over
 from cfo.runtime import (
     APIError,
+    BadRequest,
     Client,
     Conflict,
+    Forbidden,
+    Invalid,
     Object,
     Propagation,
     UnknownKind,
@@ -35,6 +38,8 @@ _log = structlog.get_logger("cfo.controllers.inferencestack")
 NAME_CONFLICT_RETRY_SECONDS: Final = 300.0
 """How long to wait before rechecking an object of another owner, which is not watched."""
 
+_LASTING: Final = (Invalid, Forbidden, BadRequest)
+
 _ABSENT: Final = "1"
 """A resourceVersion that no stored object has: the apply creates the object, or fails with a conflict."""
 
@@ -42,7 +47,8 @@ _ABSENT: Final = "1"
 class StackWrites:
     """The writes of one reconcile of ``stack``; a failed write does not prevent the others.
 
-    ``failures`` are messages, for the status; ``errors`` are the exceptions to raise at the end of the reconcile.
+    ``failures`` are the messages of those that will not succeed until something changes, for the status. ``errors`` are
+    the exceptions to raise at the end of the reconcile; ``is_disturbed`` is whether a retry will probably succeed.
     """
 
     def __init__(self, client: Client, children: Children, stack: Object) -> None:
@@ -52,7 +58,7 @@ class StackWrites:
         self.failures: list[str] = []
         self.errors: list[APIError] = []
         self.has_name_conflict = False
-        self.adopted = 0
+        self.is_disturbed = False
 
     async def apply(self, desired: Object, existing: Object | None = None) -> Object | None:
         """Write ``desired``; return the stored object, or ``None`` if it was not written.
@@ -120,7 +126,6 @@ class StackWrites:
             "managedFields": taken_over(current),
         }
         _log.info("Adopting object that Helm created", kind=gvk_of(current).kind, object=str(key_of(current)))
-        self.adopted += 1
         return await self._client.patch(gvk_of(current), key_of(current), {"metadata": metadata})
 
     def _report_name_conflict(self, desired: Object) -> None:
@@ -134,4 +139,7 @@ class StackWrites:
             _log.debug("Namespace is being deleted", kind=gvk_of(obj).kind, object=name_of(obj))
             return
         self.errors.append(error)
-        self.failures.append(f"{gvk_of(obj).kind} {name_of(obj)} could not be {verb}: {error.message}")
+        if isinstance(error, _LASTING) or (isinstance(error, Conflict) and error.causes):
+            self.failures.append(f"{gvk_of(obj).kind} {name_of(obj)} could not be {verb}: {error.message}")
+        else:
+            self.is_disturbed = True
