@@ -1,16 +1,19 @@
-"""The operator's service account and its RBAC, and roles for users of our kinds and of metrics."""
+"""The operator's service account and its RBAC, and roles for users of its APIs and metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from cfo import operator
+from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.kinds import GROUP as FLUX_GROUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.features import FEATURES, Feature
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import CRUD, READ, Object, Rule, policy_rules
 
-__all__ = ["access", "all_rules", "feature_access", "user_roles"]
+__all__ = ["access", "all_rules", "feature_access", "user_roles", "user_rules"]
 
 _API = "rbac.authorization.k8s.io/v1"
 _LEASES = "coordination.k8s.io"
@@ -55,20 +58,43 @@ def _role_and_binding(role: str, binding: str, role_namespace: str, namespace: s
 
 
 def user_roles() -> list[Object]:
-    """Return the user roles: to edit and view our kinds, aggregated to admin, edit and view, and to read metrics."""
-    stacks = [gvk.group for gvk in INFERENCE_STACKS]
-    editors = [
-        _aggregated("appwrapper-editor-role", _access(CRUD, "appwrappers", "workload.codeflare.dev"), "admin", "edit"),
-        _aggregated("inferencestack-editor-role", _access(CRUD, "inferencestacks", *stacks), "admin", "edit"),
-    ]
-    read = [*_access(READ, "appwrappers", "workload.codeflare.dev"), *_access(READ, "inferencestacks", *stacks)]
-    viewer = _aggregated("viewer-role", read, "view")
+    """Return the user roles.
+
+    The roles to edit and view AppWrappers, MiniClusters, FluxJobs and InferenceStacks are aggregated to admin, edit and
+    view. FluxSetups set quotas, so only cluster administrators can edit them, and others can view them. A further role
+    is to read metrics.
+    """
     scrape = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-    return [*editors, viewer, named(_API, "ClusterRole", f"{PREFIX}-metrics-reader", rules=scrape)]
+    return [
+        *(_aggregated(name, rules, *into) for name, (rules, *into) in _USER_ROLES.items()),
+        named(_API, "ClusterRole", f"{PREFIX}-metrics-reader", rules=scrape),
+    ]
 
 
-def _access(verbs: Sequence[str], plural: str, *groups: str) -> list[Rule]:
-    return [rule for group in groups for rule in (Rule(group, plural, verbs), Rule(group, f"{plural}/status", "get"))]
+def user_rules() -> list[Rule]:
+    """Return the rules of all user roles, which the installer must have to be allowed to create them."""
+    return [rule for rules, *_ in _USER_ROLES.values() for rule in rules]
+
+
+def _rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:
+    return [rule for name in resources for rule in (Rule(group, name, verbs), Rule(group, f"{name}/status", "get"))]
+
+
+def _stack_rules(verbs: Sequence[str]) -> list[Rule]:
+    return [rule for gvk in INFERENCE_STACKS for rule in _rules(verbs, gvk.group, "inferencestacks")]
+
+
+_SCALE = Rule(FLUX_GROUP, "miniclusters/scale", ("get", "patch", "update"))
+
+_USER_ROLES: Final[Mapping[str, tuple[list[Rule], *tuple[str, ...]]]] = {
+    "appwrapper-editor-role": (_rules(CRUD, APPWRAPPER.group, "appwrappers"), "admin", "edit"),
+    "viewer-role": ([*_rules(READ, APPWRAPPER.group, "appwrappers"), *_stack_rules(READ)], "view"),
+    "inferencestack-editor-role": (_stack_rules(CRUD), "admin", "edit"),
+    "flux-editor-role": ([*_rules(CRUD, FLUX_GROUP, "fluxjobs", "miniclusters"), _SCALE], "admin", "edit"),
+    "flux-viewer-role": (_rules(READ, FLUX_GROUP, "fluxjobs", "miniclusters"), "view"),
+    "fluxsetup-viewer-role": (_rules(READ, FLUX_GROUP, "fluxsetups"), "view"),
+}
+"""The rules of each user role, and the roles into which it is aggregated."""
 
 
 def _aggregated(name: str, rules: list[Rule], *into_roles: str) -> Object:

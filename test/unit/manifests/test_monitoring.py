@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux import FLUX_SETUP
 from cfo.config import OperatorConfiguration
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
+from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.manifests.dashboard import dashboard
 from cfo.manifests.monitoring import alerts
 from cfo.operator import new_manager, webhook_options
@@ -35,6 +37,8 @@ def operator_metrics() -> dict[str, set[str]]:
     PhaseMetrics(
         manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader
     )  # registered when the AppWrapper API is served
+    setups = manager.cache.informer(FLUX_SETUP)
+    FluxSetupMetrics(manager.metrics.registry, setups.reader)  # registered when the Flux API is served
     found: dict[str, set[str]] = {}
     for family in manager.metrics.registry.collect():
         names = {family.name, *(sample.name for sample in family.samples)}
@@ -76,6 +80,7 @@ def test_dashboard_contains_documented_metrics() -> None:
         "controller_runtime_webhook_latency_seconds_bucket",
         "cfo_webhook_certificate_expiration_timestamp_seconds",
         "appwrapper_status_phase",
+        "flux_setup_used_pods",
     ):
         assert metric in text
     positions = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
