@@ -15,7 +15,7 @@ import structlog
 
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.config import OperatorConfiguration
-from cfo.controllers import appwrapper, inferencestack, raycluster
+from cfo.controllers import appwrapper, flux, inferencestack, raycluster
 from cfo.runtime import APIError, Client, DiscoveryIncomplete, Rule, TransportError, UnknownKind
 
 __all__ = ["FEATURES", "Feature", "enabled_features", "warn_about_missing_roles"]
@@ -37,6 +37,7 @@ class Feature:
 FEATURES: Final = (
     Feature("appwrapper", "AppWrappers", appwrapper.rules, "workload.codeflare.dev", "appwrappers/finalizers"),
     Feature("kueue", "Kueue", appwrapper.kueue_rules, "kueue.x-k8s.io", "workloads/finalizers"),
+    Feature("flux", "Flux", flux.rules, "flux-framework.org", "miniclusters/finalizers"),
     Feature("inferencestack", "InferenceStacks", inferencestack.rules, "doublewordai.co", "inferencestacks/finalizers"),
     Feature("openshift", "OpenShift", raycluster.openshift_rules, ROUTE.group, "routes"),
 )
@@ -51,6 +52,8 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
     enabled = {"appwrapper"} if wrappers.enabled else set()
     if wrappers.enabled and (wrappers.kueue_integration or wrappers.slack_queue_name):
         enabled.add("kueue")
+    if configuration.flux.enabled:
+        enabled.add("flux")
     if configuration.inference_stack.enabled:
         enabled.add("inferencestack")
     if configuration.kuberay.enabled:

@@ -17,6 +17,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import (
     ConfigurationError,
@@ -27,7 +28,7 @@ from cfo.config import (
     single_document,
 )
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
-from cfo.controllers import appwrapper, inferencestack, raycluster
+from cfo.controllers import appwrapper, flux, inferencestack, raycluster
 from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (
     AVAILABILITY_RULES,
@@ -61,6 +62,7 @@ from cfo.runtime import (
 )
 from cfo.version import __version__
 from cfo.webhooks import appwrapper as appwrapper_webhooks
+from cfo.webhooks import flux as flux_webhooks
 from cfo.webhooks import inferencestack as inferencestack_webhooks
 from cfo.webhooks import raycluster as raycluster_webhooks
 
@@ -85,6 +87,9 @@ It is the same as the Go operator's.
 """
 
 WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a name, not a password)
+
+_SELECTED_KINDS = (RAY_CLUSTER, APPWRAPPER, MINICLUSTER, FLUX_JOB, FLUX_SETUP)
+"""The kinds to which ``labelSelector`` of the configuration applies."""
 
 _log = structlog.get_logger("cfo.operator")
 
@@ -282,9 +287,14 @@ def new_manager(
         target,
         ManagerOptions(
             field_manager=FIELD_MANAGER,
-            field_managers=[raycluster.FIELD_MANAGER, appwrapper.FIELD_MANAGER, inferencestack.FIELD_MANAGER],
+            field_managers=[
+                raycluster.FIELD_MANAGER,
+                appwrapper.FIELD_MANAGER,
+                flux.FIELD_MANAGER,
+                inferencestack.FIELD_MANAGER,
+            ],
             namespaces=configuration.watch_namespaces or None,
-            selectors=dict.fromkeys((RAY_CLUSTER, APPWRAPPER), configuration.label_selector),
+            selectors=dict.fromkeys(_SELECTED_KINDS, configuration.label_selector),
             metrics_bind_address=configuration.metrics.bind_address,
             metrics_tls=_metrics_tls(configuration.metrics, namespace),
             health_bind_address=configuration.health.bind_address,
@@ -308,9 +318,10 @@ def new_manager(
                 environment=os.environ,
             )
     if webhook is not None:
-        # Registered even if the controller is disabled: the manifests contain the webhook, and AppWrappers created
-        # without it would bypass validation when the controller is enabled later.
+        # Registered even if the controllers are disabled: the manifests contain the webhooks, and objects created
+        # without them would bypass validation when the controllers are enabled later.
         appwrapper_webhooks.setup(manager, configuration.appwrapper)
+        flux_webhooks.setup(manager, (namespace, *configuration.flux.admin_namespaces))
         inferencestack_webhooks.setup(manager, configuration.inference_stack)
     if configuration.appwrapper.enabled:
         if not configuration.appwrapper.require_admission_webhook:
@@ -321,6 +332,8 @@ def new_manager(
         elif webhook is None:
             _log.warning("Not serving webhooks; new AppWrappers are not deployed unless another process serves them")
         appwrapper.setup(manager, configuration.appwrapper)
+    if configuration.flux.enabled:
+        flux.setup(manager, configuration.flux, namespace)
     if configuration.inference_stack.enabled:
         inferencestack.setup(manager, configuration.inference_stack, manager.options.leader_election)
     return manager

@@ -21,7 +21,7 @@ import orjson
 
 from cfo.api.quantity import is_quantity
 
-__all__ = ["TypeProblem", "TypeTable", "builtin_types", "has_more_values", "type_problems"]
+__all__ = ["TypeProblem", "TypeTable", "builtin_types", "type_problems"]
 
 TypeTable: TypeAlias = Mapping[str, Mapping[str, str]]
 """The shape of each field of each type."""
@@ -42,20 +42,6 @@ class TypeProblem(NamedTuple):
 
     def __str__(self) -> str:
         return f'field "{self.path}" must be {self.expected}' if self.expected else f'unknown field "{self.path}"'
-
-
-def has_more_values(value: Any, limit: int) -> bool:
-    """Return whether ``value`` has more than ``limit`` values at all levels; reads no more of them than that."""
-    count = 0
-    pending: list[Any] = [value]
-    while pending:
-        container = pending.pop()
-        count += len(container)
-        if count > limit:
-            return True
-        items = container.values() if isinstance(container, Mapping) else container
-        pending += [item for item in items if isinstance(item, dict | list)]
-    return False
 
 
 def type_problems(

@@ -9,7 +9,7 @@ embedded resources.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,7 +17,18 @@ from pydantic.alias_generators import to_camel
 
 from cfo.runtime import Object
 
-__all__ = ["APIModel", "Condition", "Conditions", "EmbeddedResource", "Int32", "Int64", "custom_resource_definition"]
+__all__ = [
+    "ATOMIC",
+    "APIModel",
+    "Condition",
+    "Conditions",
+    "EmbeddedResource",
+    "Int32",
+    "Int64",
+    "Quantity",
+    "custom_resource_definition",
+    "without_defaults",
+]
 
 
 class APIModel(BaseModel):
@@ -28,6 +39,14 @@ class APIModel(BaseModel):
 
 Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
 Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
+
+_DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+_QUANTITY = rf"^(\+|-)?{_DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_DECIMAL}))?$"
+Quantity = Annotated[int | str, Field(json_schema_extra={"pattern": _QUANTITY, "x-kubernetes-int-or-string": True})]
+"""A number, or a string such as 500m or 4Gi. A string that is not a quantity is rejected."""
+
+ATOMIC = Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
+"""Annotation of a list that is replaced as a whole when it is applied."""
 
 EmbeddedResource = Annotated[
     dict[str, Any],
@@ -94,10 +113,12 @@ def custom_resource_definition(
     plural: str,
     short_names: Sequence[str] = (),
     printer_columns: Sequence[dict[str, Any]] = (),
+    scale: Mapping[str, str] | None = None,
 ) -> Object:
     """Return the CRD of a namespaced kind with one version and a status subresource, with objects of type ``model``.
 
-    ``model`` has the fields ``spec`` and ``status``; apiVersion, kind and metadata are added here.
+    ``model`` has the fields ``spec`` and ``status``; apiVersion, kind and metadata are added here. ``scale`` has the
+    paths of the scale subresource, if the kind has one.
     """
     schema = _structural(model.model_json_schema(by_alias=True), {})
     schema["properties"] = {
@@ -113,6 +134,8 @@ def custom_resource_definition(
         "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}},
     }
+    if scale is not None:
+        served["subresources"]["scale"] = dict(scale)
     if printer_columns:
         served["additionalPrinterColumns"] = list(printer_columns)
     names: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
@@ -126,6 +149,17 @@ def custom_resource_definition(
     }
 
 
+def without_defaults(schema: Object) -> Object:
+    """Return a structural ``schema`` without defaults, so that unset fields of objects stay unset."""
+    result = {key: value for key, value in schema.items() if key != "default"}
+    if properties := schema.get("properties"):
+        result["properties"] = {name: without_defaults(child) for name, child in properties.items()}
+    for key in ("additionalProperties", "items"):
+        if key in schema:
+            result[key] = without_defaults(schema[key])
+    return result
+
+
 _BOUNDS = {f"{bound}{quantity}" for bound in ("min", "max") for quantity in ("Items", "Length", "Properties", "imum")}
 _PRESERVED = {"description", "enum", "format", "nullable", "pattern", "required", "type"} | _BOUNDS
 
@@ -136,12 +170,18 @@ def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
     if reference := node.get("$ref"):
         target = definitions[reference.rpartition("/")[2]]
         node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+    if node.get("x-kubernetes-int-or-string"):
+        return {key: value for key, value in node.items() if key in _PRESERVED or key.startswith("x-kubernetes-")} | {
+            "anyOf": [{"type": "integer"}, {"type": "string"}]
+        }
     if options := node.get("anyOf"):
         (present,) = (option for option in options if option.get("type") != "null")
         return _structural({**present, **{key: value for key, value in node.items() if key != "anyOf"}}, definitions)
     result = {key: value for key, value in node.items() if key in _PRESERVED or key.startswith("x-kubernetes-")}
     if "const" in node:
         result["enum"] = [node["const"]]
+    if node.get("default") is not None:
+        result["default"] = node["default"]
     if properties := node.get("properties"):
         result["properties"] = {name: _structural(child, definitions) for name, child in properties.items()}
     elif isinstance(values := node.get("additionalProperties"), dict):

@@ -34,7 +34,9 @@ __all__ = [
     "AutopilotConfiguration",
     "CAConfiguration",
     "ClientConnection",
+    "DefaultSetupConfiguration",
     "FaultToleranceConfiguration",
+    "FluxConfiguration",
     "HealthConfiguration",
     "InferenceStackConfiguration",
     "IngressConfiguration",
@@ -515,6 +517,35 @@ class InferenceStackConfiguration(_Section):
     )
 
 
+class DefaultSetupConfiguration(_Section):
+    """The FluxSetup `default`, with which FluxJobs run before an administrator has created a FluxSetup."""
+
+    enabled: StrictBool = Field(
+        default=False,
+        description="Whether to create the FluxSetup at start, in the operator's namespace, if the cluster has none. "
+        "It governs all namespaces. It is never changed or created again while another one exists.",
+    )
+    max_size: StrictInt = Field(default=20, ge=0, le=2**31 - 1, description="Maximum number of pods of all FluxJobs.")
+    mini_cluster_size: StrictInt = Field(
+        default=1, ge=1, le=100_000, description="Number of pods of FluxJobs that have no size."
+    )
+    queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO", "Backfill"] = Field(
+        default="BestEffortFIFO", description="Which FluxJobs may be admitted before one that does not fit."
+    )
+
+
+class FluxConfiguration(_Section):
+    """The controllers of MiniClusters, FluxJobs and FluxSetups."""
+
+    enabled: StrictBool = Field(default=False, description="Whether the Flux controllers run.")
+    admin_namespaces: list[Namespace] = Field(
+        default_factory=list,
+        description="Namespaces whose FluxSetups may select other namespaces; the operator's own namespace always may. "
+        "A FluxSetup with a `namespaceSelector` in another namespace is inactive (`InvalidSelector`).",
+    )
+    default_setup: DefaultSetupConfiguration = Field(default_factory=DefaultSetupConfiguration)
+
+
 def _label_selector(value: object) -> object:
     if not isinstance(value, str):
         raise ValueError("must be a label selector such as operatorVersion=v1")  # noqa: TRY004 (pydantic's contract)
@@ -526,15 +557,15 @@ class OperatorConfiguration(_Section):
 
     watch_namespaces: list[Namespace] = Field(
         default_factory=list,
-        description="Namespaces whose RayClusters and AppWrappers are reconciled; if empty, all. If set, the operator "
-        "needs permissions only in these namespaces (except for the OAuth proxy, which needs ClusterRoleBindings, and "
-        "AppWrappers, which need to read ValidatingWebhookConfigurations), and does not detect "
-        "`kuberay.operatorNamespaces`, so set that as well.",
+        description="Namespaces whose RayClusters, AppWrappers and Flux objects are reconciled; if empty, all. If set, "
+        "the operator needs permissions only in these namespaces (except for the OAuth proxy, which needs "
+        "ClusterRoleBindings, and AppWrappers, which need to read ValidatingWebhookConfigurations), and does not "
+        "detect `kuberay.operatorNamespaces`, so set that as well.",
     )
     label_selector: Annotated[str, BeforeValidator(_label_selector)] = Field(
         default="",
-        description="Label selector of the RayClusters and AppWrappers that are reconciled; if empty, all. With "
-        "selectors such as `operatorVersion=v1`, operators of several versions can share a cluster.",
+        description="Label selector of the RayClusters, AppWrappers and Flux objects that are reconciled; if empty, "
+        "all. With selectors such as `operatorVersion=v1`, operators of several versions can share a cluster.",
     )
     client_connection: ClientConnection = Field(default_factory=ClientConnection)
     metrics: MetricsConfiguration = Field(default_factory=MetricsConfiguration)
@@ -543,4 +574,5 @@ class OperatorConfiguration(_Section):
     webhook: WebhookConfiguration = Field(default_factory=WebhookConfiguration)
     kuberay: KubeRayConfiguration = Field(default_factory=KubeRayConfiguration)
     appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
+    flux: FluxConfiguration = Field(default_factory=FluxConfiguration)
     inference_stack: InferenceStackConfiguration = Field(default_factory=InferenceStackConfiguration)

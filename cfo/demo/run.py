@@ -14,12 +14,12 @@ from rich.console import Console
 
 from cfo import operator
 from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.demo import crds, kuberay
+from cfo.demo.flux_tables import FluxTables
 from cfo.demo.overview import Overview
 from cfo.demo.stack_tables import StackTables
+from cfo.manifests.overlays import crds as own_crds
 from cfo.runtime import (
     GVK,
     AlreadyExists,
@@ -52,6 +52,8 @@ kuberay:
   mTLSEnabled: true
 appwrapper:
   enabled: true
+flux:
+  enabled: true
 inferenceStack:
   enabled: true
 metrics:
@@ -66,7 +68,7 @@ _CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "repl
 _WIDTH = 150
 """Width of the tables in columns if the output is not a terminal."""
 
-_SETTLING_KINDS = (RAY_CLUSTER, APPWRAPPER, *StackTables.kinds)
+_SETTLING_KINDS = (RAY_CLUSTER, APPWRAPPER, *FluxTables.kinds, *StackTables.kinds)
 
 _APPLY_ORDER = {"Namespace": 0, "CustomResourceDefinition": 0}
 
@@ -96,8 +98,7 @@ async def run_embedded(
     Raises :class:`InvalidDemoInput` and :class:`DemoFailed`.
     """
     objects = read_objects(manifests)
-    own = [appwrapper_crd(), *inference_stack_crds()]
-    async with ControlPlane.embedded(crds=[*crds.load(), *own], controllers=_CONTROLLERS) as plane:
+    async with ControlPlane.embedded(crds=[*crds.load(), *own_crds()], controllers=_CONTROLLERS) as plane:
         try:
             written = plane.kubeconfig(kubeconfig)
         except FileExistsError as error:

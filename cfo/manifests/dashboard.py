@@ -76,6 +76,22 @@ _PANELS: Final[tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]] = (
             ),
         ),
     ),
+    (
+        "FluxSetups: pods",
+        "short",
+        (
+            (f"sum by (namespace, fluxsetup) (flux_setup_used_pods{_JOB})", "{{namespace}}/{{fluxsetup}} used"),
+            (f"sum by (namespace, fluxsetup) (flux_setup_max_pods{_JOB})", "{{namespace}}/{{fluxsetup}} maximum"),
+        ),
+    ),
+    (
+        "FluxSetups: jobs",
+        "short",
+        (
+            (f"sum by (namespace, fluxsetup) (flux_setup_admitted_jobs{_JOB})", "{{namespace}}/{{fluxsetup}} admitted"),
+            (f"sum by (namespace, fluxsetup) (flux_setup_pending_jobs{_JOB})", "{{namespace}}/{{fluxsetup}} waiting"),
+        ),
+    ),
     ("Memory", "bytes", ((f"process_resident_memory_bytes{_JOB}", "{{pod}}"),)),
 )
 

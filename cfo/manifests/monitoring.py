@@ -72,6 +72,24 @@ def alerts() -> list[dict[str, Any]]:
             "the-event-loop-is-blocked",
         ),
         _alert(
+            "CodeFlareOperatorFluxQueueBlocked",
+            f"max by (namespace, fluxsetup) (flux_setup_pending_jobs{job}) > 0 "
+            f"and max by (namespace, fluxsetup) (flux_setup_admitted_jobs{job}) == 0 "
+            f"and max by (namespace, fluxsetup) (flux_setup_used_pods{job}) == 0",
+            "15m",
+            "warning",
+            "FluxJobs wait for FluxSetup {{ $labels.namespace }}/{{ $labels.fluxsetup }}, whose quota is unused.",
+            "fluxjobs-wait",
+        ),
+        _alert(
+            "CodeFlareOperatorFluxSetupInvalid",
+            f'max by (namespace, fluxsetup, reason) (flux_setup_active{{{own}, reason!~"Ready|Replaced"}}) == 0',
+            "15m",
+            "warning",
+            "FluxSetup {{ $labels.namespace }}/{{ $labels.fluxsetup }} is inactive: {{ $labels.reason }}.",
+            "fluxjobs-wait",
+        ),
+        _alert(
             "CodeFlareOperatorWebhookSlow",
             "histogram_quantile(0.99, sum by (le, webhook) "
             f"(rate(controller_runtime_webhook_latency_seconds_bucket{job}[5m]))) > 1",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 
 from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.manifests import components, rbac, workload
@@ -47,7 +48,7 @@ def bases(namespace: str, image: str) -> dict[str, list[Object]]:
 
 def crds() -> list[Object]:
     """Return our own CRDs. KubeRay installs the CRD of RayClusters."""
-    own = [appwrapper_crd(), *inference_stack_crds()]
+    own = [appwrapper_crd(), fluxjob_crd(), fluxsetup_crd(), minicluster_crd(), *inference_stack_crds()]
     for crd in own:
         crd["metadata"]["labels"] = {**crd["metadata"].get("labels", {}), **LABELS}
     return own

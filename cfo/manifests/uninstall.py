@@ -2,7 +2,7 @@
 
 1. The webhook configurations: with ``failurePolicy: Fail``, and without their server, they would block all writes of
    the kinds that they are registered for.
-2. With ``delete_crds``: the AppWrappers, while the operator can still clean up their objects.
+2. With ``delete_crds``: the objects of our kinds, while the operator can still clean up what it created for them.
 3. The operator's Deployment.
 4. The operator's finalizers, which no one else would remove.
 5. Everything else.
@@ -20,6 +20,7 @@ from collections.abc import Callable
 import anyio
 
 from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.controllers.appwrapper.names import FINALIZER as WRAPPER_FINALIZER
 from cfo.controllers.raycluster.oauth import FINALIZER as CLUSTER_FINALIZER
@@ -48,6 +49,9 @@ from cfo.runtime import (
 __all__ = ["NotInstalled", "check_installation", "uninstall"]
 
 _POLL_INTERVAL = 0.5  # seconds
+
+_OWN_KINDS = (APPWRAPPER, FLUX_JOB, MINICLUSTER, FLUX_SETUP)
+"""The kinds of our CRDs; those that create objects of others come before them."""
 
 
 class NotInstalled(Exception):
@@ -104,11 +108,11 @@ async def uninstall(
 ) -> None:
     """Remove the operator from ``namespace`` and call ``report`` once per step.
 
-    Call :func:`check_installation` first. With ``delete_crds``, the AppWrapper CRD is deleted as well, and with it all
-    AppWrappers and their objects. With ``dry_run``, nothing is changed, and the lines name what would be removed.
-    ``timeout`` is how long, in seconds, to wait for AppWrappers, and again for the operator's pods, to be deleted. If
-    it expires, this is reported, and the removal continues. Objects that do not exist are skipped, so the function can
-    be called again. Raises :class:`cfo.runtime.client.errors.APIError`.
+    Call :func:`check_installation` first. With ``delete_crds``, our CRDs (of AppWrappers and the Flux kinds) and all
+    their objects are deleted as well. With ``dry_run``, nothing is changed, and the lines name what would be removed.
+    ``timeout`` is how long, in seconds, to wait for the objects of each kind, and again for the operator's pods, to be
+    deleted. If it expires, this is reported, and the removal continues. Objects that do not exist are skipped, so the
+    function can be called again. Raises :class:`cfo.runtime.client.errors.APIError`.
     """
     removal = _Removal(client, report, dry_run)
     objects = render(namespace=namespace, components=COMPONENTS)
@@ -118,9 +122,10 @@ async def uninstall(
     for obj in webhooks:
         await removal.delete(gvk_of(obj), key_of(obj))
     if delete_crds:
-        for wrapper in await _list(client, APPWRAPPER):
-            await removal.delete(APPWRAPPER, key_of(wrapper))
-        await removal.wait_for_deletion(APPWRAPPER, timeout)
+        for gvk in _OWN_KINDS:
+            for obj in await _list(client, gvk):
+                await removal.delete(gvk, key_of(obj))
+            await removal.wait_for_deletion(gvk, timeout)
     await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
     labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
     await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=labels)

@@ -21,14 +21,16 @@ __all__ = ["command"]
     metavar="FILE",
     help="Path of a kubeconfig with cluster-admin permissions.",
 )
-@click.option("--crds", is_flag=True, help="Also delete the AppWrapper CRD, and with it all AppWrappers.")
+@click.option(
+    "--crds", is_flag=True, help="Also delete our CRDs, and with them all AppWrappers, FluxJobs and MiniClusters."
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time to wait for the deletion of AppWrappers, and then of the operator's pods.",
+    help="Time to wait for the deletion of the objects of each of our CRDs, and then of the operator's pods.",
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be removed.")
 @click.option("--leftovers", is_flag=True, help="Continue if the operator itself is not in the namespace any more.")
@@ -58,7 +60,7 @@ def command(
     try:
         server = anyio.run(check)
         if sys.stdin.isatty() and not yes and not dry_run:
-            what = "the operator, the AppWrapper CRD and all AppWrappers" if crds else "the operator"
+            what = "the operator, its CRDs and all AppWrappers, FluxJobs and MiniClusters" if crds else "the operator"
             click.confirm(f"Remove {what} in namespace {namespace} from {server}?", abort=True)
         anyio.run(work)
     except (ConfigError, APIError, TransportError, NotInstalled) as error:

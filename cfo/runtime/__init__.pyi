@@ -39,6 +39,7 @@ from .client.errors import NotAcceptable as NotAcceptable
 from .client.errors import NotFound as NotFound
 from .client.errors import RequestEntityTooLarge as RequestEntityTooLarge
 from .client.errors import RequestTimeout as RequestTimeout
+from .client.errors import ResponseTooLarge as ResponseTooLarge
 from .client.errors import ServerTimeout as ServerTimeout
 from .client.errors import ServiceUnavailable as ServiceUnavailable
 from .client.errors import TooManyRequests as TooManyRequests

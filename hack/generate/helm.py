@@ -94,7 +94,10 @@ appwrapper:
   enabled: false
 kueue:
   enabled: false
-# Permissions for InferenceStacks (inferenceStack.enabled in the configuration).
+# Permissions for Flux, if flux.enabled is true in the configuration.
+flux:
+  enabled: false
+# Permissions for InferenceStacks, if inferenceStack.enabled is true in the configuration.
 inferencestack:
   enabled: false
 # Permissions for OpenShift.

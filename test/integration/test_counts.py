@@ -18,6 +18,7 @@ from cfo.runtime.manager import Manager
 from cfo.runtime.objects import NamespacedName, Object
 from test.support import appwrapper_environment as appwrappers
 from test.support.appwrapper_environment import CONTROLLERS, AppWrapperEnvironment, job, pod, wrapper
+from test.support.flux_environment import mini_cluster, run_minicluster_controller, start_flux_environment
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
@@ -279,3 +280,30 @@ async def test_irrelevant_pod_updates_take_no_requests() -> None:
             await env.client.patch(POD, key, {"status": {"podIP": f"10.0.0.{number}"}}, subresource="status")
         await env.wait_until_idle()
         assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)
+
+
+# MiniClusters.
+
+
+async def test_mini_cluster_takes_one_write_per_object_and_one_for_its_status() -> None:
+    async with start_flux_environment() as env:
+        await env.create_namespace()
+        async with run_minicluster_controller(env):
+            for number in range(CLUSTERS):
+                await env.create(mini_cluster(f"flux-{number}"))
+            await env.wait_until_idle()
+            per_object = {
+                ("create", "secrets"): 1,
+                ("apply", "services"): 1,
+                ("apply", "configmaps"): 1,
+                ("create", "jobs"): 1,
+                ("apply", "miniclusters/status"): 1,
+                ("create", "events"): 1,
+            }
+            written = {key: count for key, count in count_requests(env).items() if key[0] != "list"}
+            assert written == multiplied(CLUSTERS, per_object)
+        async with run_minicluster_controller(env) as manager:
+            found = count_requests(env)
+            assert {verb for verb, _ in found} == {"list"}
+            assert sum(found.values()) == len(manager.cache.informers)
+            assert count_reconciles(manager) == CLUSTERS

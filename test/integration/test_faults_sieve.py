@@ -127,10 +127,10 @@ async def test_stale_caches_lead_to_the_same_state(
                 namespace = await env.create_namespace(_name_of(change))
                 cluster = await env.create(ray_cluster(namespace=namespace))
                 await env.wait_until_idle()
+                transport.watch_gate.hold()
                 if change is _recreate and openshift:
                     # otherwise the finalizer keeps the cluster until the operator sees the deletion
                     cluster = await env.patch(cluster, {"metadata": {"finalizers": None}})
-                transport.watch_gate.hold()
                 remaining = await change(env, cluster)
                 await _reconcile_with_cache(manager.controllers, transport, NamespacedName(namespace, "rc"))
                 transport.watch_gate.release()

@@ -8,12 +8,14 @@ import os
 import sys
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from cfo.api.flux import MINICLUSTER, OBJECTS_READY
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.demo import crds
 from cfo.demo.run import read_objects
@@ -137,6 +139,9 @@ EXPECTED_UNUSED = {
     "patch rbac.authorization.k8s.io/*": "a binding changed by another client (test_raycluster_oauth)",
     "update route.openshift.io/routes": "OpenShift requires it for changing the host of a Route",
     "* workload.codeflare.dev/*": "AppWrapper lifecycle (test_appwrapper_*); OpenShift requires finalizers for owners",
+    "delete flux-framework.org/*": "clean-up of finished MiniClusters and FluxJobs (test_flux_*)",
+    "create flux-framework.org/fluxsetups": "flux.defaultSetup (test_flux_*)",
+    "update flux-framework.org/*/finalizers": "OpenShift requires it for owners",
     "* core/events": "core Events of AppWrappers (test_appwrapper_*)",
     "patch events.k8s.io/events": "a repeated Event becomes a series (test_events)",
     "* kueue.x-k8s.io/*": "kueueIntegration and slackQueueName, off by default (test_appwrapper_*)",
@@ -159,10 +164,12 @@ async def _run_lifecycle(
     environment: Environment, directory: Path, shared: Path, *, openshift: bool
 ) -> list[dict[str, Any]]:
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
-    await install(environment, directory, components=["appwrapper", "inferencestack", "openshift"] if openshift else [])
+    optional = ["appwrapper", "inferencestack", "openshift"] if openshift else []
+    await install(environment, directory, components=["flux", *optional])
     kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
-    optional = {"appwrapper": {"enabled": openshift}, "inferenceStack": {"enabled": openshift}}
-    await create_config_map(environment, kuberay=kuberay, **optional)
+    enabled = {"enabled": openshift}
+    features = {"appwrapper": enabled, "inferenceStack": enabled, "flux": {"enabled": True}}
+    await create_config_map(environment, kuberay=kuberay, **features)
     async with run_in_cluster(environment, directory, "--webhook-url", str(free_url())) as operator:
         await operator.ready()
         samples = await apply_samples(
@@ -193,6 +200,9 @@ async def _run_lifecycle(
                 return (find_condition(conditions, "Deployed") or {}).get("status") == "True"
 
             await eventually(is_deployed, f"the objects of {key_of(stack)}")
+        for obj in samples:
+            if gvk_of(obj) == MINICLUSTER:
+                await eventually(partial(_has_flux_objects, environment, key_of(obj)), f"the objects of {key_of(obj)}")
         for obj in reversed(samples):
             if obj["kind"] != "Namespace":
                 await environment.delete(obj)
@@ -205,6 +215,12 @@ async def _run_lifecycle(
         operator.process.terminate()
         assert await operator.exit_code() == 0, operator.output
     return operator_audit_events(environment)
+
+
+async def _has_flux_objects(environment: Environment, key: NamespacedName) -> bool:
+    cluster = await environment.client.get(MINICLUSTER, key)
+    condition = find_condition(((cluster or {}).get("status") or {}).get("conditions"), OBJECTS_READY)
+    return condition is not None and condition["status"] == "True"
 
 
 async def test_rbac_permissions_are_sufficient_and_all_used(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -444,9 +460,9 @@ async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
     documents = [obj for path in files for obj in yaml.safe_load_all(path.read_text())]
     objects = [obj for obj in documents if isinstance(obj, dict) and "kind" in obj and "apiVersion" in obj]
     documents_to_apply = [obj for obj in objects if gvk_of(obj).group not in EXTERNAL_GROUPS]
-    crds_from_files = {name_of(obj): obj for obj in documents_to_apply if obj["kind"] == "CustomResourceDefinition"}
+    crds_by_name = {name_of(obj): obj for obj in documents_to_apply if obj["kind"] == "CustomResourceDefinition"}
     assert len(documents_to_apply) > 20
-    async with start_environment(*RAY_CLUSTERS, *crds_from_files.values()) as environment:
+    async with start_environment(*RAY_CLUSTERS, *crds_by_name.values()) as environment:
         for name in ("system", DEFAULT_NAMESPACE, "data-science"):
             await environment.create_namespace(name)
         code, output = await kubectl(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -34,6 +34,8 @@ __all__ = [
     "FaultyTransport",
     "WatchGate",
     "new_manager",
+    "run_manager_until_crash",
+    "run_manager_with_faulty_transport",
     "run_until_crash",
     "run_with_faulty_transport",
     "snapshot",
@@ -250,12 +252,32 @@ async def run_with_faulty_transport(
 
     The block starts when they have nothing left to do.
     """
+    async with run_manager_with_faulty_transport(
+        env,
+        lambda transport: new_manager(transport, config, clock=clock),
+        repeat_probability=repeat_probability,
+        seed=seed,
+        clock=clock,
+    ) as running:
+        yield running
+
+
+@asynccontextmanager
+async def run_manager_with_faulty_transport(
+    env: Environment,
+    build: Callable[[Transport], Manager],
+    *,
+    repeat_probability: float = 0.0,
+    seed: int = 0,
+    clock: Clock | None = None,
+) -> AsyncIterator[tuple[Manager, FaultyTransport]]:
+    """Run the manager that ``build`` returns on a faulty transport, as :func:`run_with_faulty_transport` does."""
     env.clear_requests()
     target = ClientConfig.for_control_plane(env.plane)
     async with FaultyTransport(
         target, observe=env.exchanges.append, repeat_probability=repeat_probability, seed=seed, clock=clock
     ) as transport:
-        manager = new_manager(transport, config, clock=clock)
+        manager = build(transport)
         env.manager = manager
         try:
             async with manager:
@@ -271,10 +293,19 @@ async def run_until_crash(env: Environment, config: KubeRayConfiguration, *, aft
 
     Returns whether they crashed. A crash is not graceful: all tasks are cancelled wherever they are.
     """
+    return await run_manager_until_crash(
+        env, lambda transport: new_manager(transport, config), after_writes=after_writes
+    )
+
+
+async def run_manager_until_crash(
+    env: Environment, build: Callable[[Transport], Manager], *, after_writes: int
+) -> bool:
+    """Run the manager that ``build`` returns until it crashes, as :func:`run_until_crash` does."""
     env.clear_requests()
     target = ClientConfig.for_control_plane(env.plane)
     async with FaultyTransport(target, observe=env.exchanges.append, crash_after_writes=after_writes) as transport:
-        manager = new_manager(transport, config)
+        manager = build(transport)
         env.manager = manager
         try:
             async with anyio.create_task_group() as tasks:

@@ -67,3 +67,15 @@ def observations(recording: dict[str, Any]) -> Iterator[tuple[str, list[dict[str
         objects = step.get("objects")
         if objects is not None and all(item.get("metadata", {}).get("name") for item in objects):
             yield step["observe"], objects
+
+
+def flux_cases(*patterns: str) -> list[str]:
+    """Return the recorded scenarios of MiniClusters, as paths without suffix; none if there are no recordings."""
+    folder = GOLDEN / "flux"
+    paths = {path for pattern in patterns for path in folder.glob(f"{pattern}.yaml")}
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
+
+
+def load_flux(case: str) -> dict[str, Any]:
+    """Return the recording of a scenario of MiniClusters; tests share it and must not modify it."""
+    return _load(GOLDEN / "flux" / f"{case}.yaml")

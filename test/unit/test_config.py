@@ -38,6 +38,8 @@ def test_default_values() -> None:
     assert defaults.kuberay.mtls_enabled
     assert defaults.kuberay.ca.key_algorithm == "ecdsa"
     assert not defaults.appwrapper.enabled
+    assert not defaults.flux.enabled
+    assert not defaults.flux.default_setup.enabled
     assert defaults.leader_election.lease_duration == timedelta(seconds=15)
 
 
@@ -153,6 +155,12 @@ def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
         ("webhook: {serviceName: A_b}", "webhook.serviceName: 'A_b': must be the name of a Service"),
         ("webhook: {certDir: ''}", "webhook.certDir: '': "),
         ("webhook: {clientCAFile: ''}", "webhook.clientCAFile: '': "),
+        ("flux: {adminNamespaces: [Admins]}", "flux.adminNamespaces[0]: 'Admins': must be the name of a namespace"),
+        ("flux: {defaultSetup: {maxSize: -1}}", "flux.defaultSetup.maxSize: -1: must be greater than or equal to 0"),
+        (
+            "flux: {defaultSetup: {queueingStrategy: LIFO}}",
+            "flux.defaultSetup.queueingStrategy: 'LIFO': must be 'BestEffortFIFO', 'StrictFIFO' or 'Backfill'",
+        ),
         ("appwrapper: {Config: 3}", "appwrapper.Config: must be a mapping"),
         (
             "appwrapper: {enabled: true, faultTolerance: {gracePeriodCeiling: 10s}}",

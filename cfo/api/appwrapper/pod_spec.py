@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cfo.api.builtin_types import has_more_values, type_problems
+from cfo.api.builtin_types import type_problems
+from cfo.api.value_count import has_more_values_than
 
 __all__ = ["pod_spec_problems"]
 
@@ -19,7 +20,7 @@ _MAX_VALUES_IN_SPEC: Final = 10_000
 
 def pod_spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons why ``spec`` is not a PodSpec, each with the path of the field in it."""
-    if has_more_values(spec, _MAX_VALUES_IN_SPEC):
+    if has_more_values_than(_MAX_VALUES_IN_SPEC, spec):
         yield f"more than {_MAX_VALUES_IN_SPEC} values"
         return
     yield from map(str, type_problems(spec, "PodSpec"))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from envtest.controllers.deployments import resolve_int_or_percent, surge_and_unavailable, template_hash
-from envtest.controllers.jobs import _intervals
+from envtest.controllers.jobs import INDEX, _intervals
 from envtest.controllers.pod_state import is_ready
 from envtest.errors import GroupResource
 from envtest.objects import Object, annotations_of, find_condition, labels_of
@@ -250,6 +250,36 @@ async def test_indexed_job_runs_each_index() -> None:
         await plane.create("w", resource=JOBS, spec=job(completions=3, parallelism=3, completionMode="Indexed"))
         await plane.until(lambda: condition(plane, "Complete").get("status") == "True")
         assert status(plane, JOBS)["completedIndexes"] == "0-2"
+
+
+async def test_success_policy_completes_the_job_and_deletes_other_pods() -> None:
+    async with headless_plane("job") as plane:
+        policy = {"rules": [{"succeededIndexes": "1", "succeededCount": 2}, {"succeededIndexes": "0"}]}
+        spec = job(completions=3, parallelism=3, completionMode="Indexed", successPolicy=policy)
+        await plane.create("w", resource=JOBS, spec=spec)
+        await plane.until(lambda: len(plane.names(PODS)) == 3)
+        for index in (1, 0):
+            assert not condition(plane, "Complete")
+            lead = next(one for one in plane.list(PODS) if annotations_of(one)[INDEX] == str(index))
+            await plane.edit(lead, lambda obj: obj.update(status={"phase": "Succeeded"}), PODS, subresource="status")
+            await plane.until(lambda index=index: str(index) in status(plane, JOBS).get("completedIndexes", ""))
+        await plane.until(lambda: condition(plane, "Complete").get("status") == "True")
+        for kind in ("SuccessCriteriaMet", "Complete"):
+            assert condition(plane, kind)["reason"] == "SuccessPolicy"
+            assert condition(plane, kind)["message"] == "Matched rules at index 1"
+        await plane.until(lambda: len(plane.names(PODS)) == 2)
+
+
+async def test_smaller_indexed_job_loses_its_highest_indexes() -> None:
+    async with headless_plane("job", "pods") as plane:
+        spec = job(completions=12, parallelism=12, completionMode="Indexed", pod={})
+        created = await plane.create("w", resource=JOBS, spec=spec)
+        await plane.until(lambda: len(plane.names(PODS)) == 12)
+        await plane.edit(created, lambda obj: obj["spec"].update(completions=3, parallelism=3), JOBS)
+        await plane.until(lambda: {annotations_of(one)[INDEX] for one in plane.list(PODS)} == {"0", "1", "2"})
+        await plane.edit(created, lambda obj: obj["spec"].update(suspend=True), JOBS)
+        await plane.until(lambda: plane.names(PODS) == set())
+        assert "failed" not in status(plane, JOBS)
 
 
 async def test_suspended_job_has_no_pods() -> None:

@@ -90,7 +90,7 @@ def cluster_service_version() -> dict[str, Any]:
         **({"replaces": f"{PACKAGE}.v{older[-1]}"} if older else {}),
         "maturity": "alpha" if version.major == 0 else "stable",
         "minKubeVersion": "1.28.0",
-        "keywords": ["ray", "raycluster", "appwrapper", "kueue", "machine learning", "batch"],
+        "keywords": ["ray", "raycluster", "appwrapper", "kueue", "flux", "hpc", "machine learning", "batch"],
         "maintainers": [{"name": "Project CodeFlare", "email": "maintainers@codeflare.dev"}],
         "provider": {"name": "Project CodeFlare", "url": "https://github.com/project-codeflare"},
         "links": [{"name": "Source", "url": "https://github.com/project-codeflare/cfo"}],
@@ -148,7 +148,8 @@ def install_modes() -> list[dict[str, Any]]:
 def _description() -> str:
     rows = "\n".join(f"* {each['name']} {each['version']}" for each in stack.load())
     return f"""Secures Ray clusters on Kubernetes and OpenShift: dashboards behind authentication, mutual TLS between
-nodes, NetworkPolicies. Adds AppWrappers, which put any workload under Kueue's quota as one unit.
+nodes, NetworkPolicies. Adds AppWrappers, which put any workload under Kueue's quota as one unit, and Flux:
+MiniClusters, and FluxJobs that wait for the quota of a FluxSetup.
 
 This version is built for:
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.manifests import DEFAULT_NAMESPACE, overlays
+from cfo.manifests import DEFAULT_NAMESPACE
 from cfo.manifests.names import PREFIX
-from cfo.manifests.rbac import all_rules
+from cfo.manifests.rbac import all_rules, user_rules
 from cfo.runtime.reconcile import CRUD, Rule, policy_rules
 from cfo.version import __version__
 from hack.generate.kustomize import HEADER, dump
@@ -57,10 +57,7 @@ def installer_rules() -> list[dict[str, Any]]:
         Rule("cert-manager.io", ("issuers", "certificates"), CRUD),
         Rule("olm.operatorframework.io", "clusterextensions/finalizers", "update", [PACKAGE]),
     ]
-    for crd in overlays.crds():  # the roles for users
-        group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
-        own += [Rule(group, plural, CRUD), Rule(group, f"{plural}/status", "get")]
-    rules = policy_rules([*own, *all_rules(DEFAULT_NAMESPACE)])
+    rules = policy_rules([*own, *user_rules(), *all_rules(DEFAULT_NAMESPACE)])
     return [*rules, {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
 
 

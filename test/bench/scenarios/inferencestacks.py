@@ -14,6 +14,7 @@ from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.operators import run_operator
 
+CRD: Final = inference_stack_crds()[0]
 SECTIONS: Final[dict[str, Any]] = {"inferenceStack": {"enabled": True}, "appwrapper": {"enabled": False}}
 NAMESPACE: Final = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}
 CHILDREN: Final = 10
@@ -50,7 +51,7 @@ async def create_stacks(server: APIServer, count: int) -> None:
     goals=[Goal("child writes per stack", CHILDREN, 240)],
 )
 async def inferencestacks(case: Case) -> Sample:
-    async with api_server(*inference_stack_crds()) as server, run_operator(server, "cfo", SECTIONS) as (process, _):
+    async with api_server(CRD) as server, run_operator(server, "cfo", SECTIONS) as (process, _):
         await process.wait_until_idle()
         position, cpu, started_at = server.audit_position(), process.cpu(), time.time()
         await create_stacks(server, case.size)
@@ -77,7 +78,7 @@ async def inferencestacks(case: Case) -> Sample:
     goals=[Goal("writes", 0, 240), Goal("requests", 40, 240)],
 )
 async def inferencestacks_restart(case: Case) -> Sample:
-    async with api_server(*inference_stack_crds()) as server:
+    async with api_server(CRD) as server:
         async with run_operator(server, "cfo", SECTIONS) as (process, _):
             await create_stacks(server, case.size)
             await server.wait_until_idle()

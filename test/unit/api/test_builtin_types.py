@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.builtin_types import has_more_values, type_problems
+from cfo.api.builtin_types import type_problems
+from cfo.api.value_count import has_more_values_than
 
 TYPES = {
     "Own": {"any": "object", "one": "scalar", "env": "[EnvVar]", "labels": "{string}"},
@@ -41,5 +42,5 @@ def test_built_in_types_include_those_of_services_and_autoscalers() -> None:
 
 
 def test_values_are_counted_up_to_the_limit() -> None:
-    assert not has_more_values({"a": [1, 2]}, 3)
-    assert has_more_values({"a": [1, 2]}, 2)
+    assert not has_more_values_than(3, {"a": [1, 2]})
+    assert has_more_values_than(2, {"a": [1, 2]})

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux import FLUX_SETUP
 from cfo.config import OperatorConfiguration
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
+from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.claims import ClaimMetrics
 from cfo.controllers.inferencestack.metrics import StackMetrics
 from cfo.manifests.dashboard import dashboard
@@ -39,6 +41,8 @@ def operator_metrics() -> dict[str, set[str]]:
     PhaseMetrics(
         manager.metrics.registry, manager.cache.informer(APPWRAPPER).reader
     )  # registered when the AppWrapper API is served
+    setups = manager.cache.informer(FLUX_SETUP)
+    FluxSetupMetrics(manager.metrics.registry, setups.reader)  # registered when the Flux API is served
     StackMetrics(manager.metrics.registry)
     ClaimMetrics(manager.metrics.registry)
     found: dict[str, set[str]] = {}
@@ -84,6 +88,7 @@ def test_dashboard_contains_documented_metrics() -> None:
         "appwrapper_status_phase",
         "inferencestack_status_ready",
         "inferencestack_unclaimed",
+        "flux_setup_used_pods",
     ):
         assert metric in text
     positions = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]

@@ -86,10 +86,15 @@ class JobStrategy(WorkloadStrategy):
             return
         uid, name = obj["metadata"].get("uid") or "", obj["metadata"].get("name") or ""
         labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
+        # By default, kube-apiserver's Job shares the map of its template, so the labels below are added to both. A
+        # client that sends equal labels for both would get two maps; this case is not distinguished here.
+        has_template_labels = bool(labels) and obj["metadata"].get("labels") == labels
         generated = {"controller-uid": uid, "batch.kubernetes.io/controller-uid": uid}
         generated |= {"job-name": name, "batch.kubernetes.io/job-name": name}
         for label, value in generated.items():
             labels.setdefault(label, value)
+        if has_template_labels:
+            obj["metadata"]["labels"] = dict(labels)
         selector = spec.get("selector") or {}
         selector.setdefault("matchLabels", {}).setdefault("batch.kubernetes.io/controller-uid", uid)
         spec["selector"] = selector

@@ -52,6 +52,9 @@ def pod_spec_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.nodeSelector", name, problem)
         for problem in label_value(value):
             yield invalid(f"{path}.nodeSelector", value, problem)
+    if spec.get("hostPID") and spec.get("shareProcessNamespace"):
+        text = "ShareProcessNamespace and HostPID cannot both be enabled"
+        yield invalid(f"{path}.securityContext.shareProcessNamespace", True, text)
     yield from _security_errors(spec.get("securityContext") or {}, f"{path}.securityContext")
     yield from affinity_errors(spec.get("affinity") or {}, f"{path}.affinity")
     yield from _dns_errors(spec, path)

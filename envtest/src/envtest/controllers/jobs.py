@@ -46,6 +46,9 @@ class Jobs(OwnerController):
         if failure := _failure(job):
             await self._finish(job, active, "Failed", *failure)
             return 0.0
+        if message := _success_message(job):
+            await self._finish(job, active, "Complete", "SuccessPolicy", message)
+            return 0.0
         if _is_complete(job, active):
             await self._finish(job, [], "Complete", "CompletionsReached", "Reached expected number of succeeded pods")
             return 0.0
@@ -79,8 +82,8 @@ class Jobs(OwnerController):
                 continue
             if phase(pod) == "Succeeded":
                 succeeded += 1
-                indexes.append(int(annotations_of(pod).get(INDEX, "-1")))
-            else:
+                indexes.append(_index_of(pod))
+            elif phase(pod) == "Failed" or not _is_deleted_on_purpose(job, pod):
                 failed += 1
             await self._untrack(pod)
         if not succeeded and not failed:
@@ -129,6 +132,10 @@ class Jobs(OwnerController):
             desired = len(active) if succeeded else parallelism
         else:
             desired = min(parallelism, int(completions) - succeeded)
+        if _is_indexed(job) and completions is not None:
+            surplus = [pod for pod in active if _index_of(pod) >= int(completions)]
+            await self.delete_all(PODS, surplus)
+            active = [pod for pod in active if pod not in surplus]
         if len(active) > desired:
             await self.delete_all(PODS, active[desired:])
             return desired - len(active)
@@ -138,7 +145,7 @@ class Jobs(OwnerController):
         return max(0, desired - len(active))
 
     def _free_indexes(self, job: Object, active: list[Object]) -> list[int]:
-        used_indexes = {*_completed_indexes(job), *(int(annotations_of(pod).get(INDEX, "-1")) for pod in active)}
+        used_indexes = {*_completed_indexes(job), *(_index_of(pod) for pod in active)}
         return [index for index in range(int(job["spec"].get("completions") or 0)) if index not in used_indexes]
 
     async def _create_pod(self, job: Object, index: int | None) -> None:
@@ -219,10 +226,37 @@ def _is_indexed(job: Object) -> bool:
     return bool(job["spec"].get("completionMode") == "Indexed")
 
 
+def _is_deleted_on_purpose(job: Object, pod: Object) -> bool:
+    """Return whether the Job controller deleted the pod, because the Job was suspended or has fewer indexes now."""
+    completions = job["spec"].get("completions")
+    is_surplus = _is_indexed(job) and completions is not None and _index_of(pod) >= int(completions)
+    return is_surplus or bool(job["spec"].get("suspend"))
+
+
+def _index_of(pod: Object) -> int:
+    return int(annotations_of(pod).get(INDEX, "-1"))
+
+
+def _success_message(job: Object) -> str:
+    """Return kube-controller-manager's message if the success policy of the Job is met, otherwise an empty string."""
+    succeeded = _completed_indexes(job)
+    for number, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or ()):
+        expected, count = _parse_indexes(rule.get("succeededIndexes")), rule.get("succeededCount")
+        matching = succeeded & expected if expected else succeeded
+        if len(matching) >= (len(expected) if count is None else int(count)):
+            return f"Matched rules at index {number}"
+    return ""
+
+
 def _completed_indexes(job: Object) -> set[int]:
-    """Return the indexes that have succeeded, parsed from ``0,2-4``."""
+    """Return the indexes that have succeeded."""
+    return _parse_indexes((job.get("status") or {}).get("completedIndexes"))
+
+
+def _parse_indexes(text: str | None) -> set[int]:
+    """Return the indexes in ``0,2-4``."""
     found: set[int] = set()
-    for part in ((job.get("status") or {}).get("completedIndexes") or "").split(","):
+    for part in (text or "").split(","):
         if part:
             first, _, last = part.partition("-")
             found.update(range(int(first), int(last or first) + 1))

@@ -1,0 +1,101 @@
+"""Names that the Flux controllers, webhooks and users share: states, condition types, labels and policies."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+__all__ = [
+    "ACTIVE",
+    "DEFAULT_IMAGE",
+    "EVICTED",
+    "MINICLUSTER_LABEL",
+    "OBJECTS_READY",
+    "QUEUE_NAME_LABEL",
+    "QUOTA_RESERVED",
+    "STATES",
+    "SUCCEEDED",
+    "SUSPEND_ANNOTATION",
+    "VALID",
+    "Fairness",
+    "Preemption",
+    "Queue",
+    "QueueingStrategy",
+    "State",
+]
+
+
+class State(StrEnum):
+    """The condition types that are the states of a FluxJob; a MiniCluster has the same condition types.
+
+    The reason of each condition equals its type. The order is the order in ``status.conditions``, in which clients take
+    the first condition that is ``True`` as the state.
+    """
+
+    REQUESTED = "JobRequested"
+    WAITING = "JobWaitingForResources"
+    RUNNING = "JobRunning"
+    READY = "JobMiniClusterReady"
+    FINISHED = "JobFinished"
+
+
+STATES: Final = tuple(State)
+
+VALID: Final = "Valid"
+"""Condition type: ``False`` with the validation errors as message if the spec is invalid."""
+
+OBJECTS_READY: Final = "ObjectsReady"
+"""Condition type of a MiniCluster: all its objects exist, also while its Job is suspended."""
+
+SUCCEEDED: Final = "Succeeded"
+"""Condition type of a finished MiniCluster or FluxJob: whether its command succeeded."""
+
+QUOTA_RESERVED: Final = "QuotaReserved"
+"""Condition type of a FluxJob: the queue has admitted it. The same type as of a Kueue Workload."""
+
+EVICTED: Final = "Evicted"
+"""Condition type of a FluxJob: the queue has taken its quota back."""
+
+ACTIVE: Final = "Active"
+"""Condition type of a FluxSetup: whether it governs jobs; the reason says why not."""
+
+MINICLUSTER_LABEL: Final = "flux-framework.org/minicluster"
+"""Label of the pods of a MiniCluster (workers and service pod); the value is the name of the MiniCluster."""
+
+SUSPEND_ANNOTATION: Final = "flux-framework.org/suspend"
+"""Annotation that replaces ``spec.suspend`` of a MiniCluster if upstream's CRD, without that field, is installed."""
+
+QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
+"""The LocalQueue of Kueue that admits the Job."""
+
+DEFAULT_IMAGE: Final = "fluxrm/flux-sched:focal"
+"""The image of a FluxJob if neither the job nor its FluxSetup has one."""
+
+
+class QueueingStrategy(StrEnum):
+    """Which waiting FluxJobs may be admitted before one that does not fit."""
+
+    BEST_EFFORT_FIFO = "BestEffortFIFO"
+    STRICT_FIFO = "StrictFIFO"
+    BACKFILL = "Backfill"
+
+
+class Fairness(StrEnum):
+    """Between whom the quota of a FluxSetup is shared."""
+
+    NONE = "None"
+    NAMESPACE = "Namespace"
+
+
+class Preemption(StrEnum):
+    """Which running FluxJobs may be suspended in favor of a waiting one."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+
+
+class Queue(StrEnum):
+    """Which queue admits the jobs of a FluxSetup."""
+
+    INTERNAL = "Internal"
+    KUEUE = "Kueue"

@@ -1,0 +1,48 @@
+"""Validation of MiniClusters, FluxJobs and FluxSetups: pure functions that return field errors.
+
+Webhooks deny an invalid object with these errors. Controllers report the same message (:func:`error_message`) in a
+condition and an Event, for objects that were created without webhooks.
+
+The schemas of the CRDs have been checked before, so values have the types of the models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from cfo.api.flux.validation.fluxjob import flux_job_update_errors, validate_flux_job
+from cfo.api.flux.validation.fluxsetup import validate_flux_setup
+from cfo.api.flux.validation.minicluster import MAX_NAME, MAX_SIZE, minicluster_warnings, validate_minicluster
+from cfo.runtime import FieldError, FieldErrors, Object
+
+__all__ = [
+    "MAX_NAME",
+    "MAX_SIZE",
+    "error_message",
+    "flux_job_update_errors",
+    "minicluster_warnings",
+    "new_errors",
+    "validate_flux_job",
+    "validate_flux_setup",
+    "validate_minicluster",
+]
+
+_MAX_MESSAGE: Final = 1024
+"""The maximum length of the message of an Event."""
+
+
+def new_errors(validate: Callable[[Object], list[FieldError]], old: Object, new: Object) -> list[FieldError]:
+    """Return the errors in ``new`` that are not in ``old``.
+
+    An object that was created before it was validated can so be changed and deleted, as with CRD validation ratcheting.
+    """
+    errors = validate(new)
+    known = {str(error) for error in validate(old)} if errors else ()
+    return [error for error in errors if str(error) not in known]
+
+
+def error_message(errors: Iterable[FieldError]) -> str:
+    """Return the message for conditions and Events that report ``errors``, of which there is at least one."""
+    text = str(FieldErrors(errors))
+    return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}..."

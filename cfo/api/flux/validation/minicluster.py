@@ -1,0 +1,147 @@
+"""Rules for MiniClusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from cfo.api.flux.validation.containers import container_errors, service_errors
+from cfo.api.flux.validation.options import flux_errors, pod_errors
+from cfo.api.flux.validation.syntax import MAX_DNS_LABEL, between, count_errors, dns_label, label_errors
+from cfo.runtime import FieldError, Object
+from cfo.runtime.field import MAX_ERRORS, OMIT, Path, invalid
+
+__all__ = [
+    "MAX_NAME",
+    "MAX_SIZE",
+    "cluster_name",
+    "minicluster_warnings",
+    "name_errors",
+    "size_errors",
+    "spec_errors",
+    "validate_minicluster",
+]
+
+MAX_SIZE: Final = 100_000
+"""The maximum number of pods: kube-apiserver's maximum parallelism of an Indexed Job."""
+
+MAX_NAME: Final = MAX_DNS_LABEL - len("-entrypoint")
+"""The maximum length of a name: the volume ``NAME-entrypoint`` is a DNS label.
+
+The host names ``NAME-INDEX`` are then DNS labels, too, because an index has at most five digits.
+"""
+
+MAX_SCRIPTS: Final = 480 * 1024
+"""The maximum number of bytes of all commands: the ConfigMap contains some of them twice, and has at most 1 MiB."""
+
+_SPEC: Final = Path("spec")
+_MAX_INT32: Final = 2**31 - 1
+_MAX_INT64: Final = 2**63 - 1
+_MAX_WARNINGS: Final = 10
+_RANDOM_SUFFIX: Final = 5
+"""The number of characters that the API server appends to ``generateName``."""
+
+
+def validate_minicluster(obj: Object) -> list[FieldError]:
+    """Return the errors in a MiniCluster, at most one more than are reported."""
+    return count_errors(_SPEC, obj.get("spec") or {}) or list(islice(_errors(obj), MAX_ERRORS + 1))
+
+
+def _errors(obj: Object) -> Iterator[FieldError]:
+    yield from name_errors(obj)
+    spec = obj.get("spec") or {}
+    yield from size_errors(spec, _SPEC, size=1 if spec.get("size") is None else spec["size"])
+    yield from spec_errors(spec, _SPEC, cluster_name(obj))
+
+
+def minicluster_warnings(obj: Object) -> list[str]:
+    """Return a message for each field of a valid MiniCluster that is set but has no effect, at most ten."""
+    return list(islice(_ignored_fields(obj.get("spec") or {}), _MAX_WARNINGS))
+
+
+def _ignored_fields(spec: Mapping[str, Any]) -> Iterator[str]:
+    flux = spec.get("flux") or {}
+    for name in ("arch", "mungeSecret"):
+        if flux.get(name):
+            yield f"spec.flux.{name}: has no effect"
+    if (flux.get("container") or {}).get("imagePullSecret"):
+        yield "spec.flux.container.imagePullSecret: has no effect; use that of a container"
+    for index, service in enumerate(spec.get("services") or ()):
+        if service.get("command") or service.get("commands"):
+            yield f"spec.services[{index}]: command and commands have no effect; the image's own entrypoint runs"
+
+
+def cluster_name(obj: Object) -> str:
+    """Return the name of ``obj``, or one as the API server will generate."""
+    metadata = obj.get("metadata") or {}
+    return metadata.get("name") or f"{metadata.get('generateName') or ''}{'x' * _RANDOM_SUFFIX}"
+
+
+def name_errors(obj: Object) -> Iterator[FieldError]:
+    """Yield an error if a MiniCluster cannot have the name of ``obj``, which is one, or a FluxJob that gets one."""
+    metadata = obj.get("metadata") or {}
+    if metadata.get("name") or not metadata.get("generateName"):
+        yield from dns_label(Path("metadata", "name"), metadata.get("name") or "", MAX_NAME)
+    else:
+        limit = MAX_NAME - _RANDOM_SUFFIX
+        prefix = metadata["generateName"]
+        if len(prefix) > limit or any(True for _ in dns_label(Path(), cluster_name(obj))):
+            detail = f"must be at most {limit} lower-case letters, digits and '-', beginning with a letter or digit"
+            yield invalid(Path("metadata", "generateName"), prefix, detail)
+
+
+def size_errors(spec: Mapping[str, Any], path: Path, *, size: int | None) -> Iterator[FieldError]:
+    """Yield the errors in the sizes of ``spec``; ``size`` is the number of pods, if it is known.
+
+    As in upstream, a maxSize or minSize of 0 is as if unset.
+    """
+    yield from between(path.child("size"), size, 1, MAX_SIZE)
+    for name in ("maxSize", "minSize"):
+        yield from between(path.child(name), spec.get(name), 0, MAX_SIZE)
+    if size is not None and size < 1:
+        return
+    maximum, minimum = spec.get("maxSize") or size, spec.get("minSize") or 0
+    if maximum is not None and size is not None and 0 < maximum < size:
+        yield invalid(path.child("maxSize"), maximum, f"must not be less than size ({size})")
+    if maximum is not None and minimum > maximum > 0:
+        yield invalid(path.child("minSize"), minimum, f"must not be greater than maxSize ({maximum})")
+    elif size is not None and minimum > size:
+        yield invalid(path.child("minSize"), minimum, f"must not be greater than size ({size})")
+
+
+def spec_errors(spec: Mapping[str, Any], path: Path, cluster: str, *, partial: bool = False) -> Iterator[FieldError]:
+    """Yield the errors in the spec of a MiniCluster with the name ``cluster``, except for its sizes.
+
+    A ``partial`` spec need not have containers, because it is completed later.
+    """
+    for name, limit in (("tasks", _MAX_INT32), ("backoffLimit", _MAX_INT32), ("deadlineSeconds", _MAX_INT64)):
+        yield from between(path.child(name), spec.get(name), 0, limit)
+    yield from between(path.child("ttlSecondsAfterFinished"), spec.get("ttlSecondsAfterFinished"), 0, _MAX_INT32)
+    yield from label_errors(path.child("jobLabels"), spec.get("jobLabels"))
+    if headless := (spec.get("network") or {}).get("headlessName"):
+        yield from dns_label(path.child("network", "headlessName"), headless)
+    flux = spec.get("flux") or {}
+    yield from flux_errors(flux, path.child("flux"))
+    if (flux.get("container") or {}).get("name") == cluster:
+        detail = "must not be the name of the MiniCluster, which the container that runs Flux has"
+        yield invalid(path.child("flux", "container", "name"), cluster, detail)
+    yield from pod_errors(spec.get("pod") or {}, path.child("pod"))
+    containers = spec.get("containers") or []
+    if containers or not partial:
+        yield from container_errors(containers, path.child("containers"), cluster, flux.get("container") or {})
+    yield from service_errors(spec.get("services") or [], path.child("services"))
+    if (size := _size_of_scripts(spec)) > MAX_SCRIPTS:
+        detail = f"all commands together have {size} bytes; at most {MAX_SCRIPTS} are allowed"
+        yield invalid(path.child("containers"), OMIT, detail)
+
+
+def _size_of_scripts(spec: Mapping[str, Any]) -> int:
+    """Return the number of bytes of everything in ``spec`` that the scripts contain."""
+    flux = spec.get("flux") or {}
+    texts = [flux.get("brokerConfig"), flux.get("curveCert"), flux.get("optionFlags"), flux.get("wrap")]
+    texts += (flux.get("environment") or {}).values()
+    texts.append((flux.get("bursting") or {}).get("hostlist"))
+    for container in spec.get("containers") or ():
+        texts += (container.get("command"), *(container.get("commands") or {}).values())
+    return sum(len(text.encode()) for text in texts if text)

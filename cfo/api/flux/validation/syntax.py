@@ -1,0 +1,111 @@
+"""Rules for single values: names, keys, paths and choices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cfo.api.value_count import has_more_values_than
+from cfo.runtime import FieldError, LabelSelector, SelectorError
+from cfo.runtime.field import OMIT, Path, invalid, not_supported, required
+
+__all__ = [
+    "MAX_DNS_LABEL",
+    "annotation_errors",
+    "between",
+    "choice",
+    "count_errors",
+    "dns_label",
+    "dns_subdomain",
+    "environment_errors",
+    "label_errors",
+    "selector_errors",
+]
+
+MAX_DNS_LABEL: Final = 63
+_MAX_SUBDOMAIN: Final = 253
+
+MAX_VALUES: Final = 10_000
+"""The maximum number of values in a spec, at all levels, which limits the work of validation and of the controllers."""
+
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_VARIABLE: Final = re.compile(r"[ -<>-~]+")  # printable ASCII without "="
+_SHELL_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DNS_LABEL_RULE: Final = "lower-case letters, digits and '-', with a letter or digit at both ends"
+
+
+def count_errors(path: Path, spec: Mapping[str, Any]) -> list[FieldError]:
+    """Return an error if ``spec`` has more than :data:`MAX_VALUES` values. To be called before any other check."""
+    if not has_more_values_than(MAX_VALUES, spec):
+        return []
+    return [invalid(path, OMIT, f"must have at most {MAX_VALUES} values, at all levels")]
+
+
+def dns_label(path: Path, value: str, limit: int = MAX_DNS_LABEL) -> Iterator[FieldError]:
+    """Yield an error unless ``value`` is a DNS label of at most ``limit`` characters."""
+    if not value:
+        yield required(path)
+    elif len(value) > limit or not _DNS_LABEL.fullmatch(value):
+        yield invalid(path, value, f"must be at most {limit} {_DNS_LABEL_RULE}")
+
+
+def dns_subdomain(path: Path, value: str) -> Iterator[FieldError]:
+    """Yield an error unless ``value`` is the name of an object: DNS labels joined by dots."""
+    if not value:
+        yield required(path)
+    elif len(value) > _MAX_SUBDOMAIN or not all(_DNS_LABEL.fullmatch(label) for label in value.split(".")):
+        yield invalid(
+            path, value, f"must be at most {_MAX_SUBDOMAIN} characters, in labels of {_DNS_LABEL_RULE}, joined by '.'"
+        )
+
+
+def between(path: Path, value: int | None, low: int, high: int) -> Iterator[FieldError]:
+    """Yield an error if ``value`` is set and not in the range from ``low`` to ``high``."""
+    if value is not None and not low <= value <= high:
+        yield invalid(path, value, f"must be between {low} and {high}, inclusive")
+
+
+def choice(path: Path, value: str | None, allowed: Iterable[str]) -> Iterator[FieldError]:
+    """Yield an error if ``value`` is set, not empty, and not one of ``allowed``."""
+    allowed = tuple(allowed)
+    if value and value not in allowed:
+        yield not_supported(path, value, allowed)
+
+
+def label_errors(path: Path, labels: Mapping[str, str] | None) -> Iterator[FieldError]:
+    """Yield an error for each label whose key or value is not valid."""
+    for key, value in (labels or {}).items():
+        try:
+            LabelSelector.of({"matchLabels": {key: value}})
+        except SelectorError as error:
+            yield invalid(path.key(key), value, str(error))
+
+
+def annotation_errors(path: Path, annotations: Mapping[str, str] | None) -> Iterator[FieldError]:
+    """Yield an error for each annotation whose key is not valid."""
+    for key in annotations or {}:
+        try:
+            LabelSelector.of({"matchLabels": {key.lower(): ""}})
+        except SelectorError as error:
+            yield invalid(path, key, str(error))
+
+
+def selector_errors(path: Path, selector: Mapping[str, Any] | None) -> Iterator[FieldError]:
+    """Yield an error if ``selector`` is not a valid LabelSelector."""
+    try:
+        LabelSelector.of(selector)
+    except SelectorError as error:
+        yield invalid(path, selector, str(error))
+
+
+def environment_errors(path: Path, names: Iterable[str], *, exported: bool = False) -> Iterator[FieldError]:
+    """Yield an error for each name that an environment variable cannot have.
+
+    ``exported``: the variables are exported by a shell, which limits their names to identifiers.
+    """
+    for name in names:
+        if exported and not _SHELL_VARIABLE.fullmatch(name):
+            yield invalid(path, name, "must be letters, digits and '_', and must not begin with a digit")
+        elif not _VARIABLE.fullmatch(name):
+            yield invalid(path, name, "must be printable ASCII characters without '='")

@@ -1,0 +1,184 @@
+"""Executes the steps of :mod:`.transition`: observes a FluxJob, decides, and writes its status and its MiniCluster.
+
+This is the only writer of the status of FluxJobs. The queue's verdicts are carried out here, so admission is one status
+write with the job's resourceVersion.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import structlog
+
+from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, SUSPEND_ANNOTATION
+from cfo.api.flux.validation import error_message, validate_flux_job
+from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
+from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
+from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step
+from cfo.controllers.flux.names import FIELD_MANAGER
+from cfo.controllers.flux.queue.ledger import Ledger
+from cfo.controllers.flux.queue.verdict import ADMITTED
+from cfo.runtime import (
+    AlreadyExists,
+    APIError,
+    Builder,
+    Channel,
+    Client,
+    Clock,
+    Conflict,
+    EventRecorder,
+    Invalid,
+    Manager,
+    NamespacedName,
+    NotFound,
+    Object,
+    Propagation,
+    Reader,
+    Request,
+    ResourceVersionChanged,
+    Result,
+    Rule,
+    TransportError,
+    is_deleting,
+    key_of,
+    resource_version_of,
+    uid_of,
+)
+
+__all__ = ["FluxJobReconciler", "setup"]
+
+_log = structlog.get_logger("cfo.controllers.flux")
+
+_NO_SETUP: Final[Object] = {}
+
+
+class FluxJobReconciler:
+    """Drives FluxJobs through their states."""
+
+    rules: Final = (
+        Rule("flux-framework.org", "fluxjobs", ("delete", "get", "list", "watch")),
+        Rule("flux-framework.org", "fluxjobs/status", ("get", "patch")),
+        Rule("flux-framework.org", "fluxjobs/finalizers", ("update",)),
+        Rule("flux-framework.org", "miniclusters", ("create", "delete", "get", "list", "patch", "watch")),
+    )
+
+    def __init__(self, client: Client, events: EventRecorder, clock: Clock, ledger: Ledger, setups: Reader) -> None:
+        self._client = client
+        self._events = events
+        self._clock = clock
+        self._ledger = ledger
+        self._setups = setups
+
+    async def reconcile(self, request: Request) -> Result:
+        """Take one step."""
+        job = await self._client.get(FLUX_JOB, request)
+        if job is None or is_deleting(job):
+            return Result()
+        cluster = await self._client.get(MINICLUSTER, request)
+        seen = self._observe(job, cluster)
+        step = decide_step(seen)
+        if seen.verdict is not None and seen.verdict.reason == ADMITTED and not step.status.is_true(QUOTA_RESERVED):
+            self._ledger.withdraw(request)
+        try:
+            job = await self._write_status(job, step)
+        except (APIError, TransportError):
+            self._ledger.postpone(request)
+            raise
+        self._record(job, step)
+        await self._act(job, cluster, step)
+        return Result(requeue_after=step.requeue_after)
+
+    def _record(self, job: Object, step: Step) -> None:
+        for kind, reason, message in step.events:
+            self._events.event(job, kind, reason, message)
+
+    def _observe(self, job: Object, cluster: Object | None) -> Observation:
+        key = key_of(job)
+        setup = self._setup_of(job)
+        template = (job.get("spec") or {}).get("template") or {}
+        defaults = (setup.get("spec") or {}).get("mini-cluster") or {}
+        ttl = template.get("ttlSecondsAfterFinished")
+        cleanup = template.get("cleanup")
+        if cleanup is None:
+            cleanup = ttl is not None or defaults.get("cleanup") is not False
+        errors = validate_flux_job(job)
+        return Observation(
+            job=job,
+            now=self._clock.now(),
+            errors=error_message(errors) if errors else "",
+            cluster=cluster,
+            verdict=self._ledger.verdict(key, uid_of(job), int(job["metadata"].get("generation") or 0)),
+            drained=self._ledger.is_drained(key),
+            cleanup=cleanup,
+            keep_seconds=int(ttl if ttl is not None else defaults.get("ttlSecondsAfterFinished") or 0),
+        )
+
+    def _setup_of(self, job: Object) -> Object:
+        """Return the FluxSetup in the job's status; empty if there is none (any more)."""
+        namespace, _, name = str((job.get("status") or {}).get("fluxSetup") or "").partition("/")
+        return self._setups.get(NamespacedName(namespace, name)) or _NO_SETUP
+
+    async def _write_status(self, job: Object, step: Step) -> Object:
+        """Write the status if it changed, provided that the job has not changed; return the job as stored."""
+        before, after = job.get("status") or {}, step.status.as_object()
+        if after == before:
+            return job
+        removed: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
+        metadata = {"uid": uid_of(job), "resourceVersion": resource_version_of(job)}
+        body = {"metadata": metadata, "status": {**after, **removed}}
+        return await self._client.patch(FLUX_JOB, key_of(job), body, subresource="status")
+
+    async def _act(self, job: Object, cluster: Object | None, step: Step) -> None:
+        key = key_of(job)
+        if step.action is Action.CREATE:
+            await self._create(job, step)
+        elif cluster is not None:
+            try:
+                await self._change(key, cluster, step)
+            except (Conflict, NotFound):
+                _log.debug("MiniCluster was deleted or replaced", object=str(key))  # its event continues
+        if step.delete_job:
+            await self._client.delete(FLUX_JOB, key, uid=uid_of(job), propagation_policy=Propagation.BACKGROUND)
+
+    async def _create(self, job: Object, step: Step) -> None:
+        desired = desired_minicluster(job, self._setup_of(job), step.kueue_queue)
+        try:
+            await self._client.create(desired)
+        except AlreadyExists:
+            _log.debug("MiniCluster exists already", object=str(key_of(job)))  # its event continues
+        except Invalid as error:
+            failure = failed_step(job, self._clock.now(), "InvalidMiniCluster", error.message)
+            self._record(await self._write_status(job, failure), failure)
+
+    async def _change(self, key: NamespacedName, cluster: Object, step: Step) -> None:
+        uid = uid_of(cluster)
+        if step.action is Action.DELETE:
+            await self._client.delete(MINICLUSTER, key, uid=uid, propagation_policy=Propagation.FOREGROUND)
+            return
+        patch: dict[str, Any] = {}
+        if step.action in (Action.LAUNCH, Action.SUSPEND):
+            suspend = step.action is Action.SUSPEND
+            annotations = {SUSPEND_ANNOTATION: str(suspend).lower()}
+            patch = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspend}}
+        elif step.action is Action.RESIZE and step.patch is not None:
+            patch = step.patch
+        if patch:
+            patch["metadata"] = {**patch["metadata"], "uid": uid}
+            await self._client.patch(MINICLUSTER, key, patch)
+
+
+def setup(manager: Manager, ledger: Ledger, notifications: Channel) -> None:
+    """Add the controller of FluxJobs to ``manager``; the queue enqueues jobs through ``notifications``."""
+    name = "fluxjob"
+    setups = manager.cache.informer(FLUX_SETUP)
+    reconciler = FluxJobReconciler(
+        manager.client.with_field_manager(FIELD_MANAGER), manager.events(name), manager.clock, ledger, setups.reader
+    )
+    (
+        Builder(manager, name)
+        .for_(FLUX_JOB, ResourceVersionChanged())
+        .owns(MINICLUSTER, ResourceVersionChanged())
+        .reads(setups)
+        .watches_source(notifications)
+        .complete(reconciler)
+    )

@@ -1,0 +1,157 @@
+"""The MiniCluster of a FluxJob: pure functions.
+
+The spec is that of the job's template, completed with the defaults of the FluxSetup. The job's own fields replace those
+of the template; those of a container apply to the one that runs Flux.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from cfo.api.flux import DEFAULT_IMAGE, MINICLUSTER, QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
+from cfo.api.flux.containers import runners
+from cfo.runtime import Object, annotations_of, labels_of, name_of, namespace_of, owner_reference
+
+__all__ = [
+    "COMMAND_ANNOTATION",
+    "SPEC_ANNOTATION",
+    "desired_minicluster",
+    "has_command",
+    "is_command_outdated",
+    "is_spec_outdated",
+    "size_patch",
+]
+
+SPEC_ANNOTATION: Final = "flux-framework.org/fluxjob-spec"
+"""Annotation of a MiniCluster: the hash of the part of the FluxJob's spec that must not change after its admission."""
+
+COMMAND_ANNOTATION: Final = "flux-framework.org/fluxjob-command"
+"""Annotation of a MiniCluster: the hash of the FluxJob's command, which may change while there is none."""
+
+_SIZE_ANNOTATION: Final = "flux-framework.org/fluxjob-size"
+"""Annotation of an elastic MiniCluster: the size that the FluxJob had when it was last passed on."""
+
+_KUEUE_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
+_MUTABLE: Final = frozenset({"command", "priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"})
+_JOB_FIELDS: Final = ("size", "tasks", "deadlineSeconds", "backoffLimit")
+_CONTAINER_FIELDS: Final = ("command", "workingDir", "resources")
+
+
+def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str = "") -> Object:
+    """Return the MiniCluster of ``job`` as it is created, with the defaults of ``setup`` (a FluxSetup; may be empty).
+
+    It is suspended until it is launched. With ``kueue_queue``, a LocalQueue of Kueue, Kueue decides when it starts.
+    """
+    spec = _spec(job, (setup.get("spec") or {}).get("mini-cluster") or {})
+    annotations = {SPEC_ANNOTATION: _spec_hash(job), COMMAND_ANNOTATION: _command_hash(job)}
+    if spec.get("maxSize"):
+        annotations[_SIZE_ANNOTATION] = str(spec["size"])
+    queue = _own_queue(job, spec) or kueue_queue
+    if queue:
+        labels = {QUEUE_NAME_LABEL: queue}
+        if priority_class := labels_of(job).get(_KUEUE_PRIORITY_CLASS):
+            labels[_KUEUE_PRIORITY_CLASS] = priority_class
+        spec["jobLabels"] = {**(spec.get("jobLabels") or {}), **labels}
+    else:
+        spec["suspend"] = True
+        annotations[SUSPEND_ANNOTATION] = "true"
+    return {
+        "apiVersion": MINICLUSTER.api_version,
+        "kind": MINICLUSTER.kind,
+        "metadata": {
+            "namespace": namespace_of(job),
+            "name": name_of(job),
+            "labels": dict(labels_of(job)),  # so that the operator's label selector also selects the MiniCluster
+            "annotations": annotations,
+            "ownerReferences": [owner_reference(job, block_owner_deletion=True)],
+        },
+        "spec": spec,
+    }
+
+
+def _spec(job: Object, defaults: Mapping[str, Any]) -> Object:
+    own: Mapping[str, Any] = job.get("spec") or {}
+    template: Object = copy.deepcopy(own.get("template") or {})
+    spec = _merged({key: defaults[key] for key in ("flux", "pod") if defaults.get(key)}, template)
+    for key in ("suspend", "cleanup", "ttlSecondsAfterFinished"):
+        spec.pop(key, None)  # the FluxJob's controller decides about these
+    # The image contains Flux, unless the template or the FluxSetup says how it gets it.
+    spec["flux"] = {"container": {"disable": True}, **(spec.get("flux") or {})}
+    spec |= {key: own[key] for key in _JOB_FIELDS if own.get(key) is not None}
+    spec["size"] = spec.get("size") or defaults.get("size") or 1
+    containers: list[Object] = spec.setdefault("containers", None) or [{}]
+    spec["containers"] = containers
+    for index in runners(containers)[:1]:
+        runner = containers[index]
+        runner["image"] = own.get("image") or runner.get("image") or defaults.get("image") or DEFAULT_IMAGE
+        runner |= {key: own[key] for key in _CONTAINER_FIELDS if own.get(key)}
+        if environment := own.get("environment"):
+            runner["environment"] = {**(runner.get("environment") or {}), **environment}
+    return spec
+
+
+def _merged(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> Object:
+    """Return ``values``, completed by ``defaults``; maps are merged, everything else is replaced."""
+    result: Object = copy.deepcopy(dict(defaults))
+    for key, value in values.items():
+        if isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = _merged(result[key], value)
+        elif value is not None:
+            result[key] = value
+    return result
+
+
+def _own_queue(job: Object, spec: Mapping[str, Any]) -> str:
+    return labels_of(job).get(QUEUE_NAME_LABEL) or str((spec.get("jobLabels") or {}).get(QUEUE_NAME_LABEL) or "")
+
+
+def has_command(cluster: Object) -> bool:
+    """Return whether a MiniCluster runs a command, and does not only wait for users."""
+    spec = cluster.get("spec") or {}
+    containers = spec.get("containers") or []
+    running = [containers[index] for index in runners(containers)[:1]]
+    return any(
+        container.get("command") or (container.get("commands") or {}).get("script") for container in running
+    ) and not spec.get("interactive")
+
+
+def is_spec_outdated(job: Object, cluster: Object) -> bool:
+    """Return whether the job's spec has changed since its MiniCluster was created, in a way that cannot be applied."""
+    return annotations_of(cluster).get(SPEC_ANNOTATION) != _spec_hash(job)
+
+
+def is_command_outdated(job: Object, cluster: Object) -> bool:
+    """Return whether the job's command has changed since its MiniCluster was created."""
+    return annotations_of(cluster).get(COMMAND_ANNOTATION) != _command_hash(job)
+
+
+def size_patch(job: Object, cluster: Object) -> Object | None:
+    """Return the patch that passes on a changed size of an elastic job; ``None`` if it has not changed.
+
+    Only a change is passed on: the MiniCluster may also be scaled directly.
+    """
+    size = (job.get("spec") or {}).get("size")
+    passed_on = annotations_of(cluster).get(_SIZE_ANNOTATION)
+    if passed_on is None or size is None or str(size) == passed_on:
+        return None
+    return {"metadata": {"annotations": {_SIZE_ANNOTATION: str(size)}}, "spec": {"size": size}}
+
+
+def _spec_hash(job: Object) -> str:
+    spec = {key: value for key, value in (job.get("spec") or {}).items() if key not in _MUTABLE}
+    if (spec.get("template") or {}).get("maxSize"):
+        spec.pop("size", None)
+    return _hash(spec)
+
+
+def _command_hash(job: Object) -> str:
+    return _hash((job.get("spec") or {}).get("command") or "")
+
+
+def _hash(value: object) -> str:
+    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()

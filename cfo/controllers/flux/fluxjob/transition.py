@@ -1,0 +1,330 @@
+"""The state machine of FluxJobs: a pure function from a job, its MiniCluster and the queue's verdict to actions.
+
+Requested (validated) -> Waiting (the queue decides; then its MiniCluster is created, suspended) -> Ready (all objects
+of the MiniCluster exist) -> Running (launched: the MiniCluster is not suspended any more) -> Finished. A job without a
+command stays Ready, and its MiniCluster runs. An evicted job goes back to Waiting when its pods are deleted.
+
+Each step is one write of the status, or one write of the MiniCluster that the next step recognizes. So a job can be
+continued after a crash at any point.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from cfo.api.flux import (
+    EVICTED,
+    OBJECTS_READY,
+    QUEUE_NAME_LABEL,
+    QUOTA_RESERVED,
+    SUCCEEDED,
+    SUSPEND_ANNOTATION,
+    VALID,
+    State,
+)
+from cfo.controllers.flux.fluxjob.rendering import (
+    has_command,
+    is_command_outdated,
+    is_spec_outdated,
+    size_patch,
+)
+from cfo.controllers.flux.fluxjob.status import Status, is_true
+from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
+from cfo.controllers.flux.queue.model import Blocked
+from cfo.controllers.flux.queue.verdict import (
+    ADMITTED,
+    EVICTED_BY_QUEUE,
+    KUEUE,
+    NAME_TAKEN,
+    NO_PRIORITY_CLASS,
+    NO_SETUP,
+    SUSPENDED,
+)
+from cfo.runtime import Object, annotations_of, find_condition, is_controlled_by, is_deleting, name_of
+
+__all__ = ["UP_TO_DATE", "decide_step", "failed_step"]
+
+UP_TO_DATE: Final = "UpToDate"
+"""Condition type: ``False`` if the spec was changed after the admission in a way that is not applied."""
+
+_SPEC_CHANGED: Final = "SpecChanged"
+_WARNINGS: Final = (NAME_TAKEN, NO_PRIORITY_CLASS, NO_SETUP, Blocked.TOO_LARGE.value)
+"""The reasons for which a job waits until a user or an administrator changes something."""
+
+
+def decide_step(seen: Observation) -> Step:
+    """Return the next step of a job that is not being deleted."""
+    step = Step(Status(seen.job, seen.now))
+    status = step.status
+    if status.state is State.FINISHED:
+        _clean_up(seen, step)
+    elif status.is_true(QUOTA_RESERVED):
+        _go_on(seen, step)
+    elif seen.errors:
+        _reject(seen, step)
+    elif status.state is None:
+        _accept(step)
+        status.enter(State.REQUESTED, "Waiting for the queue to decide about the job")
+    else:
+        _accept(step)
+        _wait(seen, step)
+    return step
+
+
+def _reject(seen: Observation, step: Step) -> None:
+    status = step.status
+    if status.condition(VALID).get("message") != seen.errors:
+        step.warning("Invalid", seen.errors)
+    status.set(VALID, False, "Invalid", seen.errors)
+    status["position"] = None
+    status.enter(status.state or State.REQUESTED, seen.errors)
+
+
+def _accept(step: Step) -> None:
+    if step.status.condition(VALID):
+        step.status.set(VALID, True, "Valid", "The spec is valid")
+
+
+def _wait(seen: Observation, step: Step) -> None:
+    """Carry out the queue's verdict about a job that holds no quota."""
+    status, verdict, cluster = step.status, seen.verdict, seen.own_cluster
+    if cluster is not None and _is_by_kueue(cluster):
+        _follow_kueue(seen, step, cluster)
+        return
+    if cluster is not None and (is_spec_outdated(seen.job, cluster) or is_command_outdated(seen.job, cluster)):
+        step.action = Action.DELETE  # it was evicted, and then changed
+    if verdict is None or verdict.reason == EVICTED_BY_QUEUE:
+        return
+    status["fluxSetup"] = verdict.setup or None
+    status["position"] = verdict.position or None
+    if verdict.reason == ADMITTED:
+        status.enter(State.WAITING, "Creating the MiniCluster")
+        status.set(QUOTA_RESERVED, True, ADMITTED, verdict.message)
+        status.clear(EVICTED, ADMITTED, "The job was admitted again")
+        step.normal(ADMITTED, verdict.message)
+        return
+    if verdict.reason in _WARNINGS and status.condition(QUOTA_RESERVED).get("reason") != verdict.reason:
+        step.warning(verdict.reason, verdict.message)
+    status.enter(State.WAITING, verdict.message)
+    status.set(QUOTA_RESERVED, False, verdict.reason, verdict.message)
+    if verdict.reason == KUEUE and cluster is None and seen.cluster is None:
+        step.action, step.kueue_queue = Action.CREATE, verdict.kueue_queue
+
+
+def _follow_kueue(seen: Observation, step: Step, cluster: Object) -> None:
+    """Let the status of a job that holds no quota follow Kueue, which decides when its Job starts."""
+    if seen.spec.get("suspend"):
+        step.action = Action.DELETE  # only Kueue may suspend the Job
+        _release(step, SUSPENDED, "Suspended by spec.suspend")
+        return
+    if is_true(cluster, State.READY) or is_true(cluster, State.FINISHED):
+        message = "Admitted by Kueue"
+        step.status.enter(State.READY, message)
+        step.status.set(QUOTA_RESERVED, True, "AdmittedByKueue", message)
+        step.normal(ADMITTED, message)
+        return
+    message = _message(cluster, State.WAITING) or _message(cluster, OBJECTS_READY) or "Creating the MiniCluster"
+    step.status.enter(State.WAITING, message)
+    step.status.set(QUOTA_RESERVED, False, KUEUE, message)
+
+
+def _go_on(seen: Observation, step: Step) -> None:
+    """Continue a job that holds quota."""
+    status, cluster = step.status, seen.cluster
+    if seen.own_cluster is None and cluster is not None:
+        if is_deleting(cluster) and is_controlled_by(cluster, seen.job):
+            status.enter(State.WAITING, "Waiting until the previous MiniCluster is deleted")
+            return
+        message = f"MiniCluster {name_of(seen.job)} exists and does not belong to this FluxJob"
+        _release(step, NAME_TAKEN, message)
+        step.warning(NAME_TAKEN, message)
+        return
+    if _is_evicted(seen, step):
+        return
+    if cluster is None:
+        _create(seen, step)
+        return
+    _report_ignored_changes(seen, step, cluster)
+    if is_true(cluster, State.FINISHED):
+        _finish(seen, step, cluster)
+    elif _is_false(cluster, VALID):
+        _end(step, "InvalidMiniCluster", _message(cluster, VALID), succeeded=False)
+    elif _is_by_kueue(cluster) and is_true(cluster, State.WAITING):
+        status.clear(QUOTA_RESERVED, KUEUE, "Kueue has suspended the job")
+        status.enter(State.WAITING, _message(cluster, State.WAITING))
+    elif status.state is State.WAITING:
+        _await_objects(step, cluster)
+    else:
+        _run(seen, step, cluster)
+
+
+def _is_evicted(seen: Observation, step: Step) -> bool:
+    """Evict the job if it must give its quota back; return whether that is so."""
+    status, cluster = step.status, seen.own_cluster
+    if not status.is_true(EVICTED):
+        if seen.verdict is not None and seen.verdict.reason == EVICTED_BY_QUEUE:
+            reason, message = EVICTED_BY_QUEUE, seen.verdict.message
+        elif seen.spec.get("suspend"):
+            reason, message = SUSPENDED, "Suspended by spec.suspend"
+        else:
+            return False
+        if cluster is not None and is_true(cluster, State.FINISHED):
+            return False
+        status.set(EVICTED, True, reason, message)
+        step.normal(reason, message)
+    if cluster is not None and _is_by_kueue(cluster):
+        step.action = Action.DELETE
+    elif cluster is not None and not _is_suspended(cluster):
+        step.action = Action.SUSPEND
+    if seen.drained and step.action is Action.NONE:
+        condition = status.condition(EVICTED)
+        _release(step, str(condition.get("reason")), str(condition.get("message")))
+        return True
+    status.enter(State.WAITING, f"Waiting until the pods are deleted: {status.condition(EVICTED).get('message')}")
+    return True
+
+
+def _release(step: Step, reason: str, message: str) -> None:
+    """Give the quota back."""
+    step.status.set(QUOTA_RESERVED, False, reason, message)
+    step.status.enter(State.WAITING, message)
+    for name in ("startTime", "exitCode", "miniCluster"):
+        step.status[name] = None
+
+
+def _create(seen: Observation, step: Step) -> None:
+    status = step.status
+    admitted = status.condition(QUOTA_RESERVED)
+    if admitted.get("observedGeneration") != seen.job["metadata"].get("generation") and status["miniCluster"] is None:
+        _release(step, _SPEC_CHANGED, "The job was changed after its admission, and waits again")
+        return
+    if status.state is not State.WAITING:
+        step.warning("MiniClusterDeleted", "The MiniCluster was deleted; it is created again")
+        status.enter(State.WAITING, "Creating the MiniCluster")
+    step.action = Action.CREATE
+
+
+def _await_objects(step: Step, cluster: Object) -> None:
+    status = step.status
+    status["miniCluster"] = name_of(cluster)
+    condition = find_condition((cluster.get("status") or {}).get("conditions"), OBJECTS_READY) or {}
+    if condition.get("status") == "True" and condition.get("observedGeneration") == cluster["metadata"].get(
+        "generation"
+    ):
+        status.enter(State.READY, "All objects of the MiniCluster exist")
+    elif condition.get("status") == "False" and condition.get("reason") != "Creating":
+        status.enter(State.WAITING, str(condition.get("message")))
+
+
+def _run(seen: Observation, step: Step, cluster: Object) -> None:
+    """Launch a job that is ready, and report how it runs."""
+    status = step.status
+    if status.state is State.READY and not has_command(cluster) and is_command_outdated(seen.job, cluster):
+        step.action = Action.DELETE  # its pods have no command to run; the new MiniCluster has
+        status.enter(State.WAITING, "Restarting the MiniCluster with the command")
+        return
+    if _is_suspended(cluster) and not _is_by_kueue(cluster):
+        step.action = Action.LAUNCH
+        if status.state is State.READY:
+            return  # the state follows when the launch is visible
+    patch = size_patch(seen.job, cluster)
+    if patch is not None and step.action is Action.NONE:
+        step.action, step.patch = Action.RESIZE, patch
+    if not status["startTime"]:
+        status["startTime"] = status.now
+        step.normal("Launched", "The MiniCluster was started")
+    message = "The brokers are ready" if is_true(cluster, State.RUNNING) else "The pods are being started"
+    status.enter(State.RUNNING if has_command(cluster) else State.READY, message)
+
+
+def _finish(seen: Observation, step: Step, cluster: Object) -> None:
+    """Copy the result of the MiniCluster."""
+    status, result = step.status, cluster.get("status") or {}
+    succeeded = find_condition(result.get("conditions"), SUCCEEDED) or {}
+    value, message = succeeded.get("status") == "True", str(succeeded.get("message") or "The MiniCluster has ended")
+    status["exitCode"] = result.get("exitCode")
+    status["startTime"] = status["startTime"] or result.get("startTime")
+    status["miniCluster"] = name_of(cluster)
+    reason = str(succeeded.get("reason") or "Finished")
+    _end(step, reason, message, succeeded=value, ended=result.get("completionTime"))
+    _clean_up(seen, step)
+
+
+def failed_step(job: Object, now: datetime, reason: str, message: str) -> Step:
+    """Return the step that ends a job that cannot run."""
+    step = Step(Status(job, now))
+    _end(step, reason, message, succeeded=False)
+    return step
+
+
+def _end(step: Step, reason: str, message: str, *, succeeded: bool, ended: str | None = None) -> None:
+    status = step.status
+    status["completionTime"] = ended or status.now
+    status["position"] = None
+    status.enter(State.FINISHED, message)
+    status.set(QUOTA_RESERVED, False, "Finished", "The job has finished")
+    status.set(SUCCEEDED, succeeded, reason, message)
+    step.events.append(("Normal" if succeeded else "Warning", "Finished" if succeeded else "Failed", message))
+
+
+def _clean_up(seen: Observation, step: Step) -> None:
+    """Delete the MiniCluster and the FluxJob when their time has come."""
+    completion = step.status["completionTime"]
+    if not completion:
+        return
+    ended = datetime.fromisoformat(completion)
+    if seen.cleanup and seen.own_cluster is not None:
+        _at(seen, step, ended + timedelta(seconds=seen.keep_seconds), Action.DELETE)
+    ttl = seen.spec.get("ttlSecondsAfterFinished")
+    if ttl is not None:
+        remaining = (ended + timedelta(seconds=ttl) - seen.now).total_seconds()
+        if remaining <= 0:
+            step.delete_job = True
+        else:
+            step.requeue_after = min(step.requeue_after or remaining, remaining)
+
+
+def _at(seen: Observation, step: Step, moment: datetime, action: Action) -> None:
+    remaining = (moment - seen.now).total_seconds()
+    if remaining <= 0:
+        step.action = action
+    else:
+        step.requeue_after = remaining
+
+
+def _report_ignored_changes(seen: Observation, step: Step, cluster: Object) -> None:
+    status = step.status
+    is_ignored = is_spec_outdated(seen.job, cluster) or (
+        is_command_outdated(seen.job, cluster) and (has_command(cluster) or status.state is not State.READY)
+    )
+    if is_ignored:
+        message = "The spec was changed after the admission of the job; delete it and create another one"
+        if status.condition(UP_TO_DATE).get("status") != "False":
+            step.warning("UpdateIgnored", message)
+        status.set(UP_TO_DATE, False, "UpdateIgnored", message)
+    else:
+        status.remove(UP_TO_DATE)
+
+
+def _is_by_kueue(cluster: Object) -> bool:
+    return bool(((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL))
+
+
+def _is_suspended(cluster: Object) -> bool:
+    suspend = (cluster.get("spec") or {}).get("suspend")
+    if suspend is None:  # the CRD has no such field
+        return annotations_of(cluster).get(SUSPEND_ANNOTATION) == "true"
+    return bool(suspend)
+
+
+def _is_false(obj: Object, kind: str) -> bool:
+    condition = find_condition((obj.get("status") or {}).get("conditions"), kind)
+    return condition is not None and condition.get("status") == "False"
+
+
+def _message(obj: Object, kind: str) -> str:
+    condition = find_condition((obj.get("status") or {}).get("conditions"), kind)
+    if condition is None:
+        return ""
+    return str(condition.get("message") or "")

@@ -1,0 +1,80 @@
+"""The metrics of FluxSetups: their quota, what is used of it, and how many FluxJobs wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cfo.api.flux import ACTIVE
+from cfo.runtime import Reader
+
+__all__ = ["FluxSetupMetrics"]
+
+_LABELS: Final = ("namespace", "fluxsetup")
+
+
+class _Condition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False):
+    max_size: int = msgspec.field(default=0, name="max-size")
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    used_resources: int = 0
+    pending_workloads: int = 0
+    admitted_workloads: int = 0
+    conditions: tuple[_Condition, ...] = ()
+
+
+class _FluxSetup(msgspec.Struct, frozen=True, gc=False):
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_decoder = msgspec.json.Decoder(_FluxSetup)
+
+
+class FluxSetupMetrics(Collector):
+    """Registers the metrics in ``registry``, which are computed at each scrape; ``setups`` reads the FluxSetups."""
+
+    def __init__(self, registry: CollectorRegistry, setups: Reader) -> None:
+        self._setups = setups
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauges, with one sample for each FluxSetup."""
+        limit = GaugeMetricFamily("flux_setup_max_pods", "The maximum number of pods of a FluxSetup", labels=_LABELS)
+        used = GaugeMetricFamily(
+            "flux_setup_used_pods", "The number of pods that hold quota of a FluxSetup", labels=_LABELS
+        )
+        pending = GaugeMetricFamily(
+            "flux_setup_pending_jobs", "The number of FluxJobs that wait for quota of a FluxSetup", labels=_LABELS
+        )
+        admitted = GaugeMetricFamily(
+            "flux_setup_admitted_jobs", "The number of FluxJobs that hold quota of a FluxSetup", labels=_LABELS
+        )
+        active = GaugeMetricFamily(
+            "flux_setup_active",
+            "Whether a FluxSetup governs FluxJobs, with the reason of its condition Active",
+            labels=(*_LABELS, "reason"),
+        )
+        for entry in self._setups.entries():
+            setup = _decoder.decode(entry.raw)
+            labels = (entry.key.namespace, entry.key.name)
+            limit.add_metric(labels, setup.spec.max_size)
+            used.add_metric(labels, setup.status.used_resources)
+            pending.add_metric(labels, setup.status.pending_workloads)
+            admitted.add_metric(labels, setup.status.admitted_workloads)
+            for condition in setup.status.conditions:
+                if condition.type == ACTIVE:
+                    active.add_metric((*labels, condition.reason), float(condition.status == "True"))
+        yield from (limit, used, pending, admitted, active)

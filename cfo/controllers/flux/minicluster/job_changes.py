@@ -1,0 +1,154 @@
+"""What becomes of an existing Job when its MiniCluster changes.
+
+A Job's template cannot be changed. A Job that has not started is therefore replaced; one that has started follows only
+changes of its size, deadline, retries, labels and suspension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cfo.controllers.flux.minicluster.names import MAXIMUM_SIZE_ANNOTATION, SPEC_HASH_ANNOTATION
+from cfo.controllers.flux.minicluster.plan import Plan, size_of, spec_hash, wanted_suspend
+from cfo.controllers.flux.minicluster.resources import backoff_limit, deadline_seconds, job_labels
+from cfo.runtime import Object, annotations_of, find_condition, labels_of
+
+__all__ = [
+    "end_condition",
+    "has_started",
+    "ignored_changes",
+    "is_outdated",
+    "is_suspended",
+    "job_patch",
+    "known_hosts",
+    "limited_size",
+    "maximum_size",
+    "suspension_patch",
+    "template_is_own",
+]
+
+_SIGNALLED = 128
+
+
+def end_condition(job: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the condition ``Complete`` or ``Failed`` of a Job that has ended, otherwise ``None``."""
+    conditions = ((job or {}).get("status") or {}).get("conditions")
+    for kind in ("Complete", "Failed"):
+        condition = find_condition(conditions, kind)
+        if condition is not None and condition.get("status") == "True":
+            return condition
+    return None
+
+
+def is_suspended(job: Mapping[str, Any]) -> bool:
+    """Return whether the Job is suspended."""
+    return bool((job.get("spec") or {}).get("suspend"))
+
+
+def has_started(job: Mapping[str, Any]) -> bool:
+    """Return whether pods of the Job exist or may exist; a suspended Job without pods starts from the beginning."""
+    status = job.get("status") or {}
+    return not is_suspended(job) or any(status.get(key) for key in ("startTime", "active", "terminating"))
+
+
+def template_is_own(job: Mapping[str, Any]) -> bool:
+    """Return whether this operator created the Job, and not the Go operator, whose pods expect other scripts."""
+    return SPEC_HASH_ANNOTATION in annotations_of(job)
+
+
+def is_outdated(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
+    """Return whether the spec of ``cluster`` was changed in a way that this Job cannot follow."""
+    recorded = annotations_of(job).get(SPEC_HASH_ANNOTATION)
+    return recorded is not None and recorded != spec_hash(cluster)
+
+
+def ignored_changes(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
+    """Return a message about the changes of the spec that a Job that has started cannot follow, or an empty string."""
+    remedy = "Delete and recreate the MiniCluster to apply the change."
+    if is_outdated(job, cluster):
+        return (
+            "The spec was changed after the Job had started. The Job follows only changes of size, deadlineSeconds, "
+            f"backoffLimit, jobLabels and suspend. {remedy}"
+        )
+    wanted, known = int((cluster.get("spec") or {}).get("maxSize") or 0), _known_hosts(cluster, job)
+    if known and wanted > known:
+        return f"spec.maxSize: {wanted}: the brokers were started for at most {known} hosts. {remedy}"
+    return ""
+
+
+def maximum_size(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> int:
+    """Return the maximum number of pods.
+
+    That is ``maxSize``, or the size with which the cluster started. The brokers of a Job that has started know a fixed
+    number of hosts, so it cannot be raised.
+    """
+    spec = cluster.get("spec") or {}
+    wanted = int(spec.get("maxSize") or 0)
+    known = _known_hosts(cluster, job)
+    if job is None or not known:
+        return wanted or size_of(spec)
+    if has_started(job):
+        return min(wanted or known, known)
+    return wanted or max(known, size_of(spec))
+
+
+def limited_size(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> int:
+    """Return the size within the limits 1 and :func:`maximum_size`.
+
+    A size below 1 becomes the size of the Job, and without a Job it stays as it is, which validation refuses.
+    """
+    size = size_of(cluster.get("spec") or {})
+    if job is None:
+        return size
+    maximum = maximum_size(cluster, job)
+    if size < 1:
+        return min(int((job.get("spec") or {}).get("parallelism") or 1), maximum) or 1
+    return min(size, maximum)
+
+
+def known_hosts(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> int:
+    """Return the number of hosts in the configuration of the brokers."""
+    known = _known_hosts(cluster, job)
+    return known if job is not None and known and has_started(job) else maximum_size(cluster, job)
+
+
+def job_patch(job: Mapping[str, Any], plan: Plan, exit_code: int | None = None) -> Object:
+    """Return the merge patch that makes the Job follow the spec; empty if nothing changes.
+
+    ``exit_code`` is that of the command. A Job whose command failed and is not to be run again gets no more retries, so
+    that it fails. Exit codes from 128 mean a signal, which is not the command's fault, and do not count.
+    """
+    metadata: Object = {}
+    labels = {key: value for key, value in job_labels(plan).items() if labels_of(job).get(key) != value}
+    if labels:
+        metadata["labels"] = labels
+    if template_is_own(job) and annotations_of(job).get(MAXIMUM_SIZE_ANNOTATION) != str(plan.maximum):
+        metadata["annotations"] = {MAXIMUM_SIZE_ANNOTATION: str(plan.maximum)}
+    current = job.get("spec") or {}
+    has_failed = not plan.retries_command and exit_code is not None and 0 < exit_code < _SIGNALLED
+    spec: Object = {
+        "activeDeadlineSeconds": deadline_seconds(plan.spec),
+        "backoffLimit": 0 if has_failed or current.get("backoffLimit") == 0 else backoff_limit(plan.spec),
+        # The API server allows this change only if both change together.
+        "completions": plan.size,
+        "parallelism": plan.size,
+    }
+    changed = {key: value for key, value in spec.items() if current.get(key) != value}
+    changed |= suspension_patch(job, plan.cluster).get("spec") or {}
+    if not changed.keys().isdisjoint({"completions", "parallelism"}):
+        changed |= {"completions": plan.size, "parallelism": plan.size}
+    return {**({"metadata": metadata} if metadata else {}), **({"spec": changed} if changed else {})}
+
+
+def suspension_patch(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> Object:
+    """Return the merge patch that suspends or resumes the Job; empty if nothing changes."""
+    wanted = wanted_suspend(cluster)
+    return {} if wanted is None or wanted == is_suspended(job) else {"spec": {"suspend": wanted}}
+
+
+def _known_hosts(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> int:
+    recorded = annotations_of(job or {}).get(MAXIMUM_SIZE_ANNOTATION) or ""
+    if recorded.isascii() and recorded.isdigit() and len(recorded) < 10:
+        return int(recorded)
+    return int((cluster.get("status") or {}).get("maximumSize") or 0)

@@ -1,0 +1,128 @@
+"""The pods of MiniClusters in the informer: labels that are missing, and how the lead broker ended.
+
+Only the required fields of each pod are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from cfo.api.flux import MINICLUSTER_LABEL
+from cfo.controllers.flux.minicluster.names import INDEX_LABEL
+from cfo.runtime import Entry, Informer, NamespacedName, Reader
+
+__all__ = ["LeadPod", "add_index", "cluster_of", "lead_of", "needs_reconcile", "pods_of_cluster", "unlabelled_index"]
+
+_COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_CLUSTER_INDEX = "minicluster"
+
+
+class _Terminated(msgspec.Struct, gc=False, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+
+
+class _State(msgspec.Struct, gc=False):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    state: _State | None = None
+    last_state: _State | None = None
+
+
+class _PodStatus(msgspec.Struct, gc=False, rename="camel"):
+    phase: str = ""
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
+
+
+class _Pod(msgspec.Struct, gc=False):
+    status: _PodStatus | None = None
+
+
+_decoder = msgspec.json.Decoder(_Pod)
+
+
+@dataclass(frozen=True, slots=True)
+class LeadPod:
+    """The state of the lead broker's pod; ``exit_code`` is that of its last run of Flux, if one has ended."""
+
+    phase: str = ""
+    exit_code: int | None = None
+
+
+def add_index(pods: Informer) -> None:
+    """Add the index that :func:`pods_of_cluster` reads to the informer of pods."""
+    pods.add_index(_CLUSTER_INDEX, _index_cluster)
+
+
+def pods_of_cluster(pods: Reader, cluster: NamespacedName) -> list[Entry]:
+    """Return the pods whose label names a MiniCluster."""
+    return pods.entries(index=(_CLUSTER_INDEX, str(cluster)))
+
+
+def cluster_of(pod: Entry) -> NamespacedName | None:
+    """Return the MiniCluster that a pod's label names."""
+    name = pod.meta.labels.get(MINICLUSTER_LABEL)
+    return NamespacedName(pod.key.namespace, name) if name else None
+
+
+def unlabelled_index(pod: Entry) -> str | None:
+    """Return the completion index of a pod of a Job that lacks the label with its index, otherwise ``None``."""
+    index = pod.meta.labels.get(_COMPLETION_INDEX)
+    return index if index is not None and pod.meta.labels.get(INDEX_LABEL) != index else None
+
+
+def lead_of(pods: Iterable[Entry], job_uid: str, cluster: str) -> LeadPod | None:
+    """Return the newest pod with index 0 of the Job; ``cluster`` is the name of its container that runs Flux."""
+    found = [pod for pod in pods if _is_lead(pod) and _controller_uid(pod) == job_uid]
+    if not found:
+        return None
+    states = [_state_of(pod, cluster) for pod in sorted(found, key=lambda pod: pod.version)]
+    ended = [state for state in states if state.exit_code is not None]
+    return LeadPod(states[-1].phase, ended[-1].exit_code if ended else None)
+
+
+def needs_reconcile(old: Entry | None, new: Entry | None) -> bool:
+    """Return whether the event of a pod concerns its MiniCluster.
+
+    These are a pod without its index label, a pod that was deleted, and a change of the lead broker's state. All other
+    changes are visible in the status of the Job.
+    """
+    if new is None:
+        return old is not None
+    if unlabelled_index(new) is not None:
+        return True
+    if not _is_lead(new):
+        return False
+    name = new.meta.labels.get(MINICLUSTER_LABEL, "")
+    return old is None or _state_of(old, name) != _state_of(new, name)
+
+
+def _is_lead(pod: Entry) -> bool:
+    return pod.meta.labels.get(_COMPLETION_INDEX) == "0"
+
+
+def _controller_uid(pod: Entry) -> str:
+    controller = pod.meta.controller
+    return controller.uid if controller is not None else ""
+
+
+def _state_of(pod: Entry, container: str) -> LeadPod:
+    status = _decoder.decode(pod.raw).status or _PodStatus()
+    for item in status.container_statuses or ():
+        if item.name == container:
+            for state in (item.state, item.last_state):
+                if state is not None and state.terminated is not None:
+                    return LeadPod(status.phase, state.terminated.exit_code)
+    return LeadPod(status.phase)
+
+
+def _index_cluster(pod: Entry) -> list[str]:
+    cluster = cluster_of(pod)
+    return [str(cluster)] if cluster is not None else []

@@ -1,0 +1,245 @@
+"""Reads the spec of a MiniCluster, with all defaults filled in: what the rendering functions need to know.
+
+The defaults are those of the Go operator's schema and of its reconciler. They are filled in here as well, because the
+API server only fills in defaults of the CRD that is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import orjson
+
+from cfo.api.flux import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
+from cfo.api.flux.containers import runners
+from cfo.runtime import Object, annotations_of, name_of, namespace_of
+
+__all__ = [
+    "DEFAULT_BACKOFF_LIMIT",
+    "DEFAULT_DEADLINE_SECONDS",
+    "Plan",
+    "is_queued_by_kueue",
+    "size_of",
+    "spec_hash",
+    "wanted_suspend",
+]
+
+DEFAULT_BACKOFF_LIMIT: Final = 100
+DEFAULT_DEADLINE_SECONDS: Final = 31_500_000
+
+_APP_IMAGE = "ghcr.io/rse-ops/accounting:app-latest"
+_VIEW_IMAGE = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble"
+_LOG_LEVEL = 6
+_CONNECT_TIMEOUT = "5s"
+
+_MUTABLE = frozenset(
+    {
+        "backoffLimit",
+        "cleanup",
+        "deadlineSeconds",
+        "jobLabels",
+        "maxSize",
+        "minSize",
+        "size",
+        "suspend",
+        "ttlSecondsAfterFinished",
+    }
+)
+"""The fields of the spec that an existing Job follows, or that do not concern it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A MiniCluster, to be rendered for ``size`` pods.
+
+    ``maximum`` is the number of hosts that the brokers know. ``service`` is the name of the Service that gives the pods
+    their DNS names; it differs from ``spec.network.headlessName`` if another object has that name.
+    """
+
+    cluster: Object
+    size: int
+    maximum: int
+    service: str
+
+    @classmethod
+    def of(cls, cluster: Object, *, size: int = 0, maximum: int = 0, service: str = "") -> Plan:
+        """Return the plan of a MiniCluster; what is not given (0 or empty) follows from the spec."""
+        spec = cluster.get("spec") or {}
+        chosen = size or size_of(spec)
+        return cls(
+            cluster,
+            chosen,
+            maximum or max(chosen, spec.get("maxSize") or 0),
+            service or (spec.get("network") or {}).get("headlessName") or name_of(cluster),
+        )
+
+    @property
+    def name(self) -> str:
+        """The name of the MiniCluster."""
+        return name_of(self.cluster)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the MiniCluster."""
+        return namespace_of(self.cluster)
+
+    @cached_property
+    def spec(self) -> Mapping[str, Any]:
+        """The spec of the MiniCluster."""
+        return self.cluster.get("spec") or {}
+
+    @cached_property
+    def pod(self) -> Mapping[str, Any]:
+        """``spec.pod``."""
+        return self.spec.get("pod") or {}
+
+    @cached_property
+    def flux(self) -> Mapping[str, Any]:
+        """``spec.flux``."""
+        return self.spec.get("flux") or {}
+
+    @cached_property
+    def view(self) -> Mapping[str, Any]:
+        """``spec.flux.container``: the init container that provides Flux."""
+        return self.flux.get("container") or {}
+
+    @cached_property
+    def logging(self) -> Mapping[str, Any]:
+        """``spec.logging``."""
+        return self.spec.get("logging") or {}
+
+    @property
+    def view_name(self) -> str:
+        """The name of the init container, of its volume, and of its script."""
+        return self.view.get("name") or "flux-view"
+
+    @property
+    def view_image(self) -> str:
+        """The image of the init container."""
+        return self.view.get("image") or _VIEW_IMAGE
+
+    @property
+    def mount_path(self) -> str:
+        """The directory in all containers that contains Flux and its configuration, without a slash at the end."""
+        return (self.view.get("mountPath") or "/mnt/flux").rstrip("/")
+
+    @property
+    def config_root(self) -> str:
+        """The directory with the configuration and the state of the broker."""
+        return f"{self.mount_path}/config"
+
+    @property
+    def broker_config_path(self) -> str:
+        """The directory with ``broker.toml``."""
+        return f"{self.config_root}/etc/flux/config"
+
+    @property
+    def socket_path(self) -> str:
+        """The local socket of the broker in each pod."""
+        return f"{self.config_root}/run/flux/local"
+
+    @property
+    def copies_view(self) -> bool:
+        """Whether the init container provides Flux; otherwise the image of the container that runs Flux has it."""
+        return not self.view.get("disable")
+
+    @property
+    def log_level(self) -> int:
+        """The level of the messages that the brokers write to the log of their pods."""
+        if self.logging.get("quiet"):
+            return 0
+        level = self.flux.get("logLevel")
+        return _LOG_LEVEL if level is None else int(level)
+
+    @property
+    def connect_timeout(self) -> str:
+        """The time that brokers wait for a connection, before they try again; empty: no limit."""
+        timeout = self.flux.get("connectTimeout")
+        return _CONNECT_TIMEOUT if timeout is None else str(timeout)
+
+    @property
+    def retries_command(self) -> bool:
+        """Whether a command that failed is run again: if the spec sets ``backoffLimit`` or ``logging.strict``.
+
+        Otherwise a command runs once, as in the Go operator, where its failure looks like success.
+        """
+        return bool(self.spec.get("backoffLimit") or self.logging.get("strict"))
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks of the command; 0: Flux decides."""
+        tasks = self.spec.get("tasks")
+        return 1 if tasks is None else int(tasks)
+
+    @cached_property
+    def containers(self) -> list[Mapping[str, Any]]:
+        """``spec.containers``."""
+        return list(self.spec.get("containers") or ())
+
+    @cached_property
+    def services(self) -> list[Mapping[str, Any]]:
+        """``spec.services``: the containers of the service pod."""
+        return list(self.spec.get("services") or ())
+
+    @cached_property
+    def runner(self) -> int:
+        """The index of the container that runs Flux; a valid MiniCluster has exactly one."""
+        return runners(self.containers)[0]
+
+    @property
+    def sidecars(self) -> list[Mapping[str, Any]]:
+        """The containers that do not run Flux."""
+        return [item for index, item in enumerate(self.containers) if index != self.runner]
+
+    @staticmethod
+    def image_of(container: Mapping[str, Any]) -> str:
+        """Return the image of a container of the spec."""
+        return container.get("image") or _APP_IMAGE
+
+
+def size_of(spec: Mapping[str, Any]) -> int:
+    """Return ``spec.size``, which is 1 if it is not set."""
+    size = spec.get("size")
+    return 1 if size is None else int(size)
+
+
+def is_queued_by_kueue(cluster: Mapping[str, Any]) -> bool:
+    """Return whether the labels of the Job name a queue of Kueue, which then decides when the Job starts."""
+    return bool(((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL))
+
+
+def wanted_suspend(cluster: Mapping[str, Any]) -> bool | None:
+    """Return whether the Job must be suspended; ``None``: another client decides.
+
+    ``spec.suspend`` counts, and without it (upstream's CRD has no such field) an annotation. Kueue's decision is never
+    overruled.
+    """
+    if is_queued_by_kueue(cluster):
+        return None
+    suspend = (cluster.get("spec") or {}).get("suspend")
+    if suspend is not None:
+        return bool(suspend)
+    text = annotations_of(cluster).get(SUSPEND_ANNOTATION)
+    return None if text is None else text == "true"
+
+
+def spec_hash(cluster: Mapping[str, Any]) -> str:
+    """Return a hash of the part of the spec that an existing Job cannot follow.
+
+    Empty values and ``false`` count as absent, so a default that a newer CRD adds changes nothing.
+    """
+    spec = {key: value for key, value in (cluster.get("spec") or {}).items() if key not in _MUTABLE}
+    encoded = orjson.dumps(_without_empty(spec), option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(encoded, digest_size=16).hexdigest()
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: kept for key, item in value.items() if (kept := _without_empty(item)) not in (None, False, "", {})}
+    if isinstance(value, list):
+        return [_without_empty(item) for item in value]
+    return value

@@ -1,0 +1,252 @@
+"""Reconciles MiniClusters: creates the objects, follows changes, reports the state, and cleans up.
+
+A reconcile puts the size within its limits, validates, creates what is missing, adapts the Job, labels its pods, and
+writes the status at most once. A MiniCluster that is invalid or has ended gets no objects. Each write is idempotent, so
+a reconcile that was interrupted anywhere is continued by the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from cfo.api.flux import FLUX_JOB, MINICLUSTER, MINICLUSTER_LABEL, OBJECTS_READY, State
+from cfo.api.flux.validation import error_message, validate_minicluster
+from cfo.controllers.flux.minicluster.children import Children, belongs_to
+from cfo.controllers.flux.minicluster.job_changes import (
+    end_condition,
+    has_started,
+    ignored_changes,
+    limited_size,
+    maximum_size,
+)
+from cfo.controllers.flux.minicluster.lead import (
+    add_index,
+    cluster_of,
+    lead_of,
+    needs_reconcile,
+    pods_of_cluster,
+    unlabelled_index,
+)
+from cfo.controllers.flux.minicluster.names import INDEX_LABEL
+from cfo.controllers.flux.minicluster.objects import Informers, ObjectWriter
+from cfo.controllers.flux.minicluster.plan import size_of
+from cfo.controllers.flux.minicluster.services import add_index as add_service_index
+from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
+from cfo.controllers.flux.names import FIELD_MANAGER
+from cfo.runtime import (
+    CONFIG_MAP,
+    JOB,
+    POD,
+    READ,
+    SECRET,
+    SERVICE,
+    Builder,
+    Client,
+    Clock,
+    Conflict,
+    EnqueueRequestsFromMapFunc,
+    Entry,
+    Event,
+    EventRecorder,
+    Manager,
+    NotFound,
+    Object,
+    Request,
+    ResourceVersionChanged,
+    Result,
+    Rule,
+    SelectionKeywords,
+    controller_of,
+    find_condition,
+    is_controlled_by,
+    is_deleting,
+    key_of,
+    name_of,
+    namespace_of,
+    resource_version_of,
+    uid_of,
+)
+
+__all__ = ["MiniClusterReconciler", "setup"]
+
+_log = structlog.get_logger("cfo.controllers.flux")
+
+
+class MiniClusterReconciler:
+    """Brings the objects of a MiniCluster to the state that it describes."""
+
+    rules: Final = (
+        Rule("flux-framework.org", "miniclusters", ("get", "list", "patch", "watch", "delete")),
+        Rule("flux-framework.org", "miniclusters/status", ("get", "patch")),
+        Rule("flux-framework.org", "miniclusters/finalizers", ("update",)),
+        Rule("batch", "jobs", (*READ, "create", "delete", "patch")),
+        Rule("", "configmaps", (*READ, "create", "patch")),
+        Rule("", "services", (*READ, "create", "delete", "patch")),
+        Rule("", "secrets", (*READ, "create")),
+        Rule("", "pods", (*READ, "create", "delete", "patch")),
+    )
+
+    def __init__(self, client: Client, events: EventRecorder, clock: Clock, informers: Informers) -> None:
+        self._client = client
+        self._events = events
+        self._clock = clock
+        self._informers = informers
+
+    async def reconcile(self, request: Request) -> Result:
+        """Bring one MiniCluster up to date."""
+        cluster = await self._client.get(MINICLUSTER, request)
+        if cluster is None or is_deleting(cluster):
+            return Result()
+        children = Children(self._client, self._events, cluster)
+        job = self._own_job(cluster) or await self._adopted_job(children)
+        size = limited_size(cluster, job)
+        if size != size_of(cluster.get("spec") or {}) and end_condition(job) is None:
+            await self._put_size_back(cluster, size)
+            return Result()  # the change of the MiniCluster is the next event
+        errors = validate_minicluster(cluster)
+        objects = ObjectWriter(children, self._informers)
+        if errors:
+            children.add_problem("Invalid", "The spec is invalid, so no objects are created.")
+            job = await objects.follow_suspension(job)
+        elif end_condition(job) is not None or (job is None and is_finished(cluster)):
+            await objects.delete_service_pod()
+        else:
+            job = await objects.ensure(job)
+        if job is not None:
+            await self._label_pods(cluster, job)
+        await self._write_status(cluster, job, children, error_message(errors) if errors else "")
+        children.raise_errors()
+        return Result(requeue_after=await self._clean_up(cluster, job) or children.retry_after)
+
+    def _own_job(self, cluster: Object) -> Object | None:
+        entry = self._informers.jobs.entry(key_of(cluster))
+        return entry.object() if entry is not None and belongs_to(entry, cluster) else None
+
+    async def _adopted_job(self, children: Children) -> Object | None:
+        """Return the Job that the Go operator created; its label adds it to the informer, so this happens once.
+
+        Only a MiniCluster with a status of the Go operator can have one.
+        """
+        cluster = children.cluster
+        conditions = (cluster.get("status") or {}).get("conditions")
+        if not conditions or find_condition(conditions, OBJECTS_READY) is not None:
+            return None
+        job = await self._client.get(JOB, key_of(cluster), live=True)
+        return await children.adopt(job) if job is not None and is_controlled_by(job, cluster) else None
+
+    async def _put_size_back(self, cluster: Object, size: int) -> None:
+        asked = size_of(cluster["spec"])
+        metadata = {"uid": uid_of(cluster), "resourceVersion": resource_version_of(cluster)}
+        await self._client.patch(MINICLUSTER, key_of(cluster), {"metadata": metadata, "spec": {"size": size}})
+        self._events.event(
+            cluster,
+            "Warning",
+            "SizeOutOfRange",
+            f"spec.size: {asked}: must be at least 1 and at most the maximum size of this MiniCluster. It was set to "
+            f"{size}.",
+        )
+
+    async def _label_pods(self, cluster: Object, job: Object) -> None:
+        """Label the pods of the Job with their index, by which the minimal Service selects the lead broker."""
+        for pod in pods_of_cluster(self._informers.pods, key_of(cluster)):
+            index = unlabelled_index(pod)
+            controller = pod.meta.controller
+            if index is None or pod.meta.is_deleting or controller is None or controller.uid != uid_of(job):
+                continue
+            metadata = {"uid": pod.meta.uid, "labels": {INDEX_LABEL: index}}
+            try:
+                await self._client.patch(POD, pod.key, {"metadata": metadata})
+            except (NotFound, Conflict):
+                continue  # the pod was deleted, or replaced by another
+
+    async def _write_status(self, cluster: Object, job: Object | None, children: Children, error: str) -> None:
+        """Apply the status if it changed, and record what changed."""
+        pods = pods_of_cluster(self._informers.pods, key_of(cluster)) if job is not None else []
+        observed = Observed(
+            job=job,
+            lead=lead_of(pods, uid_of(job), name_of(cluster)) if job is not None else None,
+            maximum=maximum_size(cluster, job),
+            error=error,
+            problem=children.problem,
+            outdated=ignored_changes(job, cluster) if job is not None and has_started(job) else "",
+        )
+        status = desired_status(cluster, observed, self._clock.now())
+        if status == cluster.get("status"):
+            return
+        metadata = {"namespace": namespace_of(cluster), "name": name_of(cluster), "uid": uid_of(cluster)}
+        obj = {"apiVersion": MINICLUSTER.api_version, "kind": MINICLUSTER.kind, "metadata": metadata}
+        await self._client.apply({**obj, "status": status}, subresource="status")
+        for notice in notices(cluster, status):
+            self._events.event(cluster, notice.type, notice.reason, notice.message)
+
+    async def _clean_up(self, cluster: Object, job: Object | None) -> float:
+        """Delete a MiniCluster that has ended, if its spec says so; return the seconds until then, or 0.
+
+        One that belongs to a FluxJob is deleted by the FluxJob's controller, which copies its result first.
+        """
+        spec, end = cluster["spec"], end_condition(job)
+        if job is None and is_finished(cluster):  # the Job was deleted after its end
+            end = find_condition(cluster["status"].get("conditions"), State.FINISHED)
+        ttl = spec.get("ttlSecondsAfterFinished")
+        if end is None or (not spec.get("cleanup") and ttl is None):
+            return 0.0
+        if (controller_of(cluster) or {}).get("kind") == FLUX_JOB.kind:
+            return 0.0
+        ended = datetime.fromisoformat(end["lastTransitionTime"])
+        remaining = (ended + timedelta(seconds=ttl or 0) - self._clock.now()).total_seconds()
+        if ttl and remaining > 0:
+            return remaining
+        try:
+            await self._client.delete(MINICLUSTER, key_of(cluster), uid=uid_of(cluster))
+        except Conflict:
+            return 0.0  # another MiniCluster has the name now
+        _log.info("Deleted the MiniCluster because it has ended", object=str(key_of(cluster)))
+        return 0.0
+
+
+def setup(manager: Manager) -> None:
+    """Add the controller of MiniClusters to ``manager``, which starts it once MiniClusters are served."""
+    manager.when_available(MINICLUSTER, _start)
+
+
+def _start(manager: Manager) -> None:
+    name = "minicluster"
+    labelled: SelectionKeywords = {"label_selector": MINICLUSTER_LABEL}
+    cache = manager.cache
+    pods = cache.informer(POD, **labelled)
+    add_index(pods)
+    services = cache.informer(SERVICE, **labelled)
+    add_service_index(services)
+    informers = Informers(
+        jobs=cache.informer(JOB, **labelled).reader,
+        pods=pods.reader,
+        services=services.reader,
+        config_maps=cache.informer(CONFIG_MAP, **labelled).reader,
+        # Only metadata is requested, so the certificates are never in this process after their creation.
+        secrets=cache.informer(SECRET, label_selector=MINICLUSTER_LABEL, metadata_only=True).reader,
+    )
+    client = manager.client.with_field_manager(FIELD_MANAGER)
+    reconciler = MiniClusterReconciler(client, manager.events(name), manager.clock, informers)
+    (
+        Builder(manager, name)
+        .for_(MINICLUSTER, ResourceVersionChanged())
+        .owns(JOB, ResourceVersionChanged(), **labelled)
+        .owns(SERVICE, ResourceVersionChanged(), **labelled)
+        .owns(CONFIG_MAP, ResourceVersionChanged(), **labelled)
+        .owns(SECRET, ResourceVersionChanged(), label_selector=MINICLUSTER_LABEL, metadata_only=True)
+        .watches(POD, EnqueueRequestsFromMapFunc(_request_of), _pod_changed, **labelled)
+        .complete(reconciler)
+    )
+
+
+def _request_of(pod: Entry) -> Iterable[Request]:
+    cluster = cluster_of(pod)
+    return (cluster,) if cluster is not None else ()
+
+
+def _pod_changed(event: Event) -> bool:
+    return needs_reconcile(event.old, event.new)

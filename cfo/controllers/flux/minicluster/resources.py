@@ -1,0 +1,147 @@
+"""The objects of a MiniCluster: Secret, ConfigMap, Services and Job. The pods are in :mod:`.pods`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cfo.api.flux import MINICLUSTER_LABEL
+from cfo.controllers.flux.minicluster.curve import create_certificate
+from cfo.controllers.flux.minicluster.names import (
+    BROKER_PORT,
+    CERTIFICATE_KEY,
+    INDEX_LABEL,
+    JOB_NAME_LABEL,
+    MAXIMUM_SIZE_ANNOTATION,
+    SPEC_HASH_ANNOTATION,
+    config_map_name,
+    lead_host,
+    secret_name,
+)
+from cfo.controllers.flux.minicluster.plan import (
+    DEFAULT_BACKOFF_LIMIT,
+    DEFAULT_DEADLINE_SECONDS,
+    Plan,
+    spec_hash,
+    wanted_suspend,
+)
+from cfo.controllers.flux.minicluster.pods import pod_template
+from cfo.controllers.flux.minicluster.scripts import script_files
+from cfo.runtime import Object, owner_reference
+
+__all__ = [
+    "backoff_limit",
+    "deadline_seconds",
+    "desired_config_map",
+    "desired_job",
+    "desired_secret",
+    "desired_service",
+    "desired_sidecar_service",
+    "job_labels",
+    "owned",
+]
+
+
+def owned(cluster: Object, obj: Object) -> Object:
+    """Return ``obj`` with ``cluster`` as its controller; foreground deletion of the cluster waits for it."""
+    reference = owner_reference(cluster, block_owner_deletion=True)
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [reference]}}
+
+
+def desired_secret(plan: Plan) -> Object:
+    """Return the Secret with the certificate of ``spec.flux.curveCert``, or with a new one. It cannot be changed."""
+    certificate = plan.flux.get("curveCert") or create_certificate(lead_host(plan.name))
+    return {
+        **_object(plan, "Secret", secret_name(plan.name)),
+        "immutable": True,
+        "stringData": {CERTIFICATE_KEY: certificate},
+    }
+
+
+def desired_config_map(plan: Plan) -> Object:
+    """Return the ConfigMap with the scripts."""
+    scripts = {key: text for key, (_, text) in script_files(plan).items()}
+    return {**_object(plan, "ConfigMap", config_map_name(plan.name)), "data": scripts}
+
+
+def desired_service(plan: Plan) -> Object:
+    """Return the Service that gives the pods their DNS names, or with ``flux.minimalService`` one of the lead broker.
+
+    The headless Service publishes addresses before the pods are ready, because the brokers need them to get ready.
+    """
+    selector = {JOB_NAME_LABEL: plan.name}
+    if plan.flux.get("minimalService"):
+        spec: Object = {"selector": {**selector, INDEX_LABEL: "0"}, "ports": _ports([BROKER_PORT])}
+    else:
+        spec = {"clusterIP": "None", "selector": selector, "publishNotReadyAddresses": True}
+    return {**_object(plan, "Service", plan.service), "spec": spec}
+
+
+def desired_sidecar_service(plan: Plan, container: Mapping[str, Any], name: str) -> Object:
+    """Return the Service ``name`` of the ports of ``container``, on all pods."""
+    spec = {"selector": {"app.kubernetes.io/name": plan.name}, "ports": _ports(container.get("ports") or ())}
+    return {**_object(plan, "Service", name), "spec": spec}
+
+
+def desired_job(plan: Plan) -> Object:
+    """Return the Job as it is created; :mod:`.job_changes` has what changes later.
+
+    The Job has succeeded when the pod of the lead broker has, so the other brokers end with it. ``suspend`` is absent
+    if another client decides on it.
+    """
+    suspend = wanted_suspend(plan.cluster)
+    job = _object(plan, "Job", plan.name)
+    job["metadata"] |= {
+        # The API server gives a Job without labels those of its template, one of which is the MiniCluster's name.
+        "labels": job_labels(plan) if plan.spec.get("jobLabels") else {},
+        "annotations": {
+            SPEC_HASH_ANNOTATION: spec_hash(plan.cluster),
+            MAXIMUM_SIZE_ANNOTATION: str(plan.maximum),
+        },
+    }
+    job["spec"] = {
+        "completionMode": "Indexed",
+        "completions": plan.size,
+        "parallelism": plan.size,
+        "backoffLimit": backoff_limit(plan.spec),
+        "activeDeadlineSeconds": deadline_seconds(plan.spec),
+        "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
+        **({} if suspend is None else {"suspend": suspend}),
+        "template": pod_template(plan),
+    }
+    return job
+
+
+def job_labels(plan: Plan) -> dict[str, str]:
+    """Return the labels that the Job must have."""
+    return {**(plan.spec.get("jobLabels") or {}), MINICLUSTER_LABEL: plan.name}
+
+
+def backoff_limit(spec: Mapping[str, Any]) -> int:
+    """Return the number of retries of the Job; 0 means the default, as in the Go operator."""
+    return int(spec.get("backoffLimit") or DEFAULT_BACKOFF_LIMIT)
+
+
+def deadline_seconds(spec: Mapping[str, Any]) -> int:
+    """Return the seconds after which the Job fails."""
+    seconds = spec.get("deadlineSeconds")
+    return DEFAULT_DEADLINE_SECONDS if seconds is None else int(seconds)
+
+
+def _object(plan: Plan, kind: str, name: str) -> Object:
+    metadata = {"name": name, "namespace": plan.namespace, "labels": {MINICLUSTER_LABEL: plan.name}}
+    return {"apiVersion": "batch/v1" if kind == "Job" else "v1", "kind": kind, "metadata": metadata}
+
+
+def _ports(numbers: Any) -> list[Object]:
+    """Return ports of a Service; the API server requires names if there are several."""
+    ports = [int(number) for number in numbers]
+    return [
+        {
+            **({"name": f"port-{port}"} if len(ports) > 1 else {}),
+            "port": port,
+            "targetPort": port,
+            "protocol": "TCP",
+        }
+        for port in ports
+    ]

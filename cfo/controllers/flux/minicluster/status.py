@@ -1,0 +1,233 @@
+"""The status of a MiniCluster: a pure function of its Job, its lead broker and what could be created.
+
+The conditions begin with the five of the Go operator, in its order, with reason equal to type. As in the Go operator a
+new cluster is *Requested* and then *Ready*. Beyond that:
+
+* it is *WaitingForResources* while its objects exist and its Job is suspended;
+* it is *Running*, in addition to Ready, from when enough brokers were ready until it is suspended or ends;
+* it is *Finished*, and nothing else of these, when its Job has ended.
+
+Further conditions follow: ``ObjectsReady``; ``Succeeded`` once it has ended; ``Valid`` and ``UpToDate`` if they are, or
+were, false.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from cfo.api.flux import OBJECTS_READY, STATES, SUCCEEDED, VALID, State
+from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspended
+from cfo.controllers.flux.minicluster.lead import LeadPod
+from cfo.controllers.flux.minicluster.names import UP_TO_DATE
+from cfo.controllers.flux.minicluster.plan import is_queued_by_kueue, size_of
+from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
+
+__all__ = ["Notice", "Observed", "desired_status", "is_finished", "notices"]
+
+_MESSAGE_LIMIT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a reconcile found out about a MiniCluster.
+
+    ``error`` is the validation message, or empty. ``problem`` is a reason and a message if an object could not be
+    created. ``outdated`` says what in the spec cannot be followed, or is empty.
+    """
+
+    job: Object | None = None
+    lead: LeadPod | None = None
+    maximum: int = 0
+    error: str = ""
+    problem: tuple[str, str] | None = None
+    outdated: str = ""
+
+    @property
+    def objects_ready(self) -> bool:
+        """Whether all objects exist."""
+        return self.job is not None and self.problem is None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An Event to record."""
+
+    type: EventType
+    reason: str
+    message: str
+
+
+def is_finished(cluster: Mapping[str, Any]) -> bool:
+    """Return whether the status says that the cluster has ended; it then never runs again."""
+    return _is_true(cluster, State.FINISHED)
+
+
+def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object:
+    """Return the status of ``cluster``; times of conditions are kept if their status does not change."""
+    before, job = cluster.get("status") or {}, observed.job
+    job_status = (job or {}).get("status") or {}
+    states = _states(cluster, observed)
+    conditions: list[Object] = [
+        copy.deepcopy(dict(find_condition(before.get("conditions"), kind) or {})) or {"type": str(kind), "status": ""}
+        for kind in STATES
+    ]
+    conditions += [
+        copy.deepcopy(dict(item)) for item in before.get("conditions") or () if item.get("type") not in set(STATES)
+    ]
+
+    def set_state(kind: str, status: bool, reason: str, message: str) -> None:
+        condition: Object = {
+            "type": str(kind),
+            "status": str(status),
+            "reason": str(reason),
+            "message": message[:_MESSAGE_LIMIT],
+        }
+        if kind == OBJECTS_READY:
+            condition["observedGeneration"] = (cluster.get("metadata") or {}).get("generation") or 0
+        set_condition(conditions, condition, now=rfc3339(now))
+
+    for state in STATES:
+        set_state(state, state in states, state, states.get(state) or state)
+    if observed.objects_ready:
+        set_state(OBJECTS_READY, True, "Created", "All objects of the MiniCluster exist.")
+    elif State.FINISHED not in states:
+        reason, message = observed.problem or ("Creating", "Objects of the MiniCluster are missing.")
+        if observed.error:
+            reason, message = "Invalid", "The spec is invalid, so no objects are created."
+        set_state(OBJECTS_READY, False, reason, message)
+    for kind, failed, reason in ((VALID, observed.error, "Invalid"), (UP_TO_DATE, observed.outdated, "Started")):
+        if failed:
+            set_state(kind, False, reason, failed)
+        elif find_condition(conditions, kind) is not None:
+            set_state(kind, True, kind, f"The spec is {'valid' if kind == VALID else 'in effect'}.")
+    end = end_condition(job)
+    exit_code = _exit_code(before, observed)
+    if end is not None:
+        set_state(SUCCEEDED, *_outcome(end, exit_code))
+    elif job is not None:
+        conditions = [item for item in conditions if item["type"] != SUCCEEDED]
+    return {
+        "jobid": f"{name_of(cluster)}-{uid_of(cluster)}",
+        "size": int((job or {}).get("spec", {}).get("parallelism") or 0) if job else before.get("size") or 0,
+        "maximumSize": observed.maximum or before.get("maximumSize") or 0,
+        "selector": f"hpa-selector={name_of(cluster)}",
+        "ready": int(job_status.get("ready") or 0),
+        "observedGeneration": (cluster.get("metadata") or {}).get("generation") or 0,
+        "conditions": conditions,
+        **_times(before, job, end),
+        **({} if exit_code is None else {"exitCode": exit_code}),
+    }
+
+
+def notices(cluster: Object, status: Mapping[str, Any]) -> list[Notice]:
+    """Return the Events for what is different in the new ``status``."""
+    new = {"status": status}
+    found = []
+
+    def message(kind: str) -> str:
+        return str((find_condition(status.get("conditions"), kind) or {}).get("message") or "")
+
+    def changed(kind: str, *, to: bool) -> bool:
+        old_condition = find_condition((cluster.get("status") or {}).get("conditions"), kind) or {}
+        condition = find_condition(status.get("conditions"), kind) or {}
+        if condition.get("status") != str(to):
+            return False
+        return old_condition.get("status") != str(to) or (not to and old_condition.get("message") != message(kind))
+
+    if changed(VALID, to=False):
+        found.append(Notice("Warning", "InvalidSpec", message(VALID)))
+    if changed(UP_TO_DATE, to=False):
+        found.append(Notice("Warning", "ChangeNotApplied", message(UP_TO_DATE)))
+    if changed(State.WAITING, to=True):
+        found.append(Notice("Normal", "Waiting", message(State.WAITING)))
+    if changed(State.READY, to=True):
+        found.append(Notice("Normal", "Started", "The Job is not suspended; its pods are being created."))
+    if changed(State.RUNNING, to=True):
+        found.append(Notice("Normal", "Running", message(State.RUNNING)))
+    if changed(State.FINISHED, to=True):
+        succeeded = _is_true(new, SUCCEEDED)
+        found.append(
+            Notice("Normal" if succeeded else "Warning", "Finished" if succeeded else "Failed", message(SUCCEEDED))
+        )
+    return found
+
+
+def _states(cluster: Object, observed: Observed) -> dict[str, str]:
+    """Return the states that are true, each with a message; without a message its type is the message."""
+    job = observed.job
+    end = end_condition(job)
+    if end is not None:
+        return {State.FINISHED: f"The Job has ended: {end.get('message') or end.get('reason') or end.get('type')}"}
+    if job is None and is_finished(cluster):
+        return {State.FINISHED: _message(cluster, State.FINISHED)}
+    if job is None:  # it is created after all other objects
+        return {State.REQUESTED: observed.error or (observed.problem or ("", ""))[1]}
+    if is_suspended(job):
+        return {State.WAITING: _waiting_message(cluster)}
+    states: dict[str, str] = {State.READY: ""}
+    ready = int((job.get("status") or {}).get("ready") or 0)
+    if ready >= _needed(cluster) or _is_true(cluster, State.RUNNING):
+        states[State.RUNNING] = "The brokers are ready."
+        lead = observed.lead
+        if lead is not None and lead.phase == "Running" and lead.exit_code == 0:
+            states[State.RUNNING] = (
+                "The command has succeeded. The MiniCluster ends when the other containers in the pod of the lead "
+                "broker have ended."
+            )
+    return states
+
+
+def _waiting_message(cluster: Object) -> str:
+    if is_queued_by_kueue(cluster):
+        return "The Job is suspended until Kueue admits it."
+    return "The Job is suspended. It starts when spec.suspend is set to false."
+
+
+def _needed(cluster: Object) -> int:
+    """Return the number of ready brokers with which the command starts."""
+    spec = cluster.get("spec") or {}
+    return int(spec.get("minSize") or 0) or size_of(spec)
+
+
+def _exit_code(before: Mapping[str, Any], observed: Observed) -> int | None:
+    if observed.lead is not None and observed.lead.exit_code is not None:
+        return observed.lead.exit_code
+    job = observed.job
+    if job is not None and end_condition(job) is None and is_suspended(job):
+        return None
+    code = before.get("exitCode")
+    return None if code is None else int(code)
+
+
+def _outcome(end: Mapping[str, Any], exit_code: int | None) -> tuple[bool, str, str]:
+    succeeded = end.get("type") == "Complete"
+    if succeeded:
+        return True, "Succeeded", "The command succeeded."
+    reason = str(end.get("reason") or "Failed")
+    if exit_code:
+        return False, reason, f"The command failed with exit code {exit_code}: {end.get('message') or reason}"
+    return False, reason, f"The Job failed: {end.get('message') or reason}"
+
+
+def _times(before: Mapping[str, Any], job: Object | None, end: Mapping[str, Any] | None) -> Object:
+    if job is None:
+        return {key: before[key] for key in ("startTime", "completionTime") if before.get(key)}
+    status = job.get("status") or {}
+    times = {
+        "startTime": status.get("startTime"),
+        "completionTime": (status.get("completionTime") or end.get("lastTransitionTime")) if end else None,
+    }
+    return {key: value for key, value in times.items() if value}
+
+
+def _is_true(obj: Mapping[str, Any], kind: str) -> bool:
+    condition = find_condition((obj.get("status") or {}).get("conditions"), kind)
+    return condition is not None and condition.get("status") == "True"
+
+
+def _message(obj: Mapping[str, Any], kind: str) -> str:
+    return str((find_condition((obj.get("status") or {}).get("conditions"), kind) or {}).get("message") or "")

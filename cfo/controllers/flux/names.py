@@ -1,0 +1,10 @@
+"""Names that all Flux controllers share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["FIELD_MANAGER"]
+
+FIELD_MANAGER: Final = "codeflare-flux"
+"""The field manager of the objects of MiniClusters, and of the statuses of all Flux kinds."""

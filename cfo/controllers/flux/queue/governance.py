@@ -1,0 +1,148 @@
+"""Which FluxSetup governs the jobs of which namespace: pure functions.
+
+A FluxSetup governs its own namespace, and with a ``namespaceSelector`` all namespaces that match. A FluxSetup in the
+namespace itself has precedence over one of another namespace, and among equals the newest one governs. An older one is
+thereby replaced, and governs again when the newer one is deleted. Selecting other namespaces is reserved to the
+namespaces of administrators, because a FluxSetup determines the quota of whom it governs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cfo.api.flux import Fairness, Preemption, Queue, QueueingStrategy
+from cfo.api.flux.validation import error_message, validate_flux_setup
+from cfo.controllers.flux.queue.model import Policy
+from cfo.controllers.flux.queue.shape import amounts_of
+from cfo.runtime import LabelSelector, NamespacedName, Object, SelectorError, key_of, uid_of
+
+__all__ = ["INVALID", "INVALID_SELECTOR", "READY", "REPLACED", "Governance", "Setup", "setup_of"]
+
+READY: Final = "Ready"
+REPLACED: Final = "Replaced"
+INVALID: Final = "Invalid"
+INVALID_SELECTOR: Final = "InvalidSelector"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """A FluxSetup. ``selector`` is ``None`` if it has none; ``problem`` is why it governs nothing (reason, message)."""
+
+    key: NamespacedName
+    uid: str
+    generation: int
+    created: str
+    policy: Policy
+    default_size: int
+    cleans_up: bool
+    kueue_queue: str
+    selector: LabelSelector | None
+    problem: tuple[str, str] | None = None
+
+    def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return whether the setup is meant for a namespace with these labels."""
+        return namespace == self.key.namespace if self.selector is None else self.selector.matches(labels)
+
+    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return whether the setup could govern a namespace with these labels, or its own one."""
+        return self.problem is None and (namespace == self.key.namespace or self.selects(namespace, labels))
+
+
+def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
+    """Return the setup of a FluxSetup, with its problem if it is invalid or may not select other namespaces."""
+    spec: Mapping[str, Any] = obj.get("spec") or {}
+    defaults = spec.get("mini-cluster") or {}
+    key, selector = key_of(obj), spec.get("namespaceSelector")
+    problem, parsed = None, None
+    if errors := validate_flux_setup(obj):
+        problem = INVALID, error_message(errors)
+    if selector is not None:
+        try:
+            parsed = LabelSelector.of(selector)
+        except SelectorError as error:
+            problem = INVALID_SELECTOR, f"spec.namespaceSelector: {error}"
+        if key.namespace not in admin_namespaces:
+            allowed = ", ".join(sorted(admin_namespaces))
+            message = f"FluxSetups of namespace {key.namespace} must not select namespaces; allowed in: {allowed}"
+            problem = INVALID_SELECTOR, f"spec.namespaceSelector: {message}"
+    policy = Policy(pods=0)
+    if problem is None:
+        try:
+            policy = _policy(spec)
+        except ValueError as error:  # the CRD's enum excludes it, but upstream's CRD has none
+            problem = INVALID, f"spec.queueingStrategy: {error}"
+    metadata = obj["metadata"]
+    return Setup(
+        key=key,
+        uid=uid_of(obj),
+        generation=int(metadata.get("generation") or 0),
+        created=str(metadata.get("creationTimestamp") or ""),
+        policy=policy,
+        default_size=int(defaults.get("size") or 1),
+        cleans_up=defaults.get("cleanup") is not False and not defaults.get("ttlSecondsAfterFinished"),
+        kueue_queue=_kueue_queue(spec),
+        selector=parsed,
+        problem=problem,
+    )
+
+
+def _policy(spec: Mapping[str, Any]) -> Policy:
+    max_size = spec.get("max-size")
+    return Policy(
+        pods=20 if max_size is None else int(max_size),
+        jobs=spec.get("max-jobs"),
+        resources=amounts_of(spec.get("resources") or {}),
+        strategy=QueueingStrategy(spec.get("queueingStrategy") or QueueingStrategy.BEST_EFFORT_FIFO),
+        shares_by_namespace=spec.get("fairness") == Fairness.NAMESPACE,
+        weights=dict(spec.get("weights") or {}),
+        preempts=spec.get("preemption") == Preemption.LOWER_PRIORITY,
+    )
+
+
+def _kueue_queue(spec: Mapping[str, Any]) -> str:
+    if spec.get("queue") != Queue.KUEUE:
+        return ""
+    return str((spec.get("kueue") or {}).get("localQueue") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Governance:
+    """Which setup governs which namespace; ``replaced_by`` are the setups that govern nothing, and a newer one each."""
+
+    setups: Mapping[NamespacedName, Setup] = field(default_factory=dict)
+    governors: Mapping[str, NamespacedName] = field(default_factory=dict)
+    replaced_by: Mapping[NamespacedName, NamespacedName] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, setups: Iterable[Setup], namespaces: Mapping[str, Mapping[str, str]]) -> Governance:
+        """Return who governs ``namespaces``, which are given with their labels."""
+        newest_first = sorted(setups, key=lambda setup: (setup.created, setup.key), reverse=True)
+        local: dict[str, list[Setup]] = {}
+        for setup in newest_first:
+            local.setdefault(setup.key.namespace, []).append(setup)
+        selecting = [setup for setup in newest_first if setup.selector is not None]
+        governors: dict[str, NamespacedName] = {}
+        covered_by: dict[NamespacedName, NamespacedName] = {}
+        for namespace, labels in namespaces.items():
+            own = local.get(namespace, [])
+            others = [setup for setup in selecting if setup.key.namespace != namespace]
+            covering = [setup for setup in (*own, *others) if setup.covers(namespace, labels)]
+            for setup in covering:
+                if setup.selects(namespace, labels):
+                    covered_by.setdefault(setup.key, covering[0].key)
+            if covering:
+                governors[namespace] = covering[0].key
+        governing = set(governors.values())
+        replaced = {key: governor for key, governor in covered_by.items() if key not in governing}
+        return cls({setup.key: setup for setup in newest_first}, governors, replaced)
+
+    def governor(self, namespace: str) -> Setup | None:
+        """Return the setup that governs the namespace, if there is one."""
+        key = self.governors.get(namespace)
+        return self.setups[key] if key is not None else None
+
+    def namespaces_of(self, setup: NamespacedName) -> list[str]:
+        """Return the namespaces that the setup governs."""
+        return [namespace for namespace, governor in self.governors.items() if governor == setup]

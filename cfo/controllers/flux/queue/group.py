@@ -1,0 +1,126 @@
+"""The records under one name, and what they hold of a quota: pure functions.
+
+One name identifies a FluxJob, its MiniCluster, the MiniCluster's Job and (by label) its pods. What such a group holds
+of the quota is the maximum of what each of them may use. So quota is not free before the pods are deleted, whichever
+of the objects is deleted first.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cfo.controllers.flux.queue.governance import Setup
+from cfo.controllers.flux.queue.model import FOREVER, NOTHING, Demand, Holding, WaitingJob
+from cfo.controllers.flux.queue.records import ClusterRecord, JobRecord
+from cfo.runtime import NamespacedName
+
+__all__ = ["Group", "holding_of", "waiting_demand"]
+
+
+class Group(msgspec.Struct, gc=False, eq=False):
+    """All records under one name.
+
+    The garbage collector does not track groups, so its run time does not grow with the queue.
+    """
+
+    job: JobRecord | None = None
+    cluster: ClusterRecord | None = None
+    batch_pods: int = 0
+    pods: dict[str, bool] | None = None
+    """Whether each pod has ended."""
+    live_pods: int = 0
+    waiting: WaitingJob | None = None
+    holding: Holding | None = None
+    is_assumed: bool = False
+    is_evicting: bool = False
+    reason: str = ""
+    """What the status of the job is to say about its place in the queue; empty if it says so already."""
+    position: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing with this name exists."""
+        return self.job is None and self.cluster is None and not self.batch_pods and not self.pods
+
+    def set_pod(self, name: str, *, ended: bool | None) -> None:
+        """Record whether a pod has ended; ``None``: it does not exist."""
+        pods = self.pods or {}
+        before = pods.pop(name, None)
+        if ended is not None:
+            pods[name] = ended
+        self.live_pods += (ended is False) - (before is False)
+        self.pods = pods or None
+
+
+def waiting_demand(job: JobRecord, setup: Setup | None) -> Demand:
+    """Return the demand of a job, with the default size of its setup."""
+    if job.size or setup is None or setup.default_size <= 1:
+        return job.demand
+    size, resources, service_pod = setup.default_size, job.demand.resources, int(job.has_services)
+    pods = max(size, job.demand.pods - service_pod) + service_pod
+    return Demand(pods, {name: amount * size for name, amount in resources.items()} if resources else resources)
+
+
+def holding_of(key: NamespacedName, group: Group, setup: Setup | None, priority: int) -> Holding | None:
+    """Return what the group holds of the quota of its setup."""
+    job, cluster = group.job, group.cluster
+    by_kueue = (job is not None and job.is_queued_by_kueue) or (cluster is not None and cluster.is_queued_by_kueue)
+    if by_kueue and not (setup is not None and setup.kueue_queue):
+        return None  # Kueue's quota, not ours
+    is_reserved = job is not None and not job.is_finished and (job.is_reserved or group.is_assumed)
+    is_own = job is not None and cluster is not None and cluster.job_uid == job.uid
+    is_active = cluster is not None and cluster.is_valid and not cluster.is_stopped and not cluster.is_finished
+    shape = cluster.demand if cluster is not None else waiting_demand(job, setup) if job is not None else NOTHING
+    demand = NOTHING
+    if is_reserved and job is not None:
+        demand = shape if is_own else waiting_demand(job, setup)
+    if is_active and not (is_reserved and is_own):
+        demand = max(demand, shape, key=_pods)
+    demand = _at_least(demand, max(group.batch_pods, _pods_that_count(group, setup, is_own=is_own)), shape)
+    if not demand.pods:
+        return None
+    is_orphan = cluster is not None and bool(cluster.job_uid) and not is_own
+    end = FOREVER
+    if job is not None and job.started:
+        end = job.started + job.duration
+    elif cluster is not None:
+        end = cluster.end
+    created = job.created if job is not None else cluster.created if cluster is not None else 0.0
+    is_evicted = group.is_evicting or (job is not None and job.is_reserved and job.is_evicted)
+    return Holding(
+        key,
+        demand,
+        priority=priority,
+        created=created,
+        end=end,
+        releasing=(is_evicted if is_reserved else is_orphan or not is_active or bool(cluster and cluster.is_deleting)),
+        preemptible=is_reserved and not by_kueue,
+    )
+
+
+def _pods(demand: Demand) -> int:
+    return demand.pods
+
+
+def _pods_that_count(group: Group, setup: Setup | None, *, is_own: bool) -> int:
+    """Return how many pods hold quota: those that have not ended, and those that are about to be deleted."""
+    if not group.pods:
+        return 0
+    cluster, job = group.cluster, group.job
+    if cluster is None or cluster.is_deleting:
+        return len(group.pods)
+    if is_own and job is not None and job.is_finished:
+        cleans_up = job.cleans_up if job.cleans_up is not None else setup is None or setup.cleans_up
+        if cleans_up:
+            return len(group.pods)
+    return group.live_pods
+
+
+def _at_least(demand: Demand, pods: int, shape: Demand) -> Demand:
+    """Return the demand of at least ``pods`` pods like those of ``shape``."""
+    if demand.pods >= pods:
+        return demand
+    resources = (
+        {name: -(-amount * pods // shape.pods) for name, amount in shape.resources.items()} if shape.pods else {}
+    )
+    return Demand(pods, resources)

@@ -1,0 +1,401 @@
+"""The state of the queue in memory: records of all objects that matter to it, updated by each event of an informer.
+
+Nothing here is kept anywhere else or must survive a restart: all of it is read again from the informers. The only
+addition is what was decided and is not visible in the informers yet (*assumed* admissions and evictions), which counts
+until the informer shows it, or shows that the job has changed so that it cannot happen any more.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from cfo.api.flux import MINICLUSTER, MINICLUSTER_LABEL
+from cfo.controllers.flux.queue.decision import decide
+from cfo.controllers.flux.queue.governance import Governance, Setup, setup_of
+from cfo.controllers.flux.queue.group import Group, holding_of, waiting_demand
+from cfo.controllers.flux.queue.model import Blocked, WaitingJob
+from cfo.controllers.flux.queue.obstacle import message_of, obstacle_of
+from cfo.controllers.flux.queue.records import (
+    JobRecord,
+    batch_job_record,
+    cluster_record,
+    is_ended,
+    job_record,
+)
+from cfo.controllers.flux.queue.verdict import (
+    ADMITTED,
+    EVICTED_BY_QUEUE,
+    KUEUE,
+    Verdict,
+    position_changed,
+)
+from cfo.runtime import JOB, Entry, Event, NamespacedName, Request
+
+__all__ = ["Ledger", "Totals"]
+
+_log = structlog.get_logger("cfo.controllers.flux.queue")
+
+_T = TypeVar("_T")
+
+_NO_GROUPS: Final[Mapping[str, Group]] = MappingProxyType({})
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The numbers of a setup: pods that hold quota, jobs that hold quota, and jobs that wait."""
+
+    pods: int = 0
+    admitted: int = 0
+    pending: int = 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Records of FluxSetups, FluxJobs, MiniClusters, Jobs and pods, and the verdicts about FluxJobs.
+
+    ``admin_namespaces``: whose FluxSetups may select other namespaces. ``notify`` is called with FluxJobs that have
+    something to do. The methods ``on_*`` process an event, and return the setups whose queues it may have changed.
+    Before :meth:`start`, records are only collected.
+    """
+
+    admin_namespaces: Collection[str]
+    notify: Callable[[Iterable[Request]], None]
+    _groups: dict[str, dict[str, Group]] = field(default_factory=dict)
+    _admitting: dict[NamespacedName, None] = field(default_factory=dict)
+    _setups: dict[NamespacedName, Setup] = field(default_factory=dict)
+    _labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    _classes: dict[str, int] = field(default_factory=dict)
+    _governance: Governance = field(default_factory=Governance)
+    _started: bool = False
+
+    # For the reconcilers.
+
+    @property
+    def is_started(self) -> bool:
+        """Whether :meth:`start` was called."""
+        return self._started
+
+    def start(self) -> list[Request]:
+        """Begin to decide, because all informers have synced; return all setups."""
+        self._started = True
+        self._govern()
+        for namespace in list(self._groups):
+            self._refresh_namespace(namespace)
+        return list(self._setups)
+
+    def verdict(self, key: NamespacedName, uid: str, generation: int) -> Verdict | None:
+        """Return what there is to do about this generation of a FluxJob; ``None`` if nothing has changed."""
+        group = self._group(key)
+        if group is None or group.job is None or (group.job.uid, group.job.generation) != (uid, generation):
+            return None
+        reason, setup = group.reason, self._governance.governor(key.namespace)
+        if not reason:
+            return None
+        is_next = key not in self._admitting or next(iter(self._admitting)) == key
+        if reason == ADMITTED and not (group.is_assumed and is_next):
+            return None
+        if reason == EVICTED_BY_QUEUE and not group.is_evicting:
+            return None
+        return Verdict(
+            reason=reason,
+            message=message_of(key, group, setup, priority=self._priority(group.job)),
+            position=group.position,
+            setup=str(setup.key) if setup is not None else "",
+            kueue_queue=setup.kueue_queue if setup is not None else "",
+        )
+
+    def postpone(self, key: NamespacedName) -> None:
+        """Let other admissions overtake that of ``key``, because its status could not be written; it is retried."""
+        if key in self._admitting:
+            del self._admitting[key]
+            self._notify_first()
+
+    def withdraw(self, key: NamespacedName) -> None:
+        """Forget the admission of ``key``, because its status must not say so."""
+        group = self._group(key)
+        if group is not None and group.is_assumed:
+            group.is_assumed = False
+            self._refresh(key)
+
+    def is_drained(self, key: NamespacedName) -> bool:
+        """Return whether the MiniCluster of a FluxJob is stopped, and no pod of it exists or can be created."""
+        group = self._group(key)
+        if not self._started:
+            return False
+        if group is None:
+            return True
+        is_stopped = group.cluster is None or group.cluster.is_stopped
+        return is_stopped and not group.live_pods and not group.batch_pods
+
+    def setup(self, key: NamespacedName) -> Setup | None:
+        """Return a setup by its key."""
+        return self._setups.get(key)
+
+    def replacement_of(self, key: NamespacedName) -> NamespacedName | None:
+        """Return the newer setup because of which this one governs no namespace."""
+        return self._governance.replaced_by.get(key)
+
+    def decide(self, key: NamespacedName, now: float) -> Totals:
+        """Decide about the queue of a setup at ``now`` (seconds since the epoch), and record the verdicts.
+
+        Returns the numbers after the decision.
+        """
+        setup = self._setups.get(key)
+        if setup is None or not self._started:
+            return Totals()
+        groups = [
+            group
+            for namespace in self._governance.namespaces_of(key)
+            for group in self._groups.get(namespace, _NO_GROUPS).values()
+        ]
+        if not setup.kueue_queue:
+            self._carry_out(setup, groups, now)
+        pods = admitted = pending = 0
+        for group in groups:
+            if group.holding is not None:
+                pods += group.holding.demand.pods
+            if group.job is not None and not group.job.is_finished:
+                is_admitted = group.job.is_reserved or group.is_assumed
+                admitted += is_admitted
+                pending += not is_admitted
+        return Totals(pods, admitted, pending)
+
+    def _carry_out(self, setup: Setup, groups: list[Group], now: float) -> None:
+        waiting = [group.waiting for group in groups if group.waiting is not None]
+        holdings = [group.holding for group in groups if group.holding is not None]
+        decision = decide(setup.policy, waiting, holdings, now)
+        for key in decision.admit:
+            group = self._groups[key.namespace][key.name]
+            group.is_assumed, group.reason, group.position = True, ADMITTED, 0
+            self._admitting[key] = None
+            self._refresh(key)
+        if decision.admit:
+            self._notify_first()
+        for key in decision.preempt:
+            group = self._groups[key.namespace][key.name]
+            group.is_evicting, group.reason, group.position = True, EVICTED_BY_QUEUE, 0
+            self._refresh(key)
+        self.notify(decision.preempt)
+        self.notify(self._blocked(decision.blocked, str(setup.key)))
+
+    def _blocked(self, blocked: Mapping[NamespacedName, Blocked], setup: str) -> list[Request]:
+        """Record why jobs wait; return those whose status does not say so."""
+        changed: list[Request] = []
+        queued = 0
+        for key, reason in blocked.items():
+            group = self._groups[key.namespace][key.name]
+            job, value, position = group.job, reason.value, 0
+            if reason is not Blocked.TOO_LARGE:
+                position = queued = queued + 1
+            assert job is not None
+            if job.reason == value and job.setup == setup and not position_changed(job.position, position):
+                group.reason = ""
+            else:
+                group.reason, group.position = value, position
+                changed.append(key)
+        return changed
+
+    # Events.
+
+    def on_job(self, event: Event) -> list[Request]:
+        """Record a FluxJob."""
+        group = self._group_for(event)
+        old, group.job = group.job, self._decode(job_record, event.new)
+        job = group.job
+        if job is None or old is None or job.uid != old.uid or job.generation != old.generation:
+            group.is_assumed = group.is_evicting = False
+            group.reason = ""
+        if job is not None:
+            group.is_assumed &= not (job.is_reserved or job.is_finished or job.is_deleting or not job.is_valid)
+            group.is_evicting &= job.is_reserved and not job.is_evicted
+        requests = self._update(event.key)
+        governor = self._governance.governors.get(event.key.namespace)
+        if governor is not None and _counts_as(old) != _counts_as(job):
+            requests.append(governor)
+        return requests
+
+    def on_cluster(self, event: Event) -> list[Request]:
+        """Record a MiniCluster."""
+        self._group_for(event).cluster = self._decode(cluster_record, event.new)
+        return self._update(event.key)
+
+    def on_batch_job(self, event: Event) -> list[Request]:
+        """Record the Job of a MiniCluster, which has the same name."""
+        record = self._decode(batch_job_record, event.new)
+        self._group_for(event).batch_pods = record.pods if record is not None else 0
+        return self._update(event.key)
+
+    def on_pod(self, event: Event) -> list[Request]:
+        """Record a pod of a MiniCluster, which its label names."""
+        old, new = (_cluster_of(entry) if entry is not None else "" for entry in (event.old, event.new))
+        found: list[Request] = []
+        for name in {old, new} - {""}:
+            key = NamespacedName(event.key.namespace, name)
+            group = self._groups.setdefault(key.namespace, {}).setdefault(name, Group())
+            group.set_pod(event.key.name, ended=is_ended(event.new) if event.new is not None and name == new else None)
+            found += self._update(key)
+        return found
+
+    def on_setup(self, event: Event) -> list[Request]:
+        """Record a FluxSetup."""
+        self._setups.pop(event.key, None)
+        if event.new is not None and not event.new.meta.is_deleting:
+            self._setups[event.key] = setup_of(event.new.object(), self.admin_namespaces)
+        return self._govern()
+
+    def on_namespace(self, event: Event) -> list[Request]:
+        """Record the labels of a namespace."""
+        name = event.key.name
+        if event.new is None:
+            known = self._labels.pop(name, None)
+            return self._govern() if known is not None else []
+        labels = dict(event.new.meta.labels)
+        if self._labels.get(name) == labels:
+            return []
+        self._labels[name] = labels
+        return self._govern()
+
+    def on_priority_class(self, event: Event) -> list[Request]:
+        """Record the value of a PriorityClass."""
+        name = event.key.name
+        value = int(event.new.object().get("value") or 0) if event.new is not None else None
+        if self._classes.get(name) == value:
+            return []
+        if value is None:
+            self._classes.pop(name, None)
+        else:
+            self._classes[name] = value
+        users = [
+            NamespacedName(namespace, job_name)
+            for namespace, groups in self._groups.items()
+            for job_name, group in groups.items()
+            if group.job is not None and group.job.priority_class == name
+        ]
+        return list(dict.fromkeys(request for key in users for request in self._update(key)))
+
+    # Implementation.
+
+    def _notify_first(self) -> None:
+        """Let the first job that was admitted, and is not visible as such, write its status.
+
+        The others follow one by one, so that the statuses are written in the order of the decisions.
+        """
+        self.notify(itertools.islice(self._admitting, 1))
+
+    def _group(self, key: NamespacedName) -> Group | None:
+        return self._groups.get(key.namespace, {}).get(key.name)
+
+    def _group_for(self, event: Event) -> Group:
+        groups = self._groups.setdefault(event.key.namespace, {})
+        return groups.setdefault(event.key.name, Group())
+
+    def _decode(self, decode: Callable[[Entry], _T], entry: Entry | None) -> _T | None:
+        if entry is None:
+            return None
+        try:
+            return decode(entry)
+        except (msgspec.DecodeError, ValueError) as error:
+            _log.warning("Ignoring object with invalid values", object=str(entry.key), error=str(error))
+            return None
+
+    def _govern(self) -> list[Request]:
+        """Determine who governs each namespace; return all setups if that has changed."""
+        if not self._started:
+            return []
+        before = self._governance
+        known: dict[str, Mapping[str, str]] = dict.fromkeys(self._groups, _NO_LABELS)
+        known |= dict.fromkeys((key.namespace for key in self._setups), _NO_LABELS)
+        self._governance = Governance.of(self._setups.values(), {**known, **self._labels})
+        for namespace in list(self._groups):
+            if before.governor(namespace) != self._governance.governor(namespace):
+                self._refresh_namespace(namespace)
+        return list(self._setups) if self._governance != before else []
+
+    def _update(self, key: NamespacedName) -> list[Request]:
+        """Compute what follows from changed records; return the setup if its queue may have changed."""
+        if not self._started:
+            return []
+        changed: list[Request] = []
+        if key.namespace not in self._governance.governors and key.namespace not in self._labels:
+            changed += self._govern()  # a namespace whose event has not arrived yet
+        if self._refresh(key):
+            governor = self._governance.governors.get(key.namespace)
+            changed += [governor] if governor is not None else []
+        return changed
+
+    def _refresh_namespace(self, namespace: str) -> None:
+        for name in list(self._groups.get(namespace, ())):
+            self._refresh(NamespacedName(namespace, name))
+
+    def _refresh(self, key: NamespacedName) -> bool:
+        """Compute whether a job waits and what its group holds; return whether that has changed."""
+        groups = self._groups.get(key.namespace, {})
+        group = groups.get(key.name)
+        if group is None:
+            return False
+        setup = self._governance.governor(key.namespace)
+        before = group.waiting, group.holding
+        group.waiting = self._waiting(key, group, setup)
+        group.holding = holding_of(key, group, setup, self._priority(group.job) or 0)
+        if key in self._admitting and not group.is_assumed:
+            del self._admitting[key]
+            self._notify_first()
+        if group.is_empty:
+            del groups[key.name]
+            if not groups:
+                del self._groups[key.namespace]
+        elif group.job is not None and group.job.is_reserved and group.job.is_evicted and self.is_drained(key):
+            self.notify((key,))
+        return before != (group.waiting, group.holding)
+
+    def _waiting(self, key: NamespacedName, group: Group, setup: Setup | None) -> WaitingJob | None:
+        """Return the job if it waits for this queue; if it waits for something else, record that as its verdict."""
+        job = group.job
+        if job is None or not job.is_pending or group.is_assumed:
+            if not group.is_assumed and not group.is_evicting:
+                group.reason = ""
+            return None
+        obstacle = obstacle_of(key, group, setup, priority=self._priority(job))
+        if obstacle is None:
+            assert setup is not None
+            if group.waiting is None:
+                group.reason = ""  # the next decision determines it
+            demand = waiting_demand(job, setup)
+            priority = self._priority(job) or 0
+            return WaitingJob(key, demand, priority=priority, created=job.created, duration=job.duration)
+        reason, _ = obstacle
+        needs_cluster = reason == KUEUE and group.cluster is None
+        if needs_cluster or job.reason != reason or job.setup != (str(setup.key) if setup is not None else ""):
+            group.reason, group.position = reason, 0
+            self.notify((key,))
+        else:
+            group.reason = ""
+        return None
+
+    def _priority(self, job: JobRecord | None) -> int | None:
+        """Return the priority of a job; ``None`` if its PriorityClass does not exist."""
+        if job is None or not job.priority_class:
+            return (job.priority if job is not None else None) or 0
+        return self._classes.get(job.priority_class)
+
+
+def _counts_as(job: JobRecord | None) -> str:
+    """Return as what a job appears in the numbers of its setup."""
+    if job is None or job.is_finished:
+        return ""
+    return "admitted" if job.is_reserved else "pending"
+
+
+def _cluster_of(pod: Entry) -> str:
+    """Return the name of the MiniCluster to which a pod belongs; empty if its label is its only connection to one."""
+    controller = pod.meta.controller
+    is_created = controller is not None and controller.kind in (JOB.kind, MINICLUSTER.kind)
+    return pod.meta.labels.get(MINICLUSTER_LABEL, "") if is_created else ""

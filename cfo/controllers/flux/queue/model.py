@@ -1,0 +1,125 @@
+"""The input and output of the queue: the policy of a FluxSetup, waiting jobs, and what holds quota.
+
+Times are seconds since the epoch. Amounts of resources are whole thousandths of the unit (``500m`` is 500), so that the
+sums are exact and fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from cfo.api.flux import QueueingStrategy
+from cfo.runtime import NamespacedName
+
+__all__ = [
+    "FOREVER",
+    "NOTHING",
+    "Blocked",
+    "Decision",
+    "Demand",
+    "Holding",
+    "Policy",
+    "WaitingJob",
+]
+
+FOREVER: Final = float("inf")
+"""The end of a job without a deadline, in seconds since the epoch."""
+
+
+class Demand(msgspec.Struct, frozen=True, gc=False):
+    """What a job takes of a quota, besides being one job: ``pods``, and the requests of all its pods together."""
+
+    pods: int = 0
+    resources: Mapping[str, int] = {}
+
+
+NOTHING: Final = Demand()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The quota of a FluxSetup and its rules.
+
+    With the strategy Backfill (EASY backfilling), the first job that does not fit gets a start time, computed from the
+    deadlines of the running jobs, and other jobs pass it if they do not delay it. ``jobs`` is ``None`` for any number.
+    ``resources`` limits the sums of requests. ``shares_by_namespace``: the next job is one of the namespace with the
+    smallest share of the quota, divided by its weight (default 1). ``preempts``: jobs of lower priority are evicted;
+    with ``shares_by_namespace``, only those of the same namespace.
+    """
+
+    pods: int
+    jobs: int | None = None
+    resources: Mapping[str, int] = field(default_factory=dict)
+    strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
+    shares_by_namespace: bool = False
+    weights: Mapping[str, int] = field(default_factory=dict)
+    preempts: bool = False
+
+
+class WaitingJob(msgspec.Struct, frozen=True, gc=False):
+    """A job that waits for quota.
+
+    ``created``: its creation time; it keeps its place in the queue when it is evicted. ``duration``: seconds after
+    which it ends at the latest, :data:`FOREVER` without a deadline.
+    """
+
+    key: NamespacedName
+    demand: Demand
+    priority: int = 0
+    created: float = 0.0
+    duration: float = FOREVER
+
+    @property
+    def rank(self) -> tuple[int, float, NamespacedName]:
+        """The place in the queue: higher priority, then earlier creation, then namespace and name."""
+        return -self.priority, self.created, self.key
+
+
+class Holding(msgspec.Struct, frozen=True, gc=False):
+    """A job, or the rest of one, that holds quota.
+
+    ``end``: when it ends at the latest. ``releasing``: it has ended or is being evicted, and holds quota only until its
+    pods are deleted. ``preemptible``: the queue may evict it.
+    """
+
+    key: NamespacedName
+    demand: Demand
+    priority: int = 0
+    created: float = 0.0
+    end: float = FOREVER
+    releasing: bool = False
+    preemptible: bool = True
+
+
+class Blocked(Enum):
+    """Why a job is not admitted.
+
+    The reason depends on the job's place in the queue and not on how much quota is free at the moment, so that the
+    statuses of thousands of waiting jobs are not rewritten whenever another job ends.
+    """
+
+    TOO_LARGE = "TooLarge"
+    """It exceeds the quota as a whole, and would not fit even if no other job ran."""
+
+    QUOTA = "InsufficientQuota"
+    """It does not fit in the quota that is free."""
+
+    BEHIND = "BehindOtherJobs"
+    """A job before it in the queue does not fit, and it must not pass that job."""
+
+    RELEASING = "QuotaIsBeingReleased"
+    """Enough quota for it is being released, and no other job gets that quota. Only with preemption."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do: jobs to admit and to evict; the others, in the order of the queue, with the reason why they wait."""
+
+    admit: tuple[NamespacedName, ...] = ()
+    preempt: tuple[NamespacedName, ...] = ()
+    blocked: Mapping[NamespacedName, Blocked] = field(default_factory=dict)

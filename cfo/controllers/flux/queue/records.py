@@ -1,0 +1,276 @@
+"""What the queue knows of each object: a few fields, decoded once for each state of the object.
+
+Decoding thousands of objects for each decision would take too long, so :mod:`.ledger` keeps these records. They contain
+nothing that cannot be read again from the informers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from sys import intern
+from typing import Final
+
+import msgspec
+
+from cfo.api.flux import (
+    EVICTED,
+    FLUX_JOB,
+    OBJECTS_READY,
+    QUEUE_NAME_LABEL,
+    QUOTA_RESERVED,
+    SUSPEND_ANNOTATION,
+    VALID,
+    State,
+)
+from cfo.controllers.flux.queue.model import Demand
+from cfo.controllers.flux.queue.shape import DEFAULT_DEADLINE, ClusterShape, Resources, demand_of
+from cfo.runtime import GVK, Entry
+
+__all__ = [
+    "BatchJobRecord",
+    "ClusterRecord",
+    "JobRecord",
+    "batch_job_record",
+    "cluster_record",
+    "is_ended",
+    "job_record",
+]
+
+
+class JobRecord(msgspec.Struct, gc=False, frozen=True):
+    """A FluxJob. ``size`` is 0 if the job has none, and ``demand`` is then that of one pod.
+
+    ``reason``, ``position`` and ``setup`` are what its status says about its place in the queue. ``is_observed``: the
+    controller has validated this generation. ``cleans_up``: whether its MiniCluster is deleted when it ends; ``None``
+    if the FluxSetup decides.
+    """
+
+    uid: str
+    generation: int
+    created: float
+    size: int
+    has_services: bool
+    demand: Demand
+    duration: float
+    priority: int | None
+    priority_class: str
+    reason: str
+    position: int
+    setup: str
+    started: float
+    is_observed: bool
+    is_reserved: bool
+    is_evicted: bool
+    is_finished: bool
+    is_suspended: bool
+    is_deleting: bool
+    is_valid: bool
+    is_queued_by_kueue: bool
+    cleans_up: bool | None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the job can be admitted, as far as it says itself."""
+        has_place = self.is_observed and self.is_valid and not self.is_deleting
+        return has_place and not self.is_reserved and not self.is_finished
+
+
+class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
+    """A MiniCluster. ``job_uid`` is the FluxJob that controls it; empty if it was created by hand.
+
+    ``is_stopped``: it is suspended, and its controller has observed that.
+    """
+
+    uid: str
+    job_uid: str
+    demand: Demand
+    created: float
+    end: float
+    is_stopped: bool
+    is_finished: bool
+    is_valid: bool
+    is_deleting: bool
+    is_queued_by_kueue: bool
+
+
+class BatchJobRecord(msgspec.Struct, gc=False, frozen=True):
+    """The Job of a MiniCluster. ``pods``: how many pods the Job controller may have created or may still create."""
+
+    pods: int
+
+
+class _Condition(msgspec.Struct, gc=False, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class _JobSpec(ClusterShape, gc=False, rename="camel"):
+    priority: int | None = None
+    priority_class_name: str | None = None
+    resources: Resources | None = None
+    template: ClusterShape | None = None
+
+
+class _Status(msgspec.Struct, gc=False, rename="camel"):
+    jobid: str = ""
+    observed_generation: int = 0
+    position: int | None = None
+    flux_setup: str | None = None
+    start_time: str | None = None
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class _Job(msgspec.Struct, gc=False):
+    spec: _JobSpec | None = None
+    status: _Status | None = None
+
+
+class _Cluster(msgspec.Struct, gc=False):
+    spec: ClusterShape | None = None
+    status: _Status | None = None
+
+
+class _BatchSpec(msgspec.Struct, gc=False):
+    parallelism: int | None = None
+    suspend: bool | None = None
+
+
+class _BatchStatus(msgspec.Struct, gc=False, rename="camel"):
+    active: int | None = None
+    start_time: str | None = None
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class _BatchJob(msgspec.Struct, gc=False):
+    spec: _BatchSpec | None = None
+    status: _BatchStatus | None = None
+
+
+class _PodStatus(msgspec.Struct, gc=False):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct, gc=False):
+    status: _PodStatus | None = None
+
+
+_jobs: Final = msgspec.json.Decoder(_Job)
+_clusters: Final = msgspec.json.Decoder(_Cluster)
+_batch_jobs: Final = msgspec.json.Decoder(_BatchJob)
+_pods: Final = msgspec.json.Decoder(_Pod)
+
+
+def job_record(entry: Entry) -> JobRecord:
+    """Return the record of a FluxJob. Raises :class:`msgspec.DecodeError` for values that no CRD allows."""
+    job, meta = _jobs.decode(entry.raw), entry.meta
+    spec, status = job.spec or _JobSpec(), job.status or _Status()
+    template = spec.template or ClusterShape()
+    size = spec.size or template.size or 0
+    deadline = spec.deadline_seconds or template.deadline_seconds or DEFAULT_DEADLINE
+    reserved = _find(status.conditions, QUOTA_RESERVED)
+    labels = {**(template.job_labels or {}), **meta.labels}
+    return JobRecord(
+        uid=meta.uid,
+        generation=meta.generation,
+        created=_seconds(meta.creation_timestamp),
+        size=size,
+        has_services=bool(template.services),
+        demand=demand_of(template, size or 1, spec.resources),
+        duration=float(deadline),
+        priority=spec.priority,
+        priority_class=intern(spec.priority_class_name or ""),
+        reason=intern(reserved.reason) if reserved is not None else "",
+        position=status.position or 0,
+        setup=intern(status.flux_setup or ""),
+        started=_seconds(status.start_time or (reserved.last_transition_time if reserved is not None else "")),
+        is_observed=bool(status.jobid) and status.observed_generation == meta.generation,
+        is_reserved=reserved is not None and reserved.status == "True",
+        is_evicted=_is_true(status.conditions, EVICTED),
+        is_finished=_is_true(status.conditions, State.FINISHED),
+        is_suspended=bool(spec.suspend),
+        is_deleting=meta.is_deleting,
+        is_valid=_is_valid(status.conditions),
+        is_queued_by_kueue=bool(labels.get(QUEUE_NAME_LABEL)),
+        cleans_up=_cleans_up(template),
+    )
+
+
+def _cleans_up(template: ClusterShape) -> bool | None:
+    if template.cleanup is None and template.ttl_seconds_after_finished is None:
+        return None
+    return template.cleanup is not False and not template.ttl_seconds_after_finished
+
+
+def cluster_record(entry: Entry) -> ClusterRecord:
+    """Return the record of a MiniCluster. Raises :class:`msgspec.DecodeError` for values that no CRD allows."""
+    cluster, meta = _clusters.decode(entry.raw), entry.meta
+    spec, status = cluster.spec or ClusterShape(), cluster.status or _Status()
+    owner = meta.controller
+    is_owned = owner is not None and GVK.parse(owner.api_version, owner.kind)[::2] == FLUX_JOB[::2]
+    suspend = spec.suspend if spec.suspend is not None else meta.annotations.get(SUSPEND_ANNOTATION) == "true"
+    started = _seconds(status.start_time or "") or _seconds(meta.creation_timestamp)
+    return ClusterRecord(
+        uid=meta.uid,
+        job_uid=owner.uid if is_owned and owner is not None else "",
+        demand=demand_of(spec, 1 if spec.size is None else spec.size),
+        created=_seconds(meta.creation_timestamp),
+        end=started + (spec.deadline_seconds or DEFAULT_DEADLINE),
+        is_stopped=suspend and _observed_generation(status) == meta.generation,
+        is_finished=_is_true(status.conditions, State.FINISHED),
+        is_valid=_is_valid(status.conditions),
+        is_deleting=meta.is_deleting,
+        is_queued_by_kueue=bool((spec.job_labels or {}).get(QUEUE_NAME_LABEL)),
+    )
+
+
+def _observed_generation(status: _Status) -> int:
+    """Return the generation that the controller has observed, also if the CRD has no field for it."""
+    condition = _find(status.conditions, OBJECTS_READY)
+    return status.observed_generation or (condition.observed_generation if condition is not None else 0)
+
+
+def batch_job_record(entry: Entry) -> BatchJobRecord:
+    """Return the record of a Job. Raises :class:`msgspec.DecodeError` for values that no API server returns."""
+    job = _batch_jobs.decode(entry.raw)
+    spec, status = job.spec or _BatchSpec(), job.status or _BatchStatus()
+    if _is_true(status.conditions, "Complete") or _is_true(status.conditions, "Failed"):
+        return BatchJobRecord(0)
+    has_started = bool(status.start_time)
+    if spec.suspend and not status.active and (not has_started or _is_true(status.conditions, "Suspended")):
+        return BatchJobRecord(0)
+    return BatchJobRecord(1 if spec.parallelism is None else max(spec.parallelism, 0))
+
+
+def is_ended(pod: Entry) -> bool:
+    """Return whether a pod has ended, so that it uses no resources of a node."""
+    status = _pods.decode(pod.raw).status
+    return status is not None and status.phase in ("Succeeded", "Failed")
+
+
+def _find(conditions: Iterable[_Condition] | None, kind: str) -> _Condition | None:
+    for condition in conditions or ():
+        if condition.type == kind:
+            return condition
+    return None
+
+
+def _is_true(conditions: Iterable[_Condition] | None, kind: str) -> bool:
+    condition = _find(conditions, kind)
+    return condition is not None and condition.status == "True"
+
+
+def _is_valid(conditions: Iterable[_Condition] | None) -> bool:
+    condition = _find(conditions, VALID)
+    return condition is None or condition.status != "False"
+
+
+def _seconds(text: str) -> float:
+    """Return a time as seconds since the epoch; 0 if there is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else 0.0
+    except ValueError:
+        return 0.0

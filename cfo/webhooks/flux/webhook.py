@@ -1,0 +1,89 @@
+"""The validating webhooks of the Flux kinds, and their registration with a manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.flux.validation import (
+    flux_job_update_errors,
+    minicluster_warnings,
+    new_errors,
+    validate_flux_job,
+    validate_flux_setup,
+    validate_minicluster,
+)
+from cfo.runtime import AdmissionRequest, FieldError, FieldErrors, Manager, Object, Operation, is_deleting, namespace_of
+
+__all__ = ["FluxValidator", "setup"]
+
+_OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
+
+
+def _no_update_errors(old: Object, new: Object) -> list[FieldError]:
+    return []
+
+
+def _no_warnings(obj: Object) -> list[str]:
+    return []
+
+
+class FluxValidator:
+    """The validator of one kind.
+
+    ``errors`` returns the errors in an object, ``update_errors`` those in a change, which depend on the old object, and
+    ``warnings`` what has no effect.
+    """
+
+    def __init__(
+        self,
+        errors: Callable[[Object], list[FieldError]],
+        update_errors: Callable[[Object, Object], list[FieldError]] = _no_update_errors,
+        warnings: Callable[[Object], list[str]] = _no_warnings,
+    ) -> None:
+        self._errors = errors
+        self._update_errors = update_errors
+        self._warnings = warnings
+
+    async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
+        """Return warnings. Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
+        FieldErrors.check(await request.compute(self._errors, obj))
+        return self._warnings(obj)
+
+    async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
+        """Return warnings. Raise :class:`FieldErrors` with errors in the change, and those that ``old`` does not have.
+
+        An object that is being deleted is not validated, so that its finalizers can be removed.
+        """
+        if is_deleting(obj) or old.get("spec") == obj.get("spec"):
+            return []
+        FieldErrors.check(await request.compute(self._changed, old, obj))
+        return self._warnings(obj)
+
+    def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
+        """Allow every deletion."""
+
+    def _changed(self, old: Object, new: Object) -> list[FieldError]:
+        return [*self._update_errors(old, new), *new_errors(self._errors, old, new)]
+
+
+def setup(manager: Manager, admin_namespaces: Collection[str]) -> None:
+    """Register the webhooks of all Flux kinds with ``manager``, which serves them on every replica.
+
+    ``admin_namespaces``: the namespaces whose FluxSetups may select other namespaces.
+    """
+
+    def setup_warnings(obj: Object) -> list[str]:
+        namespace = namespace_of(obj)
+        if (obj.get("spec") or {}).get("namespaceSelector") is None or namespace in admin_namespaces:
+            return []
+        reason = f"FluxSetups in namespace {namespace} are not allowed to select other namespaces"
+        return [f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"]
+
+    for kind, validator in (
+        (MINICLUSTER, FluxValidator(validate_minicluster, warnings=minicluster_warnings)),
+        (FLUX_JOB, FluxValidator(validate_flux_job, flux_job_update_errors)),
+        (FLUX_SETUP, FluxValidator(validate_flux_setup, warnings=setup_warnings)),
+    ):
+        manager.webhooks.register(kind, validator=validator, validator_operations=_OPERATIONS)

@@ -1,0 +1,423 @@
+"""FluxJobs in the queues of FluxSetups, with all Flux controllers, on a control plane that runs Jobs and pods."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from cfo.api.flux import EVICTED, FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, State
+from cfo.runtime.kinds import JOB, POD, PRIORITY_CLASS
+from cfo.runtime.objects import NamespacedName, Object, name_of
+from test.support.flux_environment import (
+    SCHEDULED,
+    FluxEnvironment,
+    condition,
+    flux_job,
+    flux_setup,
+    pod_annotations,
+    run_flux_controllers,
+    start_flux_environment,
+    state,
+)
+from test.support.flux_observer import observe
+from test.support.raycluster_environment import eventually
+
+RUNNING = {"pod": pod_annotations(phase="Running")}
+"""Defaults of MiniClusters whose pods run until they are deleted."""
+
+
+@pytest.fixture
+async def env() -> AsyncIterator[FluxEnvironment]:
+    async with start_flux_environment(controllers=SCHEDULED) as environment:
+        await environment.create_namespace("ns")
+        yield environment
+
+
+async def wait_for_job(
+    env: FluxEnvironment, holds: Callable[[Object], Any], description: str, *, name: str = "job", namespace: str = "ns"
+) -> Object:
+    return await env.wait_for(holds, description, name=name, namespace=namespace, gvk=FLUX_JOB)
+
+
+async def wait_for_state(env: FluxEnvironment, expected: State, name: str = "job", namespace: str = "ns") -> Object:
+    return await wait_for_job(env, lambda obj: state(obj) == [expected], expected, name=name, namespace=namespace)
+
+
+async def wait_for_reason(env: FluxEnvironment, reason: str, name: str = "job", namespace: str = "ns") -> Object:
+    """Wait until the job waits for this reason, with the same message as its state."""
+    job = await wait_for_job(
+        env, lambda obj: condition(obj, QUOTA_RESERVED).get("reason") == reason, reason, name=name, namespace=namespace
+    )
+    assert state(job) == [State.WAITING]
+    assert condition(job, State.WAITING)["message"] == condition(job, QUOTA_RESERVED)["message"]
+    return job
+
+
+async def wait_for_totals(env: FluxEnvironment, used: int, admitted: int, pending: int, name: str = "setup") -> Object:
+    """Wait until the numbers in the status of the FluxSetup are these."""
+
+    def holds(obj: Object) -> bool:
+        status = obj.get("status") or {}
+        numbers = tuple(status.get(key) for key in ("usedResources", "admittedWorkloads", "pendingWorkloads"))
+        return numbers == (used, admitted, pending)
+
+    return await env.wait_for(holds, f"{used}, {admitted}, {pending}", name=name, gvk=FLUX_SETUP)
+
+
+async def test_thirty_jobs_of_three_namespaces_never_exceed_the_quota() -> None:
+    names = [f"team-{letter}" for letter in "abc"]
+    async with start_flux_environment(controllers=SCHEDULED) as env, observe(env) as observer:
+        for name in ("operator", *names):
+            await env.create_namespace(name)
+        jobs = [
+            await env.create(flux_job(f"job-{number:02}", names[number % 3])) for number in range(30)
+        ]  # before the setup, and none is lost
+        short = {"pod": pod_annotations(phase="Succeeded", finish_after="0.2")}
+        setup = flux_setup(namespace="operator", namespaceSelector={}, mini_cluster=short)
+        async with run_flux_controllers(env):
+            await env.create(setup)
+            finished = (State.FINISHED,)
+
+            async def have_finished(number: int) -> bool:
+                return sum(states[-1] == finished for states in observer.states.values()) >= number
+
+            for number in (8, 15, 23, 30):
+                await eventually(partial(have_finished, number), f"{number} finished jobs")
+
+            async def is_free() -> bool:
+                status = (await env.get(FLUX_SETUP, "setup", "operator")).get("status") or {}
+                return bool(status.get("usedResources") == 0 and status["pendingWorkloads"] == 0 and not observer.pods)
+
+            await eventually(is_free, "all quota is free")
+    assert 2 < observer.most_pods <= 20
+    created = {NamespacedName(job["metadata"]["namespace"], name_of(job)): job for job in jobs}
+    order = sorted(created, key=lambda key: (created[key]["metadata"]["creationTimestamp"], key))
+    assert observer.admissions == order
+    progress = [(), (State.REQUESTED,), (State.WAITING,), (State.READY,), (State.RUNNING,), (State.FINISHED,)]
+    for states in observer.states.values():
+        assert states == [item for item in progress if item in states]
+        assert states[-1] == finished
+
+
+async def test_jobs_wait_for_quota_and_run_in_order(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env), observe(env) as observer:
+        await env.create(flux_job("early"))
+        job = await wait_for_reason(env, "NoFluxSetup", "early")
+        assert condition(job, State.WAITING)["message"] == "No FluxSetup covers namespace ns"
+        await env.wait_for_event("NoFluxSetup", "namespace ns")
+        await env.create(flux_setup(max_size=4, mini_cluster=RUNNING))
+        await wait_for_state(env, State.RUNNING, "early")
+        await env.create(flux_job("large", size=5))
+        await env.create(flux_job("next", size=3))
+        large = await wait_for_reason(env, "TooLarge", "large")
+        assert "Needs 5 pods" in condition(large, State.WAITING)["message"]
+        waiting = await wait_for_reason(env, "InsufficientQuota", "next")
+        assert condition(waiting, State.WAITING)["message"] == "Waiting for 3 pods of the quota of FluxSetup ns/setup"
+        assert waiting["status"]["position"] == 1
+        assert waiting["status"]["fluxSetup"] == "ns/setup"
+        await env.create(flux_job("small", size=1))
+        await wait_for_state(env, State.RUNNING, "small")  # BestEffortFIFO: it passes
+        await wait_for_totals(env, 3, 2, 2)
+        setup = await env.get(FLUX_SETUP, "setup")
+        await env.patch(setup, {"spec": {"max-size": 1}})  # stops nothing
+        await env.delete(await env.get(FLUX_JOB, "early"))
+        await env.wait_until_removed(MINICLUSTER, "early")
+        await wait_for_totals(env, 1, 1, 2)
+        await env.patch(setup, {"spec": {"max-size": 5}})
+        await wait_for_state(env, State.RUNNING, "next")
+        assert "position" not in (await env.get(FLUX_JOB, "next"))["status"]
+        await env.delete(setup)
+        await env.create(flux_job("late", size=1))
+        await wait_for_reason(env, "NoFluxSetup", "late")
+        assert state(await env.get(FLUX_JOB, "next")) == [State.RUNNING]
+        assert observer.most_pods <= 4
+
+
+async def test_quota_is_free_only_after_the_pods_are_deleted(env: FluxEnvironment) -> None:
+    stopping = {"pod": pod_annotations(phase="Running", stop_after="0.4")}
+    async with run_flux_controllers(env), observe(env) as observer:
+        await env.create(flux_setup(max_size=2, mini_cluster=stopping))
+        first = await env.create(flux_job("first"))
+        await wait_for_state(env, State.RUNNING, "first")
+        await eventually(lambda: _async(len(observer.pods) == 2), "two pods")
+        await env.create(flux_job("second"))
+        await wait_for_reason(env, "InsufficientQuota", "second")
+        await env.delete(first)
+        await wait_for_state(env, State.RUNNING, "second")
+        assert observer.most_pods == 2
+
+
+async def _async(value: bool) -> bool:
+    return value
+
+
+async def test_job_of_higher_priority_evicts_the_newest_of_lower_priority(env: FluxEnvironment) -> None:
+    await env.create(
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": PRIORITY_CLASS.kind, "metadata": {"name": "urgent"}, "value": 9}
+    )
+    async with run_flux_controllers(env), observe(env) as observer:
+        await env.create(flux_setup(max_size=4, preemption="LowerPriority", mini_cluster=RUNNING))
+        for name in ("old", "young"):
+            await env.create(flux_job(name))
+            await wait_for_state(env, State.RUNNING, name)
+        await env.create(flux_job("urgent", priorityClassName="urgent"))
+        await wait_for_state(env, State.RUNNING, "urgent")
+        evicted = await wait_for_reason(env, "InsufficientQuota", "young")
+        assert condition(evicted, EVICTED)["status"] == "True"
+        assert condition(evicted, EVICTED)["reason"] == "Preempted"
+        assert "startTime" not in evicted["status"]
+        assert (await env.get(MINICLUSTER, "young"))["spec"]["suspend"] is True
+        assert state(await env.get(FLUX_JOB, "old")) == [State.RUNNING]
+        await env.delete(await env.get(FLUX_JOB, "urgent"))
+        resumed = await wait_for_state(env, State.RUNNING, "young")
+        assert condition(resumed, EVICTED)["status"] == "False"
+        assert observer.most_pods <= 4
+
+
+async def test_unknown_priority_class_is_reported_until_it_exists(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env):
+        await env.create(flux_setup())
+        await env.create(flux_job(priorityClassName="later"))
+        job = await wait_for_reason(env, "PriorityClassNotFound")
+        assert condition(job, State.WAITING)["message"] == "PriorityClass later does not exist"
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": PRIORITY_CLASS.kind}
+        await env.create({**kind, "metadata": {"name": "later"}, "value": 1})
+        await wait_for_state(env, State.FINISHED)
+
+
+async def test_suspended_job_releases_its_quota_and_is_admitted_again(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env), observe(env) as observer:
+        await env.create(flux_setup(max_size=2, mini_cluster=RUNNING))
+        job = await env.create(flux_job())
+        await wait_for_state(env, State.RUNNING)
+        await env.create(flux_job("other"))
+        await env.patch(job, {"spec": {"suspend": True}})
+        await wait_for_reason(env, "Suspended")
+        await wait_for_state(env, State.RUNNING, "other")
+        await env.delete(await env.get(FLUX_JOB, "other"))
+        await env.patch(job, {"spec": {"suspend": False, "size": 1}})  # a waiting job may change in any way
+        await wait_for_state(env, State.RUNNING)
+        assert (await env.get(JOB, "job"))["spec"]["parallelism"] == 1
+        assert observer.most_pods <= 2
+
+
+async def test_newer_setup_replaces_an_older_one_and_its_deletion_restores_it(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env):
+        old = flux_setup("a-old", max_size=1)
+        await env.create(old)
+        await env.create(flux_job())
+        await wait_for_reason(env, "TooLarge")
+        new = await env.create(flux_setup("b-new", max_size=1))
+
+        def active(status: str, reason: str) -> Callable[[Object], bool]:
+            return lambda obj: (
+                (condition(obj, "Active").get("status"), condition(obj, "Active").get("reason")) == (status, reason)
+            )
+
+        await env.wait_for(active("False", "Replaced"), "replaced", name="a-old", gvk=FLUX_SETUP)
+        await env.wait_for(active("True", "Ready"), "active", name="b-new", gvk=FLUX_SETUP)
+        moved = await wait_for_job(env, lambda obj: obj["status"].get("fluxSetup") == "ns/b-new", "moved")
+        assert state(moved) == [State.WAITING]
+        await env.create_namespace("operator")
+        await env.create(flux_setup("selecting", namespaceSelector={"matchLabels": {"team": "x"}}))
+        found = await env.wait_for(active("False", "InvalidSelector"), "invalid", name="selecting", gvk=FLUX_SETUP)
+        assert condition(found, "Active")["message"] == (
+            "spec.namespaceSelector: FluxSetups of namespace ns must not select namespaces; allowed in: operator"
+        )
+        await env.delete(new)
+        await env.wait_for(active("True", "Ready"), "active again", name="a-old", gvk=FLUX_SETUP)
+        await env.patch(await env.get(FLUX_SETUP, "a-old"), {"spec": {"max-size": 2}})
+        await wait_for_state(env, State.FINISHED)
+
+
+async def test_job_holds_no_quota_while_another_minicluster_has_its_name(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(max_size=4))
+        foreign = await env.create(
+            {
+                "apiVersion": MINICLUSTER.api_version,
+                "kind": MINICLUSTER.kind,
+                "metadata": {"name": "job", "namespace": "ns"},
+                "spec": {"size": 1, "suspend": True, "containers": [{"image": "x", "command": "y"}]},
+            }
+        )
+        await env.create(flux_job())
+        await wait_for_reason(env, "NameTaken")
+        await env.wait_for_event("NameTaken", "MiniCluster job exists and does not belong to this FluxJob")
+        assert (await env.get(MINICLUSTER, "job"))["metadata"]["uid"] == foreign["metadata"]["uid"]
+        await wait_for_totals(env, 0, 0, 1)
+        await env.delete(foreign)
+        await wait_for_state(env, State.FINISHED)
+
+
+async def test_invalid_job_is_reported_and_runs_when_it_is_corrected(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env):
+        await env.create(flux_setup())
+        job = await env.create(flux_job(priority=1, priorityClassName="x"))
+        invalid = await wait_for_job(env, lambda obj: condition(obj, "Valid").get("status") == "False", "invalid")
+        assert state(invalid) == [State.REQUESTED]
+        message = condition(invalid, "Valid")["message"]
+        assert message == condition(invalid, State.REQUESTED)["message"]
+        assert "spec.priority" in message
+        assert await env.wait_for_event("Invalid") == message
+        await env.patch(job, {"spec": {"priorityClassName": None}})
+        await wait_for_state(env, State.FINISHED)
+
+
+async def test_failed_command_is_reported_with_its_exit_code(env: FluxEnvironment) -> None:
+    failing = {"pod": {**pod_annotations(phase="Failed", exit_code="3"), "restartPolicy": "Never"}}
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(mini_cluster=failing))
+        await env.create(flux_job(size=1, backoffLimit=0))
+        failed = await wait_for_state(env, State.FINISHED)
+        assert failed["status"]["exitCode"] == 3
+        assert condition(failed, "Succeeded")["status"] == "False"
+        assert failed["status"]["completionTime"]
+        await env.wait_until_removed(MINICLUSTER, "job")
+        await wait_for_totals(env, 0, 0, 0)
+
+
+async def test_job_without_command_stays_ready_and_runs_a_command_given_later(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env), observe(env) as observer:
+        await env.create(flux_setup(max_size=2))
+        job = await env.create(flux_job(command=None, template={"pod": pod_annotations(phase="Running")}))
+        await wait_for_job(env, lambda obj: (obj.get("status") or {}).get("startTime"), "launched")
+        assert state(await env.get(FLUX_JOB, "job")) == [State.READY]
+        await eventually(lambda: _async(len(observer.pods) == 2), "two pods")
+        await env.patch(job, {"spec": {"command": "hostname"}})
+        await wait_for_state(env, State.RUNNING)
+        assert (await env.get(MINICLUSTER, "job"))["spec"]["containers"][0]["command"] == "hostname"
+        assert observer.most_pods == 2
+
+
+async def test_deleted_minicluster_is_recreated_and_changes_of_a_running_job_are_ignored(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(mini_cluster=RUNNING))
+        job = await env.create(flux_job())
+        await wait_for_state(env, State.RUNNING)
+        before = await env.get(MINICLUSTER, "job")
+        await env.delete(before)
+
+        async def recreated() -> bool:
+            found = await env.find(MINICLUSTER, "job")
+            return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+
+        await eventually(recreated, "another MiniCluster")
+        await wait_for_state(env, State.RUNNING)
+        await env.patch(job, {"spec": {"image": "other"}})
+        changed = await wait_for_job(env, lambda obj: condition(obj, "UpToDate").get("status") == "False", "ignored")
+        assert state(changed) == [State.RUNNING]
+        await env.wait_for_event("UpdateIgnored", "delete it and create another one")
+        assert (await env.get(MINICLUSTER, "job"))["spec"]["containers"][0]["image"] == "fluxrm/flux-sched:focal"
+
+
+async def test_elastic_job_reserves_its_maximum_and_is_scaled_through_the_job(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env), observe(env) as observer:
+        await env.create(flux_setup(max_size=4, mini_cluster=RUNNING))
+        job = await env.create(flux_job(size=1, template={"maxSize": 3}))
+        await wait_for_state(env, State.RUNNING)
+        await wait_for_totals(env, 3, 1, 0)
+        await env.patch(job, {"spec": {"size": 3}})
+        await eventually(lambda: _async(len(observer.pods) == 3), "three pods")
+        assert (await env.get(MINICLUSTER, "job"))["spec"]["size"] == 3
+
+
+async def test_job_with_a_kueue_queue_is_handed_over_to_kueue(env: FluxEnvironment) -> None:
+    job = flux_job(template={"pod": pod_annotations(phase="Succeeded", finish_after="0.2")})
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq"}
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(max_size=0))  # its quota does not matter
+        await env.create(job)
+
+        async def job_of_cluster() -> Object | None:
+            return await env.find(JOB, "job")
+
+        batch: Object = await eventually(job_of_cluster, "the Job")
+        assert batch["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "lq"
+        assert "suspend" not in (await env.get(MINICLUSTER, "job"))["spec"]
+        done = await wait_for_state(env, State.FINISHED)
+        assert condition(done, "Succeeded")["status"] == "True"
+        await wait_for_totals(env, 0, 0, 0)
+
+
+async def test_job_of_a_setup_with_kueue_follows_kueue(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(max_size=0, queue="Kueue", kueue={"localQueue": "lq"}, mini_cluster=RUNNING))
+        await env.create(flux_job())
+        running = await wait_for_state(env, State.RUNNING)
+        assert condition(running, QUOTA_RESERVED)["reason"] == "AdmittedByKueue"
+        await wait_for_totals(env, 2, 1, 0)
+        batch = await env.get(JOB, "job")
+        assert batch["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "lq"
+        await env.patch(batch, {"spec": {"suspend": True}})  # as Kueue does to evict it
+        waiting = await wait_for_state(env, State.WAITING)
+        assert condition(waiting, QUOTA_RESERVED)["reason"] == "WaitingForKueue"
+        await env.patch(batch, {"spec": {"suspend": False}})
+        await wait_for_state(env, State.RUNNING)
+
+
+async def test_deletion_at_any_moment_leaves_nothing(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(max_size=6, mini_cluster=RUNNING))
+        for number, expected in enumerate((State.WAITING, State.READY, State.RUNNING)):
+            job = await env.create(flux_job(f"job-{number}"))
+            await wait_for_job(
+                env,
+                lambda obj, wanted=expected: wanted in state(obj) or state(obj) == [State.RUNNING],
+                expected,
+                name=name_of(job),
+            )
+            await env.delete(job)
+
+        async def nothing() -> bool:
+            clusters = await env.client.list(MINICLUSTER, namespace="ns")
+            return not clusters and not any((await env.flux_children()).values())
+
+        await eventually(nothing, "nothing is left")
+        await wait_for_totals(env, 0, 0, 0)
+
+
+async def test_restart_writes_nothing(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(max_size=4, mini_cluster=RUNNING))
+        for number in range(6):
+            await env.create(flux_job(f"job-{number}"))
+        for number in range(6):
+            expected = State.RUNNING if number < 2 else State.WAITING
+            await wait_for_state(env, expected, f"job-{number}")
+        await wait_for_totals(env, 4, 2, 4)
+        await env.wait_until_idle()
+    before = {name_of(item): item for item in await env.client.list(FLUX_JOB, namespace="ns")}
+    async with run_flux_controllers(env):
+        await env.wait_until_idle()
+        assert [verb for verb, _ in env.requests() if verb not in ("get", "discover")] == []
+        assert len(env.exchanges) <= 40
+    assert {name_of(item): item for item in await env.client.list(FLUX_JOB, namespace="ns")} == before
+
+
+async def test_default_setup_is_created_once(env: FluxEnvironment) -> None:
+    await env.create_namespace("operator")
+    settings: dict[str, Any] = {"defaultSetup": {"enabled": True, "maxSize": 3, "miniClusterSize": 2}}
+    async with run_flux_controllers(env, **settings):
+        setup = await env.wait_for(
+            lambda obj: condition(obj, "Active").get("status") == "True",
+            "active",
+            name="default",
+            namespace="operator",
+            gvk=FLUX_SETUP,
+        )
+        assert setup["spec"]["max-size"] == 3
+        await env.create(flux_job(size=None))
+        await wait_for_job(env, lambda obj: obj.get("status", {}).get("fluxSetup") == "operator/default", "governed")
+        await eventually(lambda: _has_pods(env, 2), "two pods, the default size")
+    await env.delete(setup)
+    await env.create(flux_setup())
+    async with run_flux_controllers(env, **settings):
+        assert await env.find(FLUX_SETUP, "default", "operator") is None
+
+
+async def _has_pods(env: FluxEnvironment, number: int) -> bool:
+    return len(await env.client.list(POD, namespace="ns")) == number

@@ -1,0 +1,149 @@
+"""Validation of FluxJobs and FluxSetups."""
+
+from typing import Any
+
+import pytest
+
+from cfo.api.flux import FLUX_JOB, FLUX_SETUP, QUOTA_RESERVED, State
+from cfo.api.flux.validation import flux_job_update_errors, validate_flux_job, validate_flux_setup
+from cfo.runtime import GVK, Object
+
+
+def obj(kind: GVK, spec: dict[str, Any], *true_conditions: str) -> Object:
+    """Return an object of ``kind``; the conditions ``true_conditions`` are ``True``."""
+    conditions = [{"type": name, "status": "True"} for name in true_conditions]
+    return {
+        "apiVersion": f"{kind.group}/{kind.version}",
+        "kind": kind.kind,
+        "metadata": {"name": "sample", "namespace": "default"},
+        "spec": spec,
+        "status": {"conditions": conditions},
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, []),
+        ({"image": "fluxrm/flux-sched:focal", "command": "sleep", "size": 2}, []),
+        ({"size": 2, "template": {"maxSize": 4, "containers": [{"environment": {"A": "b"}}]}}, []),
+        ({"size": 100_001}, ["spec.size: Invalid value: 100001: must be between 1 and 100000, inclusive"]),
+        ({"template": {"size": 0}}, ["spec.template.size: Invalid value: 0: must be between 1 and 100000, inclusive"]),
+        (
+            {"size": 3, "template": {"size": 1, "maxSize": 2}},
+            ["spec.template.maxSize: Invalid value: 2: must not be less than size (3)"],
+        ),
+        (
+            {"priority": 1, "priorityClassName": "high"},
+            ["spec.priority: Forbidden: must not be set together with priorityClassName"],
+        ),
+        ({"template": {"suspend": True}}, ["spec.template.suspend: Forbidden: set spec.suspend instead"]),
+        (
+            {"command": "a", "template": {"containers": [{"commands": {"script": "b"}}]}},
+            [
+                "spec.template.containers[0].commands.script: Forbidden: must not be set together with spec.command",
+            ],
+        ),
+        (
+            {"environment": {"A": "b"}, "template": {"containers": [{"secrets": {"A": {"name": "n", "key": "k"}}}]}},
+            ["spec.template.containers[0].secrets[A]: Forbidden: must not be set together with spec.environment"],
+        ),
+        (
+            {"template": {"containers": [{"name": "a"}, {"name": "b"}]}},
+            ["spec.template.containers: Invalid value: 0 containers have runFlux set to true; exactly one must"],
+        ),
+        (
+            {"template": {"flux": {"topology": "ring"}}},
+            [
+                (
+                    'spec.template.flux.topology: Unsupported value: "ring": supported values: '
+                    '"flat", "kary:K", "binomial", "mincrit", "mincrit:K", "custom"'
+                )
+            ],
+        ),
+    ],
+)
+def test_flux_job_is_validated_with_its_template(spec: dict[str, Any], expected: list[str]) -> None:
+    assert [str(error) for error in validate_flux_job(obj(FLUX_JOB, spec))] == expected
+
+
+@pytest.mark.parametrize(
+    ("conditions", "old", "new", "forbidden"),
+    [
+        # waiting: everything may change
+        ([State.WAITING], {"size": 1, "command": "a"}, {"size": 2, "command": "b"}, []),
+        # admitted
+        ([State.WAITING, QUOTA_RESERVED], {"size": 1}, {"size": 2}, ["spec.size"]),
+        ([State.RUNNING, QUOTA_RESERVED], {"command": "a"}, {"command": "b"}, ["spec.command"]),
+        ([State.RUNNING, QUOTA_RESERVED], {}, {"priority": 5, "suspend": True, "ttlSecondsAfterFinished": 1}, []),
+        ([State.READY, QUOTA_RESERVED], {}, {"command": "a"}, []),
+        ([State.READY, QUOTA_RESERVED], {}, {"command": "a", "image": "b"}, ["spec.image"]),
+        # elastic: scaled through the FluxJob
+        ([State.RUNNING, QUOTA_RESERVED], {"size": 1, "template": {"maxSize": 4}}, {"size": 2}, ["spec.template"]),
+        (
+            [State.RUNNING, QUOTA_RESERVED],
+            {"size": 1, "template": {"maxSize": 4}},
+            {"size": 2, "template": {"maxSize": 4}},
+            [],
+        ),
+        # finished
+        ([State.FINISHED], {"command": "a"}, {"command": "b", "ttlSecondsAfterFinished": 1}, ["spec.command"]),
+    ],
+)
+def test_admitted_flux_job_is_immutable(
+    conditions: list[str], old: dict[str, Any], new: dict[str, Any], forbidden: list[str]
+) -> None:
+    errors = flux_job_update_errors(obj(FLUX_JOB, old, *conditions), obj(FLUX_JOB, new))
+    assert [error.field for error in errors] == forbidden
+    assert all("delete it and create another one" in error.detail for error in errors)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"mini-cluster": {"size": 1}, "max-size": 20}, []),
+        ({"mini-cluster": {}, "max-size": 20, "namespaceSelector": {}}, []),
+        ({"mini-cluster": {}, "queue": "Kueue", "kueue": {"localQueue": "team-a"}}, []),
+        (
+            {"mini-cluster": {}, "queue": "Kueue"},
+            ["spec.kueue.localQueue: Required value: must be set if queue is Kueue"],
+        ),
+        (
+            {"mini-cluster": {"size": 100_001}},
+            ["spec.mini-cluster.size: Invalid value: 100001: must be between 1 and 100000, inclusive"],
+        ),
+        (
+            {"mini-cluster": {"pod": {"restartPolicy": "Always"}}},
+            [
+                (
+                    'spec.mini-cluster.pod.restartPolicy: Unsupported value: "Always": '
+                    'supported values: "OnFailure", "Never"'
+                )
+            ],
+        ),
+        (
+            {"mini-cluster": {}, "namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+            [
+                (
+                    'spec.namespaceSelector: Invalid value: {"matchExpressions":[{"key":"a","operator":"In"}]}: '
+                    "a: In needs at least one value"
+                )
+            ],
+        ),
+        (
+            {"mini-cluster": {}, "resources": {"cpu": "-1"}},
+            ['spec.resources[cpu]: Invalid value: "-1": must be a quantity such as 500m, 2 or 4Gi'],
+        ),
+        (
+            {"mini-cluster": {}, "weights": {"Team": 2}},
+            [
+                (
+                    "spec.weights: Invalid value: \"Team\": must be at most 63 lower-case letters, digits and '-', "
+                    "with a letter or digit at both ends"
+                )
+            ],
+        ),
+    ],
+)
+def test_flux_setup_is_validated(spec: dict[str, Any], expected: list[str]) -> None:
+    assert [str(error) for error in validate_flux_setup(obj(FLUX_SETUP, spec))] == expected

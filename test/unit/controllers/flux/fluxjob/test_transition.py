@@ -1,0 +1,171 @@
+"""The steps of FluxJobs that the integration tests do not reach, or reach only by chance."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cfo.api.flux import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION, State
+from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
+from cfo.controllers.flux.fluxjob.status import Status, state_of
+from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
+from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step
+from cfo.controllers.flux.queue.verdict import Verdict
+from cfo.runtime.clock import rfc3339
+from cfo.runtime.objects import Object
+from test.support.flux_environment import condition, flux_job, state
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def job(current: State | None = State.WAITING, *, reserved: bool = False, generation: int = 1, **spec: Any) -> Object:
+    """Return a FluxJob in the state ``current``."""
+    obj = flux_job(**spec)
+    obj["metadata"] |= {"uid": "1", "generation": 1}
+    status = Status(obj, NOW)
+    if current is not None:
+        status.enter(current)
+        status.set("QuotaReserved", reserved, "Admitted" if reserved else "InsufficientQuota", "message")
+        obj["status"] = status.as_object()
+    obj["metadata"]["generation"] = generation
+    return obj
+
+
+def cluster_of(obj: Object, *true: str, suspended: bool = True, **status: Any) -> Object:
+    """Return the MiniCluster of a FluxJob; the conditions ``true`` are true."""
+    cluster = desired_minicluster(obj, {})
+    cluster["metadata"] |= {"uid": "2", "generation": 1}
+    if "suspend" in cluster["spec"]:
+        cluster["spec"]["suspend"] = suspended
+    conditions = [{"type": kind, "status": "True", "observedGeneration": 1, "message": kind} for kind in true]
+    cluster["status"] = {"conditions": conditions, **status}
+    return cluster
+
+
+def step(obj: Object, **seen: Any) -> tuple[Step, Object]:
+    """Return the next step, and the job with the status that it writes."""
+    result = decide_step(Observation(job=obj, now=NOW, **seen))
+    after = {**obj, "status": result.status.as_object()}
+    assert len(state(after)) == 1
+    return result, after
+
+
+def test_exactly_one_state_is_true_and_the_order_is_that_of_the_first_operator() -> None:
+    _, after = step(job(None))
+    kinds = [item["type"] for item in after["status"]["conditions"]]
+    assert kinds == ["JobRequested", "JobWaitingForResources", "JobRunning", "JobMiniClusterReady", "JobFinished"]
+    assert all(item["reason"] == item["type"] for item in after["status"]["conditions"])
+    assert after["status"]["jobid"] == "job-1"
+
+
+@pytest.mark.parametrize("current", [State.REQUESTED, State.WAITING])
+def test_job_without_verdict_does_not_change(current: State) -> None:
+    obj = job(current)
+    result, after = step(obj)
+    assert after["status"] == obj["status"]
+    assert result.action is Action.NONE
+
+
+def test_job_that_changed_between_admission_and_creation_waits_again() -> None:
+    _, after = step(job(reserved=True, generation=2, size=9))
+    assert condition(after, "QuotaReserved")["reason"] == "SpecChanged"
+    assert state(after) == [State.WAITING]
+
+
+def test_job_is_ready_only_when_the_objects_of_the_current_generation_exist() -> None:
+    obj = job(reserved=True)
+    cluster = cluster_of(obj, "ObjectsReady")
+    assert state(step(obj, cluster=cluster)[1]) == [State.READY]
+    cluster["metadata"]["generation"] = 2
+    assert state(step(obj, cluster=cluster)[1]) == [State.WAITING]
+
+
+def test_launch_is_visible_before_the_state_is_running() -> None:
+    obj = job(State.READY, reserved=True)
+    result, after = step(obj, cluster=cluster_of(obj, "ObjectsReady"))
+    assert (result.action, state(after)) == (Action.LAUNCH, [State.READY])
+    result, after = step(obj, cluster=cluster_of(obj, "ObjectsReady", suspended=False))
+    assert (result.action, state(after)) == (Action.NONE, [State.RUNNING])
+    assert after["status"]["startTime"]
+
+
+def test_job_is_launched_if_the_crd_of_the_go_operator_has_no_suspend_field() -> None:
+    obj = job(State.READY, reserved=True)
+    cluster = cluster_of(obj, "ObjectsReady")
+    del cluster["spec"]["suspend"]
+    assert step(obj, cluster=cluster)[0].action is Action.LAUNCH
+    cluster["metadata"]["annotations"][SUSPEND_ANNOTATION] = "false"
+    assert state(step(obj, cluster=cluster)[1]) == [State.RUNNING]
+
+
+def test_evicted_job_keeps_its_quota_until_it_is_drained() -> None:
+    obj = job(State.RUNNING, reserved=True)
+    verdict = Verdict(reason="Preempted", message="Evicted")
+    result, after = step(obj, cluster=cluster_of(obj, suspended=False), verdict=verdict)
+    assert result.action is Action.SUSPEND
+    assert condition(after, "QuotaReserved")["status"] == "True"
+    result, after = step(after, cluster=cluster_of(obj), drained=False)
+    assert condition(after, "QuotaReserved")["status"] == "True"
+    result, after = step(after, cluster=cluster_of(obj), drained=True)
+    assert condition(after, "QuotaReserved") | {"lastTransitionTime": ""} == {
+        "type": "QuotaReserved",
+        "status": "False",
+        "reason": "Preempted",
+        "message": "Evicted",
+        "observedGeneration": 1,
+        "lastTransitionTime": "",
+    }
+
+
+def test_job_that_ends_before_its_eviction_is_finished() -> None:
+    obj = job(State.RUNNING, reserved=True)
+    cluster = cluster_of(obj, "JobFinished", "Succeeded", suspended=False, exitCode=0)
+    _, after = step(obj, cluster=cluster, verdict=Verdict(reason="Preempted", message=""))
+    assert state(after) == [State.FINISHED]
+    assert after["status"]["exitCode"] == 0
+
+
+def test_evicted_job_that_was_changed_gets_another_minicluster() -> None:
+    obj = job()
+    cluster = cluster_of(obj)
+    obj["spec"]["size"] = 7
+    assert step(obj, cluster=cluster)[0].action is Action.DELETE
+
+
+def test_finished_job_is_cleaned_up_after_its_time() -> None:
+    obj = job(State.FINISHED, ttlSecondsAfterFinished=60)
+    obj["status"]["completionTime"] = rfc3339(NOW - timedelta(seconds=10))
+    cluster = cluster_of(obj)
+    result, _ = step(obj, cluster=cluster, keep_seconds=30)
+    assert (result.action, result.requeue_after, result.delete_job) == (Action.NONE, 20, False)
+    assert step(obj, cluster=cluster)[0].action is Action.DELETE
+    assert step(obj, cluster=cluster, cleanup=False)[0].action is Action.NONE
+    obj["status"]["completionTime"] = rfc3339(NOW - timedelta(seconds=60))
+    assert step(obj)[0].delete_job
+
+
+def test_job_with_a_rejected_minicluster_fails() -> None:
+    obj = job(reserved=True)
+    after = {**obj, "status": failed_step(obj, NOW, "InvalidMiniCluster", "spec.size: 0").status.as_object()}
+    assert state_of(after) is State.FINISHED
+    assert condition(after, "Succeeded")["message"] == "spec.size: 0"
+    cluster = cluster_of(obj)
+    cluster["status"]["conditions"].append({"type": "Valid", "status": "False", "message": "spec.size: 0"})
+    assert state(step(obj, cluster=cluster)[1]) == [State.FINISHED]
+
+
+def test_job_follows_kueue_until_it_ends() -> None:
+    obj = job()
+    obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+    result, after = step(obj, verdict=Verdict(reason="WaitingForKueue", message="Waiting"))
+    assert result.action is Action.CREATE
+    _, after = step(after, cluster=cluster_of(obj, "JobWaitingForResources"))
+    assert state(after) == [State.WAITING]
+    _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
+    assert (state(after), condition(after, "QuotaReserved")["reason"]) == ([State.READY], "AdmittedByKueue")
+    _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobMiniClusterReady"))
+    assert state(after) == [State.RUNNING]
+    _, after = step(after, cluster=cluster_of(obj, "ObjectsReady", "JobWaitingForResources"))
+    assert (state(after), condition(after, "QuotaReserved")["status"]) == ([State.WAITING], "False")

@@ -1,0 +1,365 @@
+"""The ledger of the queue: what holds quota, who is admitted, and what the statuses are to say."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.controllers.flux.queue.ledger import Ledger, Totals
+from cfo.controllers.flux.queue.verdict import Verdict, position_changed
+from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.cache.store import Event, EventType
+from cfo.runtime.kinds import JOB, NAMESPACE, POD
+from cfo.runtime.objects import GVK, NamespacedName, Object, key_of
+from test.support.flux_environment import flux_job, flux_setup
+
+SETUP = NamespacedName("operator", "setup")
+NOW = 1_800_000_000.0
+
+
+def handlers(ledger: Ledger) -> dict[GVK, Callable[[Event], object]]:
+    """Return the methods that process the events of each kind."""
+    return {
+        FLUX_JOB: ledger.on_job,
+        FLUX_SETUP: ledger.on_setup,
+        MINICLUSTER: ledger.on_cluster,
+        JOB: ledger.on_batch_job,
+        POD: ledger.on_pod,
+        NAMESPACE: ledger.on_namespace,
+    }
+
+
+class Queue:
+    """A ledger with one FluxSetup for all namespaces, and objects that change in it as informers report them."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.notified: list[NamespacedName] = []
+        self.ledger = Ledger(frozenset({"operator"}), self.notified.extend)
+        self.entries: dict[tuple[GVK, NamespacedName], Entry] = {}
+        self.version = 0
+        self.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, **spec))
+        self.ledger.start()
+
+    def put(self, gvk: GVK, obj: Object) -> None:
+        """Add or change an object."""
+        self.version += 1
+        metadata = {
+            "uid": f"uid-{obj['metadata']['name']}",
+            "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        }
+        obj = copy.deepcopy({"apiVersion": gvk.api_version, "kind": gvk.kind, **obj})
+        obj["metadata"] = {**metadata, **obj["metadata"], "resourceVersion": str(self.version)}
+        entry = EntryDecoder(gvk).decode(orjson.dumps(obj))
+        old = self.entries.get((gvk, entry.key))
+        self.entries[gvk, entry.key] = entry
+        self._deliver(gvk, Event(EventType.UPDATED if old else EventType.ADDED, entry.key, old, entry))
+
+    def remove(self, gvk: GVK, name: str, namespace: str = "ns") -> None:
+        """Delete an object."""
+        old = self.entries.pop((gvk, NamespacedName(namespace, name)))
+        self._deliver(gvk, Event(EventType.DELETED, old.key, old, None))
+
+    def _deliver(self, gvk: GVK, event: Event) -> None:
+        handlers(self.ledger)[gvk](event)
+
+    def put_job(self, name: str, *true: str, **spec: Any) -> None:
+        """Add or change a FluxJob that was validated; the conditions ``true`` are true."""
+        status = {"jobid": name, "observedGeneration": 1, "conditions": [_true(kind) for kind in true]}
+        self.put(FLUX_JOB, {**flux_job(name, **spec), "status": status})
+
+    def put_cluster(self, name: str, *, size: int, owned: bool = True, **status: Any) -> None:
+        """Add or change a MiniCluster, by default that of the FluxJob with its name."""
+        owner = {"apiVersion": FLUX_JOB.api_version, "kind": "FluxJob", "name": name, "uid": f"uid-{name}"}
+        metadata: Object = {"name": name, "namespace": "ns", "uid": f"cluster-{name}"}
+        if owned:
+            metadata["ownerReferences"] = [{**owner, "controller": True}]
+        self.put(MINICLUSTER, {"metadata": metadata, "spec": {"size": size}, "status": status})
+
+    def put_pod(self, name: str, cluster: str, phase: str = "Running", *, owned: bool = True) -> None:
+        """Add or change a pod of a MiniCluster."""
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": cluster, "uid": "3", "controller": True}
+        metadata: Object = {"name": name, "namespace": "ns", "labels": {MINICLUSTER_LABEL: cluster}}
+        if owned:
+            metadata["ownerReferences"] = [owner]
+        self.put(POD, {"metadata": metadata, "status": {"phase": phase}})
+
+    def decide(self) -> Totals:
+        """Decide about the queue."""
+        return self.ledger.decide(SETUP, NOW)
+
+    def verdict(self, name: str) -> Verdict | None:
+        """Return the verdict about a job."""
+        return self.ledger.verdict(NamespacedName("ns", name), f"uid-{name}", 1)
+
+    def reason(self, name: str) -> str:
+        """Return the reason in the verdict about a job, or the empty string."""
+        verdict = self.verdict(name)
+        return verdict.reason if verdict is not None else ""
+
+
+def _true(kind: str) -> Object:
+    return {"type": kind, "status": "True", "reason": "Admitted" if kind == "QuotaReserved" else kind}
+
+
+def test_admissions_count_before_they_are_visible_and_become_visible_in_order() -> None:
+    queue = Queue(max_size=4)
+    for name in ("a", "b", "c"):
+        queue.put_job(name)
+    assert queue.decide() == Totals(pods=4, admitted=2, pending=1)
+    assert (queue.reason("a"), queue.reason("b"), queue.reason("c")) == ("Admitted", "", "InsufficientQuota")
+    assert queue.decide() == Totals(pods=4, admitted=2, pending=1)
+    queue.put_job("a", "QuotaReserved")
+    assert (queue.reason("a"), queue.reason("b")) == ("", "Admitted")
+
+
+def test_failed_admission_is_retried_while_the_next_one_overtakes_it() -> None:
+    queue = Queue(max_size=4)
+    for name in ("a", "b"):
+        queue.put_job(name)
+    queue.decide()
+    queue.notified.clear()
+    for _ in range(3):
+        queue.ledger.postpone(NamespacedName("ns", "a"))
+    assert queue.notified == [NamespacedName("ns", "b")]
+    assert (queue.reason("a"), queue.reason("b")) == ("Admitted", "Admitted")
+
+
+def test_withdrawn_admission_holds_no_quota() -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("a")
+    queue.decide()
+    queue.ledger.withdraw(NamespacedName("ns", "a"))
+    assert queue.reason("a") == ""
+    assert queue.decide().admitted == 1  # by the next decision
+
+
+@pytest.mark.parametrize("change", ["deleted", "changed", "suspended"])
+def test_admission_of_a_job_that_changed_is_forgotten(change: str) -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("a")
+    queue.decide()
+    if change == "deleted":
+        queue.remove(FLUX_JOB, "a")
+    else:
+        spec = {"suspend": True} if change == "suspended" else {"size": 1}
+        queue.put(FLUX_JOB, {**flux_job("a", **spec), "metadata": {"name": "a", "namespace": "ns", "generation": 2}})
+    assert queue.decide().pods == 0
+    assert queue.verdict("a") is None
+
+
+def test_quota_is_held_until_the_last_object_of_a_deleted_job_is_deleted() -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("a", "QuotaReserved")
+    queue.put_cluster("a", size=2)
+    queue.put(JOB, {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"parallelism": 2}})
+    queue.put_pod("a-0", "a")
+    queue.put_pod("a-1", "a", "Succeeded")
+    queue.put_job("b")
+    for gvk, name, pods in ((FLUX_JOB, "a", 2), (MINICLUSTER, "a", 2), (JOB, "a", 2), (POD, "a-0", 1)):
+        queue.remove(gvk, name)
+        assert queue.decide().pods == pods
+        assert queue.reason("b") == "InsufficientQuota"
+    queue.remove(POD, "a-1")
+    queue.decide()
+    assert queue.reason("b") == "Admitted"
+
+
+def test_pods_that_only_have_the_label_of_a_minicluster_do_not_count() -> None:
+    queue = Queue(max_size=2)
+    queue.put_pod("a-0", "a", owned=False)
+    assert queue.decide().pods == 0
+
+
+def test_numbers_follow_jobs_that_are_not_in_the_queue() -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("a", suspend=True)
+    assert queue.decide() == Totals(0, 0, 1)
+    entry = queue.entries[FLUX_JOB, NamespacedName("ns", "a")]
+    assert queue.ledger.on_job(Event(EventType.DELETED, entry.key, entry, None)) == [SETUP]
+    assert queue.decide() == Totals()
+
+
+def test_pods_that_have_ended_hold_no_quota_if_their_minicluster_is_kept() -> None:
+    queue = Queue(max_size=2)
+    for cleanup, pods in ((True, 1), (False, 0)):
+        queue.put_job("a", "JobFinished", template={"cleanup": cleanup})
+        queue.put_cluster("a", size=2, conditions=[_true("JobFinished")])
+        queue.put_pod("a-0", "a", "Succeeded")
+        assert queue.decide().pods == pods
+
+
+def test_minicluster_created_by_hand_counts_while_it_may_run() -> None:
+    queue = Queue(max_size=4)
+    queue.put_job("a")
+    queue.put_cluster("manual", size=3, owned=False)
+    assert queue.decide().pods == 3
+    assert queue.reason("a") == "InsufficientQuota"
+    queue.put_cluster("manual", size=3, owned=False, conditions=[{"type": "Valid", "status": "False"}])
+    queue.decide()
+    assert queue.reason("a") == "Admitted"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"size": -1000},
+        {"size": 1, "maxSize": -5},
+        {"size": 1, "containers": [{"resources": {"requests": {"cpu": "-100"}}}]},
+        {"size": 1, "containers": [{"resources": {"requests": {"cpu": "1e99999999999999999999999"}}}]},
+        {"size": 1, "containers": [{"resources": {"limits": {"cpu": "1e-999999"}}}]},
+    ],
+)
+def test_no_spec_increases_the_quota_or_stops_the_queue(spec: Object) -> None:
+    queue = Queue(max_size=2, resources={"cpu": "1"})
+    queue.put(MINICLUSTER, {"metadata": {"name": "bad", "namespace": "ns"}, "spec": spec})
+    queue.put_job("a", size=3)
+    assert queue.decide().pods >= 0
+    assert queue.reason("a") == "TooLarge"
+
+
+def test_objects_with_values_that_no_crd_allows_are_ignored() -> None:
+    queue = Queue(max_size=2)
+    queue.put(MINICLUSTER, {"metadata": {"name": "bad", "namespace": "ns"}, "spec": {"size": "many"}})
+    queue.put_job("a")
+    queue.decide()
+    assert queue.reason("a") == "Admitted"
+
+
+def test_evicted_job_is_drained_when_its_job_is_suspended_and_its_pods_have_ended() -> None:
+    queue = Queue()
+    key = NamespacedName("ns", "a")
+    queue.put_job("a", "QuotaReserved", "Evicted")
+    queue.put_cluster("a", size=1)
+    queue.put(JOB, {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"parallelism": 1}})
+    queue.put_pod("a-0", "a")
+    assert not queue.ledger.is_drained(key)
+    queue.put(
+        MINICLUSTER,
+        {
+            "metadata": {"name": "a", "namespace": "ns"},
+            "spec": {"size": 1, "suspend": True},
+            "status": {"observedGeneration": 1},
+        },
+    )
+    queue.put(
+        JOB,
+        {
+            "metadata": {"name": "a", "namespace": "ns"},
+            "spec": {"parallelism": 1, "suspend": True},
+            "status": {"startTime": "2026-01-01T00:00:00Z", "conditions": [_true("Suspended")]},
+        },
+    )
+    assert not queue.ledger.is_drained(key)
+    queue.notified.clear()
+    queue.remove(POD, "a-0")
+    assert queue.ledger.is_drained(key)
+    assert queue.notified == [key]
+
+
+def test_nothing_is_drained_or_decided_before_the_informers_have_synced() -> None:
+    ledger = Ledger(frozenset(), lambda _: None)
+    assert not ledger.is_drained(NamespacedName("ns", "a"))
+    assert ledger.decide(SETUP, NOW) == Totals()
+
+
+def test_status_is_rewritten_only_when_reason_or_magnitude_of_the_position_changes() -> None:
+    queue = Queue(max_size=1)
+    for number in range(8):
+        queue.put_job(f"job-{number}")
+    queue.decide()
+    positions = {name: queue.verdict(name) for name in ("job-0", "job-7")}
+    assert [verdict.position if verdict else 0 for verdict in positions.values()] == [0, 0]  # TooLarge: no position
+    queue.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, max_size=2))
+    queue.decide()
+    last = queue.verdict("job-7")
+    assert last is not None
+    assert (last.reason, last.position, last.setup) == ("InsufficientQuota", 7, "operator/setup")
+    assert [position_changed(8, now) for now in (8, 5, 4, 15, 16, 0)] == [False, False, True, False, True, True]
+
+
+def test_default_size_of_the_setup_counts() -> None:
+    queue = Queue(max_size=4, mini_cluster={"size": 3})
+    queue.put_job("a", size=None)
+    queue.put_job("b", size=None, template={"services": [{"name": "s", "image": "i"}]})
+    assert queue.decide().pods == 3
+    verdict = queue.verdict("b")
+    assert verdict is not None
+    assert verdict.message == "Waiting for 4 pods of the quota of FluxSetup operator/setup"
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+CONDITIONS = st.sets(st.sampled_from(["QuotaReserved", "Evicted", "JobFinished"]), max_size=2)
+CHANGES = st.one_of(
+    st.tuples(st.just("job"), NAMES, CONDITIONS, st.integers(1, 3), st.booleans()),
+    st.tuples(st.just("cluster"), NAMES, CONDITIONS, st.integers(1, 3), st.booleans()),
+    st.tuples(st.just("batch"), NAMES, CONDITIONS, st.integers(0, 3), st.booleans()),
+    st.tuples(st.just("pod"), NAMES, CONDITIONS, st.integers(0, 3), st.booleans()),
+    st.tuples(st.just("delete"), NAMES, CONDITIONS, st.integers(0, 9), st.booleans()),
+)
+
+
+@settings(max_examples=40, deadline=None, database=None, derandomize=True)
+@given(st.lists(CHANGES, max_size=25), st.randoms())
+def test_ledger_after_any_events_equals_one_that_is_rebuilt(changes: list[Any], random: Any) -> None:
+    """Nothing in memory must matter after a restart."""
+    queue = Queue(max_size=6)
+    for kind, name, true, number, flag in changes:
+        if kind == "job":
+            queue.put_job(name, *sorted(true), size=number, suspend=flag)
+        elif kind == "cluster":
+            conditions = [_true(item) for item in sorted(true)]
+            queue.put_cluster(name, size=number, owned=flag, conditions=conditions)
+        elif kind == "batch":
+            metadata = {"name": name, "namespace": "ns"}
+            queue.put(JOB, {"metadata": metadata, "spec": {"parallelism": number, "suspend": flag}})
+        elif kind == "pod":
+            queue.put_pod(f"pod-{number}", name, "Succeeded" if flag else "Running")
+        else:
+            existing = [key for key in queue.entries if key[0] != FLUX_SETUP]
+            if existing:
+                gvk, key = existing[number % len(existing)]
+                queue.remove(gvk, key.name)
+    rebuilt = Ledger(frozenset({"operator"}), lambda _: None)
+    entries = list(queue.entries.items())
+    random.shuffle(entries)
+    for (gvk, key), entry in entries:
+        handlers(rebuilt)[gvk](Event(EventType.ADDED, key, None, entry))
+    rebuilt.start()
+    assert rebuilt.decide(SETUP, NOW) == queue.decide()
+    for name in ("a", "b", "c"):
+        key = NamespacedName("ns", name)
+        assert rebuilt.is_drained(key) == queue.ledger.is_drained(key)
+        assert rebuilt.verdict(key, f"uid-{name}", 1) == queue.verdict(name)
+
+
+def test_waiting_job_takes_less_than_one_kilobyte() -> None:
+    count = 2000
+    decoder = EntryDecoder(FLUX_JOB)
+    queue = Queue(max_size=1)
+    entries = []
+    for number in range(count):
+        job = flux_job(f"job-{number:05}", size=1 + number % 7)
+        job["metadata"] |= {"uid": f"00000000-0000-0000-0000-{number:012}", "generation": 1, "resourceVersion": "1"}
+        job["status"] = {"jobid": f"job-{number}", "observedGeneration": 1}
+        entries.append(decoder.decode(orjson.dumps(job)))
+        entries[-1].drop_meta()
+    gc.collect()
+    tracemalloc.start()
+    for entry in entries:
+        queue.ledger.on_job(Event(EventType.ADDED, entry.key, None, entry))
+    queue.decide()
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    queue.notified.clear()
+    assert used / count < 1024
+    assert key_of(job) == entries[-1].key

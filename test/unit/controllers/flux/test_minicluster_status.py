@@ -1,0 +1,333 @@
+"""Tests of the pure functions that decide about the status, the Job and the size of a MiniCluster."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from cfo.controllers.flux.minicluster.curve import create_certificate, z85_decode, z85_encode
+from cfo.controllers.flux.minicluster.job_changes import (
+    has_started,
+    ignored_changes,
+    job_patch,
+    known_hosts,
+    limited_size,
+    maximum_size,
+)
+from cfo.controllers.flux.minicluster.lead import LeadPod, lead_of, needs_reconcile, unlabelled_index
+from cfo.controllers.flux.minicluster.plan import Plan, spec_hash, wanted_suspend
+from cfo.controllers.flux.minicluster.resources import desired_job
+from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
+from cfo.runtime import GVK, Entry
+from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.objects import Object
+from test.support.flux_environment import condition, mini_cluster, state, true_conditions
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def stored(cluster: Object, **job: Any) -> tuple[Object, Object]:
+    """Return a MiniCluster as stored, and its Job with these fields of its status and ``suspend``."""
+    cluster["metadata"] |= {"uid": "u", "generation": 1}
+    created = desired_job(Plan.of(cluster))
+    created["metadata"] |= {"uid": "j"}
+    if "suspend" in job:
+        created["spec"]["suspend"] = job.pop("suspend")
+    return cluster, {**created, "status": job}
+
+
+def written(cluster: Object, observed: Observed, now: datetime = NOW) -> Object:
+    """Return the MiniCluster with the status that is written for ``observed``."""
+    return {**cluster, "status": desired_status(cluster, observed, now)}
+
+
+def ended(kind: str, reason: str = "") -> Object:
+    """Return the conditions of a Job that has ended."""
+    return {
+        "conditions": [
+            {
+                "type": kind,
+                "status": "True",
+                "reason": reason,
+                "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ]
+    }
+
+
+def test_states_follow_the_job() -> None:
+    cluster, job = stored(mini_cluster(minSize=1), suspend=True)
+    assert state(written(cluster, Observed())) == ["JobRequested"]
+    assert state(written(cluster, Observed(job=job))) == ["JobWaitingForResources"]
+    job["spec"]["suspend"] = False
+    assert state(written(cluster, Observed(job=job))) == ["JobMiniClusterReady"]
+    job["status"] = {"ready": 1}
+    running = written(cluster, Observed(job=job))
+    assert state(running) == ["JobRunning", "JobMiniClusterReady"]
+    job["status"] = {"ready": 0}
+    assert state(written(running, Observed(job=job))) == ["JobRunning", "JobMiniClusterReady"]
+    job["spec"]["suspend"] = True
+    assert state(written(running, Observed(job=job))) == ["JobWaitingForResources"]
+    job["status"] = ended("Complete")
+    finished = written(running, Observed(job=job))
+    assert true_conditions(finished) == ["JobFinished", "ObjectsReady", "Succeeded"]
+    assert is_finished(finished)
+    assert state(written(finished, Observed())) == ["JobFinished"]
+
+
+def test_running_sidecar_of_an_ended_command_is_reported() -> None:
+    cluster, job = stored(mini_cluster())
+    job["status"] = {"ready": 2}
+    found = written(cluster, Observed(job=job, lead=LeadPod("Running", 0)))
+    assert "ends when the other containers" in condition(found, "JobRunning")["message"]
+    assert state(found) == ["JobRunning", "JobMiniClusterReady"]
+
+
+def test_conditions_have_the_order_of_the_go_operator_and_its_required_fields() -> None:
+    cluster, job = stored(mini_cluster(size=3))
+    status = desired_status(cluster, Observed(job=job, maximum=5), NOW)
+    assert [item["type"] for item in status["conditions"]] == [
+        "JobRequested",
+        "JobWaitingForResources",
+        "JobRunning",
+        "JobMiniClusterReady",
+        "JobFinished",
+        "ObjectsReady",
+    ]
+    assert all(item["reason"] == item["type"] for item in status["conditions"][:5])
+    assert (status["size"], status["maximumSize"]) == (3, 5)
+    assert (status["selector"], status["jobid"]) == ("hpa-selector=flux-sample", "flux-sample-u")
+
+
+def test_times_change_only_with_the_status_of_a_condition() -> None:
+    cluster, job = stored(mini_cluster())
+    first = written(cluster, Observed(job=job))
+    second = written(first, Observed(job=job), NOW + timedelta(hours=1))
+    assert second == first
+    assert notices(first, second["status"]) == []
+    job["status"] = {"ready": 2}
+    third = written(second, Observed(job=job), NOW + timedelta(hours=1))
+    assert condition(third, "JobRunning")["lastTransitionTime"] == "2026-01-01T01:00:00Z"
+    assert condition(third, "JobMiniClusterReady")["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("job_end", "exit_code", "expected"),
+    [
+        (ended("Complete"), 0, ("True", "Succeeded", "The command succeeded.")),
+        (
+            ended("Failed", "BackoffLimitExceeded"),
+            3,
+            ("False", "BackoffLimitExceeded", "The command failed with exit code 3: m"),
+        ),
+        (ended("Failed", "DeadlineExceeded"), None, ("False", "DeadlineExceeded", "The Job failed: m")),
+    ],
+)
+def test_result_has_reason_and_exit_code(
+    job_end: Object, exit_code: int | None, expected: tuple[str, str, str]
+) -> None:
+    cluster, job = stored(mini_cluster())
+    job["status"] = job_end
+    found = written(cluster, Observed(job=job, lead=LeadPod("Failed", exit_code)))
+    succeeded = condition(found, "Succeeded")
+    assert (succeeded["status"], succeeded["reason"], succeeded["message"]) == expected
+    assert found["status"].get("exitCode") == exit_code
+    (notice,) = notices(cluster, found["status"])
+    assert (notice.type, notice.message) == ("Normal" if expected[0] == "True" else "Warning", expected[2])
+
+
+def test_exit_code_is_kept_until_the_job_is_suspended() -> None:
+    cluster, job = stored(mini_cluster())
+    failed = written(cluster, Observed(job=job, lead=LeadPod("Running", 3)))
+    assert written(failed, Observed(job=job))["status"]["exitCode"] == 3
+    job["spec"]["suspend"] = True
+    assert "exitCode" not in written(failed, Observed(job=job))["status"]
+
+
+def test_problem_of_a_running_cluster_is_reported_without_changing_its_state() -> None:
+    cluster, job = stored(mini_cluster())
+    found = written(cluster, Observed(job=job, problem=("NameTaken", "ConfigMap a exists")))
+    assert state(found) == ["JobMiniClusterReady"]
+    assert condition(found, "ObjectsReady")["message"] == "ConfigMap a exists"
+
+
+@pytest.mark.parametrize(
+    ("spec", "started", "known", "maximum", "size"),
+    [
+        ({"size": 2}, True, 2, 2, 2),
+        ({"size": 9}, True, 4, 4, 4),
+        ({"size": 0}, True, 4, 4, 2),
+        ({"size": -3, "maxSize": 1}, True, 4, 1, 1),
+        ({"size": 9, "maxSize": 9}, True, 4, 4, 4),
+        ({"size": 3, "maxSize": 2}, True, 4, 2, 2),
+        ({"size": 9}, False, 4, 9, 9),
+        ({"size": 9, "maxSize": 6}, False, 4, 6, 6),
+    ],
+)
+def test_size_is_limited_by_maximum_and_known_hosts(
+    spec: dict[str, int], started: bool, known: int, maximum: int, size: int
+) -> None:
+    _, job = stored(mini_cluster(maxSize=known), suspend=not started)
+    cluster = mini_cluster(**spec)
+    assert has_started(job) is started
+    assert (maximum_size(cluster, job), limited_size(cluster, job)) == (maximum, size)
+    assert known_hosts(cluster, job) == (known if started else maximum)
+
+
+def test_recorded_maximum_of_others_is_ignored_unless_it_is_a_number() -> None:
+    for text, expected in (("7", 7), ("-1", 2), ("9" * 5000, 2), ("²", 2), ("", 2)):
+        cluster, job = stored(mini_cluster(maxSize=9))
+        job["metadata"]["annotations"]["flux-framework.org/maximum-size"] = text
+        assert known_hosts({**cluster, "status": {"maximumSize": 2}}, job) == expected
+
+
+def test_patch_of_an_unchanged_job_is_empty() -> None:
+    for spec in ({}, {"suspend": True}, {"jobLabels": {"a": "b"}}, {"backoffLimit": 3}):
+        cluster, job = stored(mini_cluster(**spec))
+        job["metadata"].setdefault("labels", {}).setdefault("flux-framework.org/minicluster", "flux-sample")
+        assert job_patch(job, Plan.of(cluster)) == {}, spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "exit_code", "limit"),
+    [
+        ({}, None, None),
+        ({}, 0, None),
+        ({}, 3, 0),
+        ({}, 137, None),
+        ({"logging": {"strict": True}}, 3, None),
+        ({"backoffLimit": 5}, 3, None),
+    ],
+)
+def test_job_gets_no_retries_after_its_command_failed(spec: Object, exit_code: int | None, limit: int | None) -> None:
+    cluster, job = stored(mini_cluster(**spec))
+    patch = job_patch(job, Plan.of(cluster), exit_code)
+    assert patch.get("spec", {}).get("backoffLimit") == limit
+    if limit == 0:
+        job["spec"]["backoffLimit"] = 0
+        assert "backoffLimit" not in job_patch(job, Plan.of(cluster)).get("spec", {})
+
+
+def test_job_follows_size_deadline_retries_and_labels() -> None:
+    cluster, job = stored(mini_cluster(maxSize=4))
+    cluster["spec"] |= {"size": 3, "deadlineSeconds": 9, "backoffLimit": 2, "jobLabels": {"a": "b"}}
+    patch = job_patch(job, Plan.of(cluster, maximum=4))
+    assert patch["spec"] == {"activeDeadlineSeconds": 9, "backoffLimit": 2, "completions": 3, "parallelism": 3}
+    assert patch["metadata"]["labels"] == {"a": "b", "flux-framework.org/minicluster": "flux-sample"}
+
+
+def test_hash_covers_what_a_job_cannot_follow() -> None:
+    base = mini_cluster()
+    same = copy.deepcopy(base)
+    same["spec"] |= {"size": 5, "suspend": True, "cleanup": True, "interactive": False, "network": {}, "maxSize": 9}
+    same["spec"]["containers"][0] |= {"pullAlways": False, "environment": {}}
+    assert spec_hash(same) == spec_hash(base)
+    for change in ({"tasks": 2}, {"interactive": True}, {"containers": []}, {"flux": {"optionFlags": "-x"}}):
+        assert spec_hash({"spec": {**base["spec"], **change}}) != spec_hash(base)
+
+
+def test_ignored_changes_are_named() -> None:
+    cluster, job = stored(mini_cluster(maxSize=4))
+    assert ignored_changes(job, cluster) == ""
+    cluster["spec"]["maxSize"] = 6
+    assert "spec.maxSize: 6: the brokers were started for at most 4 hosts" in ignored_changes(job, cluster)
+    cluster["spec"]["tasks"] = 6
+    assert "The spec was changed after the Job had started" in ignored_changes(job, cluster)
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotation", "expected"),
+    [
+        ({}, None, None),
+        ({"suspend": True}, None, True),
+        ({"suspend": False}, "true", False),
+        ({}, "true", True),
+        ({}, "false", False),
+        ({"suspend": True, "jobLabels": {"kueue.x-k8s.io/queue-name": "q"}}, None, None),
+    ],
+)
+def test_suspension_is_decided_by_spec_annotation_or_kueue(
+    spec: Object, annotation: str | None, expected: bool | None
+) -> None:
+    cluster = mini_cluster(**spec)
+    if annotation is not None:
+        cluster["metadata"]["annotations"] = {"flux-framework.org/suspend": annotation}
+    assert wanted_suspend(cluster) is expected
+    assert desired_job(Plan.of(cluster))["spec"].get("suspend") is expected
+
+
+def pod(
+    index: str = "0", *, uid: str = "j", version: str = "1", labels: dict[str, str] | None = None, **status: Any
+) -> Entry:
+    """Return a pod of a Job as an informer stores it."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "flux-sample", "uid": uid, "controller": True}
+    metadata = {
+        "name": f"p-{version}",
+        "namespace": "ns",
+        "uid": f"p-{version}",
+        "resourceVersion": version,
+        "labels": {
+            "flux-framework.org/minicluster": "flux-sample",
+            "batch.kubernetes.io/job-completion-index": index,
+            **({"job-index": index} if labels is None else labels),
+        },
+        "ownerReferences": [owner],
+    }
+    raw = orjson.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status})
+    return EntryDecoder(GVK("", "v1", "Pod")).decode(raw)
+
+
+def container(state_name: str = "state", exit_code: int = 3, name: str = "flux-sample") -> Object:
+    """Return the status of a container that has ended."""
+    return {"containerStatuses": [{"name": name, state_name: {"terminated": {"exitCode": exit_code}}}]}
+
+
+def test_exit_code_is_that_of_the_container_that_runs_flux() -> None:
+    newest = pod(version="9", phase="Running", **container("lastState", 4))
+    older = pod(version="3", phase="Failed", **container())
+    foreign = pod(version="99", uid="other", phase="Failed", **container(exit_code=7))
+    worker = pod("1", version="98", phase="Failed", **container(exit_code=8))
+    assert lead_of([newest, older, foreign, worker], "j", "flux-sample") == LeadPod("Running", 4)
+    assert lead_of([pod(version="10", phase="Pending"), older], "j", "flux-sample") == LeadPod("Pending", 3)
+    assert lead_of([pod(phase="Running", **container(name="side"))], "j", "flux-sample") == LeadPod("Running")
+    assert lead_of([foreign, worker], "j", "flux-sample") is None
+
+
+def test_only_relevant_changes_of_pods_cause_a_reconcile() -> None:
+    lead, worker = pod(phase="Running"), pod("1", phase="Running")
+    assert needs_reconcile(None, pod(labels={}))
+    assert unlabelled_index(pod(labels={})) == "0"
+    assert needs_reconcile(lead, None)
+    assert needs_reconcile(lead, pod(phase="Succeeded", **container()))
+    assert not needs_reconcile(lead, pod(phase="Running", podIP="1.2.3.4"))
+    assert not needs_reconcile(worker, pod("1", phase="Failed"))
+
+
+def test_z85_matches_the_specification() -> None:
+    # https://rfc.zeromq.org/spec/32/ has this example
+    assert z85_encode(bytes.fromhex("864FD26FB559F75B")) == "HelloWorld"
+    assert z85_decode("HelloWorld") == bytes.fromhex("864FD26FB559F75B")
+    for wrong in ("Hello~", "HelloWorl", "%%%%%"):
+        with pytest.raises(ValueError, match=r"Z85|multiple"):
+            z85_decode(wrong)
+    with pytest.raises(ValueError, match="3 bytes"):
+        z85_encode(b"abc")
+
+
+def test_certificates_have_different_matching_keys() -> None:
+    pairs = []
+    for _ in range(2):
+        lines = create_certificate("a-0").splitlines()
+        public, secret = (
+            next(line for line in lines if key in line).split('"')[1] for key in ("public-key", "secret-key")
+        )
+        private = X25519PrivateKey.from_private_bytes(z85_decode(secret))
+        assert z85_encode(private.public_key().public_bytes_raw()) == public
+        pairs.append(secret)
+    assert pairs[0] != pairs[1]
