@@ -21,13 +21,13 @@ from test.support.raycluster_environment import eventually
 
 
 def election(identity: str, namespace: str, version: str = "v2") -> LeaderElectionOptions:
-    """Return options for fast elections; the operators have different Leases of their own."""
+    """Return options with short retries; the operators have different Leases of their own."""
     return LeaderElectionOptions(
         name=f"main-{identity}",
         namespace=namespace,
         identity=identity,
-        lease_duration=1.0,
-        renew_deadline=0.8,
+        lease_duration=15.0,
+        renew_deadline=10.0,
         retry_period=0.1,
     )
 
