@@ -40,6 +40,7 @@ def files() -> dict[str, str]:
         "bundle/metadata/annotations.yaml": HEADER + dump({"annotations": bundle_annotations()}),
         "bundle/tests/scorecard/config.yaml": HEADER + dump(_scorecard()),
         "bundle.Dockerfile": _bundle_dockerfile(),
+        "bundle.Dockerfile.dockerignore": f"{HEADER}*\n!bundle\n",
     }
 
 

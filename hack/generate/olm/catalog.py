@@ -30,6 +30,7 @@ def files() -> dict[str, str]:
         "catalog/template.yaml": HEADER + dump(template()),
         "catalog/codeflare-operator/catalog.yaml": HEADER + dump(*catalog()),
         "catalog.Dockerfile": catalog_dockerfile("catalog/codeflare-operator", PACKAGE),
+        "catalog.Dockerfile.dockerignore": f"{HEADER}*\n!catalog\n",
     }
 
 
