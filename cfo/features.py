@@ -15,7 +15,7 @@ import structlog
 
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.config import OperatorConfiguration
-from cfo.controllers import appwrapper, flux, raycluster
+from cfo.controllers import appwrapper, flux, inferencestack, raycluster
 from cfo.runtime import APIError, Client, DiscoveryIncomplete, Rule, TransportError, UnknownKind
 
 __all__ = ["FEATURES", "Feature", "enabled_features", "warn_about_missing_roles"]
@@ -38,6 +38,7 @@ FEATURES: Final = (
     Feature("appwrapper", "AppWrappers", appwrapper.rules, "workload.codeflare.dev", "appwrappers/finalizers"),
     Feature("kueue", "Kueue", appwrapper.kueue_rules, "kueue.x-k8s.io", "workloads/finalizers"),
     Feature("flux", "Flux", flux.rules, "flux-framework.org", "miniclusters/finalizers"),
+    Feature("inferencestack", "InferenceStacks", inferencestack.rules, "doublewordai.co", "inferencestacks/finalizers"),
     Feature("openshift", "OpenShift", raycluster.openshift_rules, ROUTE.group, "routes"),
 )
 
@@ -53,11 +54,14 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
         enabled.add("kueue")
     if configuration.flux.enabled:
         enabled.add("flux")
-    try:
-        await client.mapper.resource(ROUTE)
-        enabled.add("openshift")
-    except (UnknownKind, DiscoveryIncomplete):
-        pass  # not OpenShift, or its API server does not respond, and then the controllers retry
+    if configuration.inference_stack.enabled:
+        enabled.add("inferencestack")
+    if configuration.kuberay.enabled:
+        try:
+            await client.mapper.resource(ROUTE)
+            enabled.add("openshift")
+        except (UnknownKind, DiscoveryIncomplete):
+            pass  # not OpenShift, or its API server does not respond, and then the controllers retry
     return [feature for feature in FEATURES if feature.name in enabled]
 
 

@@ -28,7 +28,7 @@ from cfo.config import (
     single_document,
 )
 from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
-from cfo.controllers import appwrapper, flux, raycluster
+from cfo.controllers import appwrapper, flux, inferencestack, raycluster
 from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (
     AVAILABILITY_RULES,
@@ -63,6 +63,7 @@ from cfo.runtime import (
 from cfo.version import __version__
 from cfo.webhooks import appwrapper as appwrapper_webhooks
 from cfo.webhooks import flux as flux_webhooks
+from cfo.webhooks import inferencestack as inferencestack_webhooks
 from cfo.webhooks import raycluster as raycluster_webhooks
 
 __all__ = [
@@ -108,6 +109,7 @@ def rules(namespace: str) -> list[Rule]:
         *AVAILABILITY_RULES,
         *EVENT_RULES,
         *leader_election_rules(LeaderElection().resource_name, namespace),
+        *inferencestack.election_rules(namespace),
         *webhook_rules(webhook_options(WebhookConfiguration(), namespace)),
         Rule("authentication.k8s.io", "tokenreviews", "create"),  # metrics.secureServing authenticates scrapes
         *raycluster.rules(),
@@ -208,12 +210,14 @@ def webhook_options(
     )
 
 
-def webhook_configurations(namespace: str, **annotations: str) -> list[Object]:
-    """Return the webhook configurations of the operator for its manifests.
+def webhook_configurations(
+    namespace: str, configuration: OperatorConfiguration | None = None, **annotations: str
+) -> list[Object]:
+    """Return the webhook configurations of an operator with ``configuration`` (default: all defaults) for manifests.
 
     ``annotations`` are added to them; with ``cert-manager.io/inject-ca-from`` cert-manager sets their CA bundle.
     """
-    configuration = OperatorConfiguration()
+    configuration = configuration or OperatorConfiguration()
     options = webhook_options(configuration.webhook, namespace)
     webhooks = new_manager(ClientConfig(server="https://localhost"), configuration, namespace, options).webhooks
     configurations = [
@@ -283,7 +287,12 @@ def new_manager(
         target,
         ManagerOptions(
             field_manager=FIELD_MANAGER,
-            field_managers=[raycluster.FIELD_MANAGER, appwrapper.FIELD_MANAGER, flux.FIELD_MANAGER],
+            field_managers=[
+                raycluster.FIELD_MANAGER,
+                appwrapper.FIELD_MANAGER,
+                flux.FIELD_MANAGER,
+                inferencestack.FIELD_MANAGER,
+            ],
             namespaces=configuration.watch_namespaces or None,
             selectors=dict.fromkeys(_SELECTED_KINDS, configuration.label_selector),
             metrics_bind_address=configuration.metrics.bind_address,
@@ -297,20 +306,23 @@ def new_manager(
     )
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
-    cluster_environment = raycluster.setup(manager, configuration.kuberay)
+    if configuration.kuberay.enabled:
+        cluster_environment = raycluster.setup(manager, configuration.kuberay)
+        if webhook is not None:
+            raycluster_webhooks.setup(
+                manager,
+                configuration.kuberay,
+                version=f"v{__version__}",
+                is_openshift=cluster_environment.platform.is_openshift,
+                ingress_domain=lambda: cluster_environment.domain.read(manager.client),
+                environment=os.environ,
+            )
     if webhook is not None:
-        raycluster_webhooks.setup(
-            manager,
-            configuration.kuberay,
-            version=f"v{__version__}",
-            is_openshift=cluster_environment.platform.is_openshift,
-            ingress_domain=lambda: cluster_environment.domain.read(manager.client),
-            environment=os.environ,
-        )
         # Registered even if the controllers are disabled: the manifests contain the webhooks, and objects created
         # without them would bypass validation when the controllers are enabled later.
         appwrapper_webhooks.setup(manager, configuration.appwrapper)
         flux_webhooks.setup(manager, (namespace, *configuration.flux.admin_namespaces))
+        inferencestack_webhooks.setup(manager, configuration.inference_stack)
     if configuration.appwrapper.enabled:
         if not configuration.appwrapper.require_admission_webhook:
             _log.warning(
@@ -322,6 +334,8 @@ def new_manager(
         appwrapper.setup(manager, configuration.appwrapper)
     if configuration.flux.enabled:
         flux.setup(manager, configuration.flux, namespace)
+    if configuration.inference_stack.enabled:
+        inferencestack.setup(manager, configuration.inference_stack, manager.options.leader_election)
     return manager
 
 

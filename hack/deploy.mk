@@ -24,6 +24,7 @@ OLM            ?= v1.6.0
 STACK           = $(BIN)/python -m hack.release.stack
 
 .PHONY: install uninstall deploy undeploy wheel image image-push bundle bundle-push catalog catalog-push helm \
+	bundle-build-push catalog-build-push \
 	kind-e2e setup-e2e deploy-e2e test-e2e olm-e2e image-lint image-push-ref setup-olm olm-upgrade-e2e manifests-check \
 	dev-release release release-images release-draft release-push release-check release-plan nightly
 
@@ -74,8 +75,25 @@ catalog-push: $(VENV)/.installed ## Build and push the image of the catalog; fai
 	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/catalog.Dockerfile --tag $(CATALOG_IMG) $(TREE)
 	$(ENGINE) push $(CATALOG_IMG)
 
+# Targets for the operators of InferenceStacks: one bundle for each major version, and their catalog.
+STACK_BUNDLE      ?= $(REGISTRY)/inference-stack-operator-bundle
+STACK_CATALOG_IMG ?= $(REGISTRY)/inference-stack-operator-catalog:latest
+
+bundle-build-push: bundle ## Build and push the operator, and the InferenceStack bundle of each major version
+	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released --stacks
+	$(MAKE) image-push TAGS=$(REGISTRY)/codeflare-operator:v$(VERSION)
+	@set -e; for file in inference-stack/v*/bundle.Dockerfile; do \
+		image=$(STACK_BUNDLE):v$$(sed -n 's/^LABEL org.opencontainers.image.version=//p' $(TREE)/$$file); \
+		$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/$$file --tag $$image $(TREE); \
+		$(ENGINE) push $$image; done
+
+catalog-build-push: $(VENV)/.installed ## Build and push the catalog of InferenceStack bundles; fail if a released one is missing
+	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released --stacks
+	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/inference-stack/catalog.Dockerfile --tag $(STACK_CATALOG_IMG) $(TREE)
+	$(ENGINE) push $(STACK_CATALOG_IMG)
+
 helm: manifests ## Write the Helm chart, and lint it if helm is installed
-	@if command -v helm >/dev/null; then helm lint charts/codeflare-operator; else echo 'helm is not installed: not linted'; fi
+	@if command -v helm >/dev/null; then helm lint charts/codeflare-operator charts/catalog; else echo 'helm is not installed: not linted'; fi
 
 kind-e2e: ## Create a kind cluster for the end-to-end tests
 	$(KIND) create cluster --name $(KIND_CLUSTER) --config test/e2e/kind.yaml --wait 120s

@@ -8,11 +8,11 @@ The grammar is the same as for `resource.Quantity`_.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_UP, Decimal, localcontext
 from typing import Final
 
-__all__ = ["format_quantity", "is_quantity", "is_zero", "parse_quantity"]
+__all__ = ["canonical_quantity", "format_quantity", "is_quantity", "is_zero", "parse_quantity"]
 
 _QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(n|u|m|k|[KMGTPE]i|[MGTPE]|[eE][+-]?\d+)?", re.ASCII)
 _FACTORS: Final[Mapping[str, Decimal]] = {
@@ -43,9 +43,14 @@ def parse_quantity(quantity: str | float) -> Decimal:
     if match is None:
         raise ValueError(f"{quantity!r} is not a valid quantity")
     number, suffix = match.groups()
-    if suffix and suffix[0] in "eE" and len(suffix) > 1:
+    if _is_exponent(suffix):
         return Decimal(number + suffix)
     return Decimal(number) * _FACTORS.get(suffix or "", Decimal(1))
+
+
+def _is_exponent(suffix: str | None) -> bool:
+    """Return whether ``suffix`` is a decimal exponent such as ``e3``; ``E`` and ``Ei`` are factors."""
+    return suffix is not None and suffix[:1] in ("e", "E") and suffix[1:] not in ("", "i")
 
 
 def format_quantity(value: Decimal) -> str:
@@ -53,3 +58,52 @@ def format_quantity(value: Decimal) -> str:
     if value == value.to_integral_value():
         return str(int(value))
     return f"{int((value * 1000).to_integral_value())}m"
+
+
+_MAX_VALUE: Final = Decimal(2**63 - 1)
+_SMALLEST: Final = Decimal(10) ** -9
+_BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL_SUFFIXES: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
+
+
+def canonical_quantity(quantity: str | float) -> str:
+    """Return ``quantity`` as the API server stores it: ``1024Mi`` as ``1Gi``, ``0.5`` as ``500m``, 1 as ``"1"``.
+
+    A quantity that is not valid, or not below 2^63, is returned unchanged. Source: ``CanonicalizeBytes`` of
+    resource.Quantity.
+    """
+    text = str(quantity)
+    match = _QUANTITY.fullmatch(text)
+    if match is None or len(text) > 40 or len(match[2] or "") > 4:  # an exponent of three digits is out of range
+        return text
+    suffix = match[2] or ""
+    with localcontext(prec=80):
+        value = parse_quantity(text)
+        if abs(value) > _MAX_VALUE:
+            return text
+        if value == 0:
+            return "0"
+        if suffix.endswith("i") and abs(value) >= 1024 and value == value.to_integral_value():
+            return _scaled(int(value), 1024, _BINARY_SUFFIXES)
+        nanos = _nanos(value)
+    if not _is_exponent(suffix):
+        return _scaled(nanos, 1000, _DECIMAL_SUFFIXES)
+    exponent = -9
+    while nanos % 1000 == 0:
+        nanos, exponent = nanos // 1000, exponent + 3
+    return f"{nanos}e{exponent}" if exponent else str(nanos)
+
+
+def _nanos(value: Decimal) -> int:
+    """Return ``value`` in units of 10^-9, rounded away from zero."""
+    if abs(value) < _SMALLEST:
+        return 1 if value > 0 else -1
+    return int((value / _SMALLEST).to_integral_value(rounding=ROUND_UP))
+
+
+def _scaled(number: int, base: int, suffixes: Sequence[str]) -> str:
+    """Format ``number``, in units of the first suffix, with the largest suffix that leaves an integer."""
+    index = 0
+    while number % base == 0 and index + 1 < len(suffixes):
+        number, index = number // base, index + 1
+    return f"{number}{suffixes[index]}"

@@ -161,7 +161,7 @@ def without_defaults(schema: Object) -> Object:
 
 
 _BOUNDS = {f"{bound}{quantity}" for bound in ("min", "max") for quantity in ("Items", "Length", "Properties", "imum")}
-_PRESERVED = {"description", "enum", "format", "pattern", "required", "type"} | _BOUNDS
+_PRESERVED = {"description", "enum", "format", "nullable", "pattern", "required", "type"} | _BOUNDS
 
 
 def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
@@ -178,13 +178,14 @@ def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
         (present,) = (option for option in options if option.get("type") != "null")
         return _structural({**present, **{key: value for key, value in node.items() if key != "anyOf"}}, definitions)
     result = {key: value for key, value in node.items() if key in _PRESERVED or key.startswith("x-kubernetes-")}
+    if "const" in node:
+        result["enum"] = [node["const"]]
     if node.get("default") is not None:
         result["default"] = node["default"]
-    if not result.get("x-kubernetes-preserve-unknown-fields"):
-        if properties := node.get("properties"):
-            result["properties"] = {name: _structural(child, definitions) for name, child in properties.items()}
-        elif isinstance(values := node.get("additionalProperties"), dict):
-            result["additionalProperties"] = _structural(values, definitions)
+    if properties := node.get("properties"):
+        result["properties"] = {name: _structural(child, definitions) for name, child in properties.items()}
+    elif isinstance(values := node.get("additionalProperties"), dict):
+        result["additionalProperties"] = _structural(values, definitions)
     if "items" in node:
         result["items"] = _structural(node["items"], definitions)
     return result

@@ -38,6 +38,7 @@ __all__ = [
     "FaultToleranceConfiguration",
     "FluxConfiguration",
     "HealthConfiguration",
+    "InferenceStackConfiguration",
     "IngressConfiguration",
     "KubeRayConfiguration",
     "LeaderElection",
@@ -337,6 +338,11 @@ class CAConfiguration(_Section):
 class KubeRayConfiguration(_Section):
     """The RayCluster controllers and webhooks."""
 
+    enabled: StrictBool = Field(
+        default=True,
+        description="Whether the RayCluster controllers run and their webhooks are served. Operators that run only for "
+        "InferenceStacks disable it.",
+    )
     ray_dashboard_oauth_enabled: StrictBool = Field(
         default=True,
         alias="rayDashboardOAuthEnabled",
@@ -494,6 +500,23 @@ _PERIODS = (
 )
 
 
+def _operator_version(value: object) -> object:
+    if not isinstance(value, str) or not re.fullmatch(r"v(0|[1-9][0-9]{0,5})", value):
+        raise ValueError("must be v<major>, such as v1")
+    return value
+
+
+class InferenceStackConfiguration(_Section):
+    """The InferenceStack controller and webhook."""
+
+    enabled: StrictBool = Field(default=False, description="Whether the InferenceStack controller runs.")
+    operator_version: Annotated[str, BeforeValidator(_operator_version)] = Field(
+        default="v1",
+        description="Major version of this operator: it reconciles and validates the InferenceStacks with this value "
+        "of the label `operatorVersion`. The webhook configuration must have the same value.",
+    )
+
+
 class DefaultSetupConfiguration(_Section):
     """The FluxSetup `default`, with which FluxJobs run before an administrator has created a FluxSetup."""
 
@@ -552,3 +575,4 @@ class OperatorConfiguration(_Section):
     kuberay: KubeRayConfiguration = Field(default_factory=KubeRayConfiguration)
     appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
     flux: FluxConfiguration = Field(default_factory=FluxConfiguration)
+    inference_stack: InferenceStackConfiguration = Field(default_factory=InferenceStackConfiguration)

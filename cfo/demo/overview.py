@@ -1,4 +1,4 @@
-"""Live tables of RayClusters with their objects, and of AppWrappers, FluxJobs and MiniClusters with their states.
+"""Live tables of RayClusters with their objects, and of the other kinds with their states.
 
 The tables are built from informers: an event marks them as outdated, and they are redrawn after 0.1 s without further
 events. On a terminal they are updated in place; otherwise they are printed each time the rows have changed and every
@@ -20,6 +20,7 @@ from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
 from cfo.demo.flux_tables import FluxTables
+from cfo.demo.stack_tables import StackTables
 from cfo.runtime import (
     EVENT,
     GVK,
@@ -49,7 +50,7 @@ _CHILDREN = (INGRESS, NETWORK_POLICY, SECRET)
 
 
 class Overview:
-    """Watches RayClusters, AppWrappers, Flux objects and what is created for them, through the cache of ``manager``."""
+    """Watches RayClusters, the other kinds and what is created for them, through the cache of ``manager``."""
 
     def __init__(self, manager: Manager, console: Console) -> None:
         self._console = console
@@ -64,6 +65,7 @@ class Overview:
         for informer in (self._clusters, self._wrappers, self._events, *self._children.values()):
             informer.add_handler(self._on_event)
         self._flux = FluxTables(manager, self._on_event)
+        self._stacks = StackTables(manager, self._on_event)
 
     def _on_event(self, event: Event) -> None:
         self._changed.set()
@@ -83,6 +85,8 @@ class Overview:
         """Return why the object ``key`` has not settled yet; empty if it has settled."""
         if gvk in FluxTables.kinds:
             return self._flux.unsettled_reason(gvk, key)
+        if gvk in StackTables.kinds:
+            return self._stacks.unsettled_reason(gvk, key)
         if gvk == RAY_CLUSTER:
             missing = self.missing_objects(key)
             return f"RayCluster {key} is missing {', '.join(missing)}" if missing else ""
@@ -93,7 +97,8 @@ class Overview:
     async def wait_until_settled(self, expected: list[tuple[GVK, NamespacedName]]) -> None:
         """Wait until all of ``expected`` have settled.
 
-        RayClusters have all objects, AppWrappers have succeeded, FluxJobs and MiniClusters have finished.
+        RayClusters have all objects, AppWrappers have succeeded, FluxJobs and MiniClusters have finished,
+        InferenceStacks are ready.
         """
         while any(self.unsettled_reason(gvk, key) for gvk, key in expected):
             await self._next_change()
@@ -135,6 +140,7 @@ class Overview:
         if rows := self._wrapper_rows():
             yield ("AppWrapper", "phase", "components", "events"), rows
         yield from self._flux.tables(self._events_about)
+        yield from self._stacks.tables(self._events_about)
 
     def _wrapper_rows(self) -> list[tuple[str, ...]]:
         return [

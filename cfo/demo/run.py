@@ -18,6 +18,7 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.demo import crds, kuberay
 from cfo.demo.flux_tables import FluxTables
 from cfo.demo.overview import Overview
+from cfo.demo.stack_tables import StackTables
 from cfo.manifests.overlays import crds as own_crds
 from cfo.runtime import (
     GVK,
@@ -53,6 +54,8 @@ appwrapper:
   enabled: true
 flux:
   enabled: true
+inferenceStack:
+  enabled: true
 metrics:
   bindAddress: 127.0.0.1:0
 health:
@@ -65,7 +68,7 @@ _CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "repl
 _WIDTH = 150
 """Width of the tables in columns if the output is not a terminal."""
 
-_SETTLING_KINDS = (RAY_CLUSTER, APPWRAPPER, *FluxTables.kinds)
+_SETTLING_KINDS = (RAY_CLUSTER, APPWRAPPER, *FluxTables.kinds, *StackTables.kinds)
 
 _APPLY_ORDER = {"Namespace": 0, "CustomResourceDefinition": 0}
 

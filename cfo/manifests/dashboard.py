@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cfo.manifests.names import METRICS_SERVICE
+from cfo.manifests.names import METRICS_SERVICE, STACK_METRICS_SERVICES
 
 __all__ = ["dashboard"]
 
 _JOB: Final = f'{{job="{METRICS_SERVICE}", namespace=~"$namespace"}}'
+_STACK_JOBS: Final = f'{{job=~"{STACK_METRICS_SERVICES}"}}'
 _COLUMNS: Final = 2
 _WIDTH: Final = 24 // _COLUMNS
 _HEIGHT: Final = 8
@@ -50,6 +51,21 @@ _PANELS: Final[tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]] = (
     ("Requests to the API server", "reqps", _rate("rest_client_requests_total", "method", "code")),
     ("AppWrappers by phase", "short", ((f"sum by (phase) (appwrapper_status_phase{_JOB})", "{{phase}}"),)),
     ("Phase transitions", "ops", _rate("appwrapper_phase_total", "phase")),
+    (
+        "InferenceStacks by readiness",
+        "short",
+        ((f"sum by (ready) (inferencestack_status_ready{_STACK_JOBS})", "ready: {{ready}}"),),
+    ),
+    (
+        "Applications of InferenceStacks",
+        "short",
+        ((f"sum by (state) (inferencestack_status_applications{_STACK_JOBS})", "{{state}}"),),
+    ),
+    (
+        "InferenceStacks without exactly one operator",
+        "short",
+        ((f"sum by (reason) (inferencestack_unclaimed{_STACK_JOBS})", "{{reason}}"),),
+    ),
     (
         "Event loop lag",
         "s",

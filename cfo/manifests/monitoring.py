@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.manifests.names import LABELS, METRICS_SERVICE, PREFIX, named
+from cfo.manifests.names import LABELS, METRICS_SERVICE, PREFIX, STACK_METRICS_SERVICES, named
 from cfo.runtime import Object
 
 __all__ = ["alerts", "objects"]
@@ -27,6 +27,7 @@ def alerts() -> list[dict[str, Any]]:
     """Return the alerts on the operator's metrics. Each has a link to its section in docs/operations.md."""
     job = f'{{job="{METRICS_SERVICE}"}}'
     own = f'job="{METRICS_SERVICE}"'
+    stacks = f'job=~"{STACK_METRICS_SERVICES}"'
     return [
         _alert(
             "CodeFlareOperatorAbsent",
@@ -112,6 +113,22 @@ def alerts() -> list[dict[str, Any]]:
             "critical",
             "The serving certificate of the webhooks expires within a week and has not been renewed.",
             "the-webhook-certificate",
+        ),
+        _alert(
+            "InferenceStackApplicationsFail",
+            f'sum by (state) (inferencestack_status_applications{{{stacks}, state=~"Failed|Stalled"}}) > 0',
+            "15m",
+            "warning",
+            "{{ $value }} applications of InferenceStacks are in state {{ $labels.state }}.",
+            "applications-of-an-inferencestack-fail",
+        ),
+        _alert(
+            "InferenceStackUnclaimed",
+            f"sum by (reason) (inferencestack_unclaimed{{{stacks}}}) > 0",
+            "5m",
+            "warning",
+            "{{ $value }} InferenceStacks are not reconciled by exactly one operator: {{ $labels.reason }}.",
+            "an-inferencestack-is-not-reconciled",
         ),
     ]
 

@@ -7,13 +7,15 @@ from copy import deepcopy
 
 from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.manifests import components, rbac, workload
 from cfo.manifests.components import network_policies
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, default_image, named
 from cfo.operator import CONFIG_MAP_NAME, webhook_configurations
 from cfo.runtime import Object, name_of, namespace_of
 
-__all__ = ["COMPONENTS", "OVERLAYS", "OVERLAY_COMPONENTS", "bases", "crds", "render"]
+__all__ = ["COMPONENTS", "OVERLAYS", "OVERLAY_COMPONENTS", "bases", "bundled_crds", "crds", "render"]
 
 E2E_CONFIGURATION = """\
 kuberay:
@@ -46,10 +48,17 @@ def bases(namespace: str, image: str) -> dict[str, list[Object]]:
 
 def crds() -> list[Object]:
     """Return our own CRDs. KubeRay installs the CRD of RayClusters."""
-    own = [appwrapper_crd(), fluxjob_crd(), fluxsetup_crd(), minicluster_crd()]
+    own = [appwrapper_crd(), fluxjob_crd(), fluxsetup_crd(), minicluster_crd(), *inference_stack_crds()]
     for crd in own:
         crd["metadata"]["labels"] = {**crd["metadata"].get("labels", {}), **LABELS}
     return own
+
+
+def bundled_crds() -> list[Object]:
+    """Return the CRDs in the OLM bundle. OLM allows one owner of a CRD, so those of InferenceStacks, which operators of
+    several major versions share, are installed separately."""
+    shared = {gvk.group for gvk in INFERENCE_STACKS}
+    return [crd for crd in crds() if crd["spec"]["group"] not in shared]
 
 
 OVERLAY_COMPONENTS: dict[str, tuple[str, ...]] = {

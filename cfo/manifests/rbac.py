@@ -8,11 +8,12 @@ from typing import Final
 from cfo import operator
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.kinds import GROUP as FLUX_GROUP
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.features import FEATURES, Feature
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import CRUD, READ, Object, Rule, policy_rules
 
-__all__ = ["access", "all_rules", "feature_access", "user_roles", "user_rules"]
+__all__ = ["access", "all_rules", "feature_access", "stack_roles", "user_roles", "user_rules"]
 
 _API = "rbac.authorization.k8s.io/v1"
 _LEASES = "coordination.k8s.io"
@@ -59,14 +60,22 @@ def _role_and_binding(role: str, binding: str, role_namespace: str, namespace: s
 def user_roles() -> list[Object]:
     """Return the user roles.
 
-    The roles to edit and view AppWrappers, MiniClusters and FluxJobs are aggregated to admin, edit and view. FluxSetups
-    set quotas, so only cluster administrators can edit them, and others can view them. A further role is to read
-    metrics.
+    The roles to edit and view AppWrappers, MiniClusters, FluxJobs and InferenceStacks are aggregated to admin, edit and
+    view. FluxSetups set quotas, so only cluster administrators can edit them, and others can view them. A further role
+    is to read metrics.
     """
     scrape = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     return [
         *(_aggregated(name, rules, *into) for name, (rules, *into) in _USER_ROLES.items()),
         named(_API, "ClusterRole", f"{PREFIX}-metrics-reader", rules=scrape),
+    ]
+
+
+def stack_roles(prefix: str) -> list[Object]:
+    """Return the roles to edit and view InferenceStacks, aggregated to admin, edit and view; names have ``prefix``."""
+    return [
+        _aggregated("editor-role", _stack_rules(CRUD), "admin", "edit", prefix=prefix),
+        _aggregated("viewer-role", _stack_rules(READ), "view", prefix=prefix),
     ]
 
 
@@ -79,11 +88,16 @@ def _rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:
     return [rule for name in resources for rule in (Rule(group, name, verbs), Rule(group, f"{name}/status", "get"))]
 
 
+def _stack_rules(verbs: Sequence[str]) -> list[Rule]:
+    return [rule for gvk in INFERENCE_STACKS for rule in _rules(verbs, gvk.group, "inferencestacks")]
+
+
 _SCALE = Rule(FLUX_GROUP, "miniclusters/scale", ("get", "patch", "update"))
 
 _USER_ROLES: Final[Mapping[str, tuple[list[Rule], *tuple[str, ...]]]] = {
     "appwrapper-editor-role": (_rules(CRUD, APPWRAPPER.group, "appwrappers"), "admin", "edit"),
-    "viewer-role": (_rules(READ, APPWRAPPER.group, "appwrappers"), "view"),
+    "viewer-role": ([*_rules(READ, APPWRAPPER.group, "appwrappers"), *_stack_rules(READ)], "view"),
+    "inferencestack-editor-role": (_stack_rules(CRUD), "admin", "edit"),
     "flux-editor-role": ([*_rules(CRUD, FLUX_GROUP, "fluxjobs", "miniclusters"), _SCALE], "admin", "edit"),
     "flux-viewer-role": (_rules(READ, FLUX_GROUP, "fluxjobs", "miniclusters"), "view"),
     "fluxsetup-viewer-role": (_rules(READ, FLUX_GROUP, "fluxsetups"), "view"),
@@ -91,8 +105,8 @@ _USER_ROLES: Final[Mapping[str, tuple[list[Rule], *tuple[str, ...]]]] = {
 """The rules of each user role, and the roles into which it is aggregated."""
 
 
-def _aggregated(name: str, rules: list[Rule], *into_roles: str) -> Object:
-    role = named(_API, "ClusterRole", f"{PREFIX}-{name}", rules=policy_rules(rules))
+def _aggregated(name: str, rules: list[Rule], *into_roles: str, prefix: str = PREFIX) -> Object:
+    role = named(_API, "ClusterRole", f"{prefix}-{name}", rules=policy_rules(rules))
     for into in into_roles:
         role["metadata"]["labels"][f"rbac.authorization.k8s.io/aggregate-to-{into}"] = "true"
     return role

@@ -39,6 +39,7 @@ from .client.errors import NotAcceptable as NotAcceptable
 from .client.errors import NotFound as NotFound
 from .client.errors import RequestEntityTooLarge as RequestEntityTooLarge
 from .client.errors import RequestTimeout as RequestTimeout
+from .client.errors import ResponseTooLarge as ResponseTooLarge
 from .client.errors import ServerTimeout as ServerTimeout
 from .client.errors import ServiceUnavailable as ServiceUnavailable
 from .client.errors import TooManyRequests as TooManyRequests
@@ -63,6 +64,7 @@ from .controller import reconcile_id as reconcile_id
 from .discovery import DiscoveryIncomplete as DiscoveryIncomplete
 from .discovery import Resource as Resource
 from .discovery import RESTMapper as RESTMapper
+from .elected_controllers import ElectedControllers as ElectedControllers
 from .events import EVENT_RULES as EVENT_RULES
 from .events import EventRecorder as EventRecorder
 from .events import EventType as EventType

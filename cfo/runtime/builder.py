@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.controller import Controller, ControllerOptions
+from cfo.runtime.elected_controllers import ElectedControllers
 from cfo.runtime.handler import EnqueueRequestForObject, EnqueueRequestForOwner, EventHandler
 from cfo.runtime.objects import GVK
 from cfo.runtime.predicate import Predicate
@@ -65,6 +66,7 @@ class Builder:
         self._sources: list[Source] = []
         self._predicates: tuple[Predicate, ...] = ()
         self._options = ControllerOptions()
+        self._group: ElectedControllers | None = None
 
     def for_(self, gvk: GVK, *predicates: Predicate, **selection: Unpack[SelectionKeywords]) -> Self:
         """Reconcile objects of kind ``gvk``: an event of an object enqueues a request for it.
@@ -127,6 +129,11 @@ class Builder:
         self._predicates += predicates
         return self
 
+    def elected_by(self, group: ElectedControllers | None) -> Self:
+        """Run the controller only while the Lease of ``group`` is held (:meth:`Manager.elect`); ``None``: always."""
+        self._group = group
+        return self
+
     def with_options(
         self,
         *,
@@ -174,7 +181,7 @@ class Builder:
                 manager.when_available(watch.gvk, partial(_wake_informers, watch.gvk))
         for source in self._sources:
             controller.watch(source)
-        manager.add_controller(controller)
+        manager.add_controller(controller, self._group)
         return controller
 
     def _source(self, watch: _Watch) -> Kind:

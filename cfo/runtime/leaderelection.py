@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import ceil
@@ -83,8 +83,8 @@ class LeaderElectionOptions:
     all replicas (default: the hostname and a random UUID). In seconds: other replicas wait ``lease_duration`` (rounded
     up to whole seconds in the Lease) before they acquire a Lease that is not renewed, the leader gives up after
     ``renew_deadline`` without a successful renewal, and each replica retries every ``retry_period``. With
-    ``release_on_cancel`` a graceful stop releases the Lease, so that the next leader does not have to wait. Raises
-    :class:`ValueError` for values that client-go rejects.
+    ``release_on_cancel`` a graceful stop releases the Lease, so that the next leader does not have to wait. ``labels``
+    are those of a Lease that is created. Raises :class:`ValueError` for values that client-go rejects.
     """
 
     name: str
@@ -94,6 +94,7 @@ class LeaderElectionOptions:
     renew_deadline: float = 10.0
     retry_period: float = 2.0
     release_on_cancel: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.name or not self.namespace or not self.identity:
@@ -405,5 +406,7 @@ def _with_holder(lease: Object, options: LeaderElectionOptions, now: datetime) -
     }
     if lease:
         return {**lease, "spec": spec}
-    metadata = {"namespace": options.namespace, "name": options.name}
+    metadata: Object = {"namespace": options.namespace, "name": options.name}
+    if options.labels:
+        metadata["labels"] = dict(options.labels)
     return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}

@@ -25,6 +25,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.controller import Controller
 from cfo.runtime.discovery import RESTMapper
+from cfo.runtime.elected_controllers import ElectedControllers
 from cfo.runtime.endpoint import Endpoint
 from cfo.runtime.events import EventBroadcaster, EventRecorder
 from cfo.runtime.health import Health
@@ -128,12 +129,35 @@ class Manager:
             phase = Phase.LEADER if getattr(runnable, "needs_leader", True) else Phase.ALL_REPLICAS
         self._lifecycle.add(runnable, phase)
 
-    def add_controller(self, controller: Controller) -> None:
-        """Add a controller. Raises :class:`ValueError` for a duplicate name."""
+    def add_controller(self, controller: Controller, group: ElectedControllers | None = None) -> None:
+        """Add a controller, to ``group`` if it needs a Lease of its own (:meth:`elect`).
+
+        Raises :class:`ValueError` for a duplicate name.
+        """
         if controller.name in self._controllers:
             raise ValueError(f"controller {controller.name!r} already exists: logs and metrics need unique names")
         self._controllers[controller.name] = controller
-        self.add(controller)
+        if group is not None:
+            group.add_controller(controller)
+        else:
+            self.add(controller)
+
+    def elect(self, options: LeaderElectionOptions) -> ElectedControllers:
+        """Return a group of controllers that run only while this process, as the leader, also holds another Lease.
+
+        Losing the Lease stops the process, like the loss of the leadership.
+        """
+
+        def new_elector(transport: Transport) -> LeaderElector:
+            lock = LeaseLock(transport, NamespacedName(options.namespace, options.name))
+            return LeaderElector(
+                lock, options, clock=self.clock, events=self.events("leader-election"), metrics=self.metrics
+            )
+
+        transport = Transport(self.transport.config, observe=self.metrics.observe_exchange, clock=self.clock)
+        group = ElectedControllers(f"lease {options.name}", transport, new_elector)
+        self.add(group)
+        return group
 
     @property
     def is_leader(self) -> bool:

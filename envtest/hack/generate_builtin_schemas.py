@@ -9,7 +9,7 @@ Run it in the folder ``envtest`` of the repository:
 server are fetched and stripped of descriptions. The output, ``src/envtest/data/types``, has one gzipped JSON file per
 package of types (``io.k8s.api.core.v1``), so that a process reads only the packages that it uses. All existing files
 there are deleted first, so the source must have the documents of all built-in kinds.
-``cfo/api/appwrapper/pod_spec.json`` of the repository is generated from these files: run ``make manifests`` in its root
+``cfo/api/builtin_types.json`` of the repository is generated from these files: run ``make manifests`` in its root
 afterwards.
 
 OpenAPI does not specify whether a server writes an absent or zero field. These rules apply: a required field with a

@@ -7,7 +7,8 @@
   controllers, the webhooks and the models; bundle and catalog also from ``config/releases.yaml``.
 * The matrix in ``README.md`` and ``cfo version --stack``: from ``config/stack.yaml``.
 * ``docs/configuration.md``: from the models of the configuration.
-* ``cfo/api/appwrapper/pod_spec.json``: from the schemas of the built-in kinds in ``envtest``.
+* ``cfo/api/builtin_types.json``: from the schemas of the built-in kinds in ``envtest``.
+* ``cfo/api/inferencestack/types.json``: from the models in ``cfo/api/inferencestack``.
 
 Each generator is a module with a function ``files()`` from paths to contents. :mod:`hack.generate.compact_crd` is a
 separate command for CRDs of other projects.

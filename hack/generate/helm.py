@@ -44,13 +44,15 @@ def files() -> dict[str, str]:
         "deployment": _deployment(deployment),
         "webhooks": _webhooks(webhooks),
         "config": _config(),
-        "certmanager": _if("certManager.enabled", _template(components.certificates(_NAMESPACE))),
+        "certmanager": conditional("certManager.enabled", _template(components.certificates(_NAMESPACE))),
         **{
-            f"role-{feature.name}": _if(f"{feature.name}.enabled", _template(feature_access(feature, _NAMESPACE)))
+            f"role-{feature.name}": conditional(
+                f"{feature.name}.enabled", _template(feature_access(feature, _NAMESPACE))
+            )
             for feature in FEATURES
         },
-        "networkpolicy": _if("networkPolicy.enabled", _network_policy()),
-        "prometheus": _if("prometheus.enabled", _prometheus()),
+        "networkpolicy": conditional("networkPolicy.enabled", _network_policy()),
+        "prometheus": conditional("prometheus.enabled", _prometheus()),
     }
     return {
         f"{CHART}/Chart.yaml": HEADER + dump(_chart()),
@@ -95,6 +97,9 @@ kueue:
 # Permissions for Flux, if flux.enabled is true in the configuration.
 flux:
   enabled: false
+# Permissions for InferenceStacks, if inferenceStack.enabled is true in the configuration.
+inferencestack:
+  enabled: false
 # Permissions for OpenShift.
 openshift:
   enabled: false
@@ -109,14 +114,20 @@ prometheus:
 """
 
 
+def escaped(objects: list[dict[str, Any]]) -> str:
+    """Return ``objects`` as YAML in which Helm finds no expressions."""
+    return dump(*objects).replace("{{", "{{ `{{` }}")  # templates of Prometheus, not of Helm
+
+
 def _template(objects: list[dict[str, Any]]) -> str:
-    text = dump(*objects).replace("{{", "{{ `{{` }}")  # templates of Prometheus, not of Helm
+    text = escaped(objects)
     for placeholder, expression in _EXPRESSIONS.items():
         text = text.replace(placeholder, expression)
     return text
 
 
-def _if(value: str, text: str) -> str:
+def conditional(value: str, text: str) -> str:
+    """Return ``text`` as a template that is rendered if ``value`` is true."""
     return f"{{{{- if .Values.{value} }}}}\n{text}{{{{- end }}}}\n"
 
 
@@ -126,7 +137,7 @@ def _network_policy() -> str:
     ports = f"    - ports:\n        - port: {WEBHOOK_PORT}\n          protocol: TCP\n"
     assert ports in text
     sources = "      from:\n        {{- toYaml .Values.networkPolicy.webhookSources | nindent 8 }}\n"
-    return text.replace(ports, ports + _if("networkPolicy.webhookSources", sources))
+    return text.replace(ports, ports + conditional("networkPolicy.webhookSources", sources))
 
 
 def _prometheus() -> str:
@@ -137,12 +148,12 @@ def _config() -> str:
     config_map = named("v1", "ConfigMap", CONFIG_MAP_NAME, _NAMESPACE)
     text = _template([config_map])
     data = "data:\n  config.yaml: |\n    {{- toYaml .Values.config | nindent 4 }}\n"
-    return _if("config", text + data)
+    return conditional("config", text + data)
 
 
 def _webhooks(objects: list[dict[str, Any]]) -> str:
     injection = f"{_EXPRESSIONS[_NAMESPACE]}/{components.CERTIFICATE}"
-    annotation = _if("certManager.enabled", f"  annotations:\n    {components.INJECTION}: {injection}\n")
+    annotation = conditional("certManager.enabled", f"  annotations:\n    {components.INJECTION}: {injection}\n")
     text = _template(objects)
     return re.sub(r"(kind: \w+WebhookConfiguration\nmetadata:\n)", lambda match: match[1] + annotation, text)
 
@@ -161,7 +172,7 @@ def _deployment(obj: dict[str, Any]) -> str:
         ("        - name: tmp\n          emptyDir:\n            sizeLimit: 16Mi\n", dump([volume]), 8),
     ):
         assert before in text, before
-        addition = _if("certManager.enabled", _indented(value, indent))
+        addition = conditional("certManager.enabled", _indented(value, indent))
         text = text.replace(before, addition + before)
     scheduling = "".join(
         _indented(f"{{{{- with .Values.{name} }}}}\n{name}:\n  {{{{- toYaml . | nindent 8 }}}}\n{{{{- end }}}}", 6)

@@ -14,11 +14,12 @@ from hack.release import changelogs
 from hack.release.repository import git, tags
 from hack.release.request import Request
 from hack.release.semver import Version
+from hack.release.stack_releases import check_compatibility
 from hack.release.versions import read_version
 
 
 def check_repository(root: Path, request: Request) -> None:
-    """Check that the tree is clean, the version is next on this branch, and the changelogs fit it.
+    """Check that the tree is clean, the version is next on this branch, the changelogs fit it, and nothing breaks.
 
     Raises :class:`ToolError`.
     """
@@ -35,6 +36,7 @@ def check_repository(root: Path, request: Request) -> None:
         raise ToolError(f"{changelogs.OPERATOR}: v{current} is released but not tagged; fetch tags: git fetch --tags")
     _check_order(request, current, tagged)
     _check_changelogs(root, request, tagged)
+    check_compatibility(root, request, tagged)
 
 
 def _check_order(request: Request, current: Version, tagged: list[Version]) -> None:

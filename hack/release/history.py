@@ -22,6 +22,8 @@ from hack.release.semver import Version
 
 RELEASES = "config/releases.yaml"
 CATALOG = "catalog/codeflare-operator/catalog.yaml"
+STACK_CATALOG = "inference-stack/catalog/catalog.yaml"
+"""The catalog of the operators of InferenceStacks."""
 CHANNELS = ("candidate", "fast", "stable")
 """The maturity of a release, in ascending order; a channel also offers the releases of the channels after it."""
 
@@ -62,11 +64,11 @@ def bundles(text: str, where: str = CATALOG) -> dict[str, Blob]:
     return {str(blob.get("name")): blob for blob in parse_all(text, where) if blob.get("schema") == "olm.bundle"}
 
 
-def tagged_bundles(root: Path) -> dict[str, Blob]:
-    """Return the bundles of the catalogs of all tagged releases, by name."""
+def tagged_bundles(root: Path, catalog: str = CATALOG) -> dict[str, Blob]:
+    """Return the bundles in the file ``catalog`` of all tagged releases, by name."""
     found: dict[str, Blob] = {}
     for version in tags(root):
-        for name, blob in bundles(content(root, version, CATALOG), f"v{version}:{CATALOG}").items():
+        for name, blob in bundles(content(root, version, catalog), f"v{version}:{catalog}").items():
             found.setdefault(name, blob)  # a bundle first appears in the catalog of its own release
     return found
 

@@ -11,6 +11,8 @@ from hack.release import changelogs, history, image_tags, pull_requests, version
 from hack.release.request import SDK, Request
 from hack.release.semver import Version
 
+_STACKS = "\n  make bundle-build-push catalog-build-push    (the operators of InferenceStacks)"
+
 LAST_GO_VERSION = Version(1, 16, 0)
 """The last release of the Go operator in the community catalog (same package name)."""
 
@@ -41,10 +43,11 @@ def remaining(root: Path, request: Request, output: Path) -> str:
     names = image_tags.names(request.tag, read(root / history.RELEASES, root))
     images = [f"{pull_requests.IMAGE}:{name}" for name in (*names, *([] if request.hotfix else ["dev"]))]
     folders = ", ".join(f"{name}/" for name in _folders(root, request))
+    stacks = "" if request.hotfix or request.version.pre else _STACKS
     return f"""Next steps:
   make release-push                  (git push --atomic --follow-tags origin HEAD)
   make image-push TAGS="{" ".join(images)}"
-  make bundle-push catalog-push
+  make bundle-push catalog-push{stacks}
   make wheel release-draft           (a draft release on GitHub with the wheels and {output}/notes.md; publish it)
   open the pull requests in {output}: {folders}
   announce the release {request.tag} in chat and on the mailing lists"""

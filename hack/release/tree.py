@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from hack.files import ToolError
-from hack.release import changelogs, history, pull_requests, stack
+from hack.release import changelogs, history, pull_requests, stack, stack_releases
 from hack.release.checks import run_check
 from hack.release.plan import for_community_operators
-from hack.release.repository import git
+from hack.release.repository import git, tags
 from hack.release.request import SDK, Request
 from hack.release.versions import read_version, write_version
 
@@ -23,6 +23,7 @@ def write(tree: Path, request: Request) -> list[str]:
     _write_stack(tree / stack.STACK, request)
     history.merge(tree, prepared)
     history.write_releases(tree, {**history.releases(tree), request.version: request.channel})
+    stack_releases.write_next(tree, request, tags(tree))
     changelogs.write_heading(tree, request.version, request.today)
     run_check([sys.executable, "-m", "hack.generate"], tree)
     run_check([sys.executable, "-m", "hack.generate.olm.validate", "--released"], tree)

@@ -9,7 +9,7 @@ import asyncio
 import base64
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -42,12 +42,18 @@ GO_WEBHOOK_PORT = 9443
 
 @asynccontextmanager
 async def run_operator(
-    server: APIServer, subject: str = "cfo", *, flux: bool = False, **kuberay: Any
+    server: APIServer,
+    subject: str = "cfo",
+    sections: Mapping[str, Any] | None = None,
+    *,
+    flux: bool = False,
+    **kuberay: Any,
 ) -> AsyncIterator[tuple[MeasuredProcess, float]]:
     """Run the operator ``subject``; yield its process when it is ready, and the seconds from exec until then.
 
     It runs as in its Deployment: with webhooks behind a Service, and as one replica with leader election. ``kuberay``
-    overrides options of the section ``kuberay`` of its configuration. With ``flux`` its Flux controllers run.
+    overrides options of the section ``kuberay`` of its configuration, ``sections`` adds sections. With ``flux`` its
+    Flux controllers run.
     """
     health_port, webhook_port = free_port(), GO_WEBHOOK_PORT if subject == "go" else free_port()
     configuration = {
@@ -57,6 +63,7 @@ async def run_operator(
         "metrics": {"bindAddress": f"127.0.0.1:{free_port()}"},
         "health": {"bindAddress": f"127.0.0.1:{health_port}"},
     }
+    configuration |= sections or {}
     ready_path = "/readyz"
     match subject:
         case "cfo":

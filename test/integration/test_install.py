@@ -145,6 +145,16 @@ EXPECTED_UNUSED = {
     "* core/events": "core Events of AppWrappers (test_appwrapper_*)",
     "patch events.k8s.io/events": "a repeated Event becomes a series (test_events)",
     "* kueue.x-k8s.io/*": "kueueIntegration and slackQueueName, off by default (test_appwrapper_*)",
+    "* autoscaling/*": "autoscalers of InferenceStacks (test_inferencestack_*)",
+    "* keda.sh/*": "autoscalers of InferenceStacks (test_inferencestack_*)",
+    "* gateway.networking.k8s.io/*": "routes of InferenceStacks (test_inferencestack_*)",
+    "* monitoring.coreos.com/servicemonitors": "InferenceStacks (test_inferencestack_*)",
+    "* policy/*": "disruption budgets of InferenceStacks (test_inferencestack_*)",
+    "* core/persistentvolumeclaims": "model caches of InferenceStacks (test_inferencestack_*)",
+    "patch core/serviceaccounts": "a changed InferenceStack (test_inferencestack_*)",
+    "* doublewordai.co/*": "InferenceStacks of version 2 (test_inferencestack_*)",
+    "* models.takeoff.co/*": "finalizers of Helm on InferenceStacks (test_inferencestack_*)",
+    "update coordination.k8s.io/leases of inference-stack-operator-*": "renewals (test_inferencestack_majors)",
     "* core/nodes": "nodes marked by Autopilot (test_appwrapper_*)",
 }
 """Permissions that this test does not use, by pattern, with the operation that uses them."""
@@ -154,9 +164,11 @@ async def _run_lifecycle(
     environment: Environment, directory: Path, shared: Path, *, openshift: bool
 ) -> list[dict[str, Any]]:
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
-    await install(environment, directory, components=["appwrapper", "flux", "openshift"] if openshift else ["flux"])
+    optional = ["appwrapper", "inferencestack", "openshift"] if openshift else []
+    await install(environment, directory, components=["flux", *optional])
     kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
-    features = {"appwrapper": {"enabled": openshift}, "flux": {"enabled": True}}
+    enabled = {"enabled": openshift}
+    features = {"appwrapper": enabled, "inferenceStack": enabled, "flux": {"enabled": True}}
     await create_config_map(environment, kuberay=kuberay, **features)
     async with run_in_cluster(environment, directory, "--webhook-url", str(free_url())) as operator:
         await operator.ready()
@@ -178,6 +190,16 @@ async def _run_lifecycle(
                 return all(any(kind == gvk.kind for kind, _ in found[0]) for gvk in kinds)
 
             await eventually(has_children, f"the children of {key}")
+        for stack in samples:
+            if stack["kind"] != "InferenceStack" or not openshift:
+                continue
+
+            async def is_deployed(stack: Object = stack) -> bool:
+                found = await environment.client.get(gvk_of(stack), key_of(stack))
+                conditions = ((found or {}).get("status") or {}).get("conditions")
+                return (find_condition(conditions, "Deployed") or {}).get("status") == "True"
+
+            await eventually(is_deployed, f"the objects of {key_of(stack)}")
         for obj in samples:
             if gvk_of(obj) == MINICLUSTER:
                 await eventually(partial(_has_flux_objects, environment, key_of(obj)), f"the objects of {key_of(obj)}")

@@ -213,6 +213,26 @@ def test_releases_leave_a_consistent_tree(clone: Path) -> None:
     csv = yaml.safe_load((version / "manifests/codeflare-operator.clusterserviceversion.yaml").read_text())
     assert csv["metadata"]["annotations"]["olm.skipRange"] == ">=1.0.0 <2.0.0"
     assert "replaces" not in csv["spec"]
+    assert stack_images(clone) == {
+        "1.1.0": "v0.2.0",
+        "1.2.0": "v0.3.0",
+        "1.3.0": "v1.0.0",
+        "1.4.0": "v2.0.0",
+        "2.14.0": "v0.2.0",
+        "2.15.0": "v0.3.0",
+        "2.16.0": "v1.0.0",
+        "2.17.0": "v2.0.0",
+    }
+
+
+def stack_images(root: Path) -> dict[str, str]:
+    """Return the version of each bundle for InferenceStacks, and the tag of the operator's image in it."""
+    blobs = yaml.safe_load_all((root / "inference-stack/catalog/catalog.yaml").read_text())
+    return {
+        blob["name"].partition(".v")[2]: blob["relatedImages"][1]["image"].rpartition(":")[2]
+        for blob in blobs
+        if blob["schema"] == "olm.bundle"
+    }
 
 
 @pytest.mark.parametrize(

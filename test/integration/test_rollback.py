@@ -198,6 +198,9 @@ SERVED_BY_GO = {
 }
 """The Go operator's webhooks and paths. A webhook that it does not serve would deny all requests: all fail closed."""
 
+NOT_SERVED_BY_GO = {"vinferencestack.doublewordai.co", "vinferencestack.models.takeoff.co"}
+"""Webhooks of kinds that the Go operator does not have; docs/operations.md describes how they are removed."""
+
 
 FLUX_WEBHOOKS = {"vfluxjob.kb.io", "vfluxsetup.kb.io", "vminicluster.kb.io"}
 """Webhooks of kinds that the Go operator does not have; its manifests replace the configurations without them."""
@@ -209,8 +212,9 @@ def test_go_operator_serves_every_configured_webhook() -> None:
         f"codeflare-operator-{kind}-webhook-configuration" for kind in ("mutating", "validating")
     }
     services = [(hook["name"], hook["clientConfig"]["service"]) for obj in configurations for hook in obj["webhooks"]]
-    served = {name: service["path"] for name, service in services if name not in FLUX_WEBHOOKS}
-    assert served == SERVED_BY_GO
+    paths = {name: service["path"] for name, service in services if name not in FLUX_WEBHOOKS}
+    assert {name: path for name, path in paths.items() if name not in NOT_SERVED_BY_GO} == SERVED_BY_GO
+    assert paths.keys() >= NOT_SERVED_BY_GO
     assert {(service["name"], service.get("port", 443)) for _, service in services} == {
         ("codeflare-operator-webhook-service", 443)
     }

@@ -44,7 +44,15 @@ from cfo.runtime.cache.nesting import object_without_nesting, split_items, split
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType, Feed
 from cfo.runtime.client.api_request import JSON, APIRequest
-from cfo.runtime.client.errors import APIError, Expired, Forbidden, NotFound, TransportError, error_for
+from cfo.runtime.client.errors import (
+    APIError,
+    Expired,
+    Forbidden,
+    NotFound,
+    ResponseTooLarge,
+    TransportError,
+    error_for,
+)
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import Resource
@@ -66,8 +74,11 @@ _EARLY_SECONDS: Final = 2.0
 _PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
-_LIMITED_PAGE_SIZE: Final = 50
-"""The page size of informers with ``max_bytes``: a page can contain objects that are not stored, of 1.5 MB each."""
+_MAX_PAGE_BYTES: Final = 32 << 20
+"""The maximum size of a page of informers with ``max_bytes``, which can contain large objects that are not stored."""
+
+_SMALL_PAGE_SIZE: Final = 20
+"""The page size after a page was too large. A page is then at most 30 MB, because objects have at most 1.5 MB."""
 
 _UNDECODABLE: Final = "Failed to decode object, skipping it"
 _TOO_LARGE: Final = "Object is too large, skipping it"
@@ -250,13 +261,15 @@ class Reflector:
         page, because a paged list of a large collection might never finish.
         """
         limit = self._options.page_size
-        if self._selection.max_bytes:
-            limit = min(limit, _LIMITED_PAGE_SIZE)
         expired = 0
         while True:
             try:
                 if await self._list_once(limit):
                     return
+            except ResponseTooLarge:
+                if 0 < limit <= _SMALL_PAGE_SIZE:
+                    raise
+                limit = _SMALL_PAGE_SIZE
             except Expired:
                 self._use_quorum = True
                 expired += 1
@@ -317,6 +330,7 @@ class Reflector:
                 compress=True,
                 timeout=timeout,
                 new_connection=new_connection,
+                max_response_bytes=_MAX_PAGE_BYTES if self._selection.max_bytes and limit else 0,
                 verb="list",
                 resource=str(self._resource.gvr),
             )

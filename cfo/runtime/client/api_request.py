@@ -19,8 +19,9 @@ class APIRequest:
     limiting and retries included; the default is 75, and an explicit value is also sent to the server. ``compress``
     accepts a gzip response, which is worthwhile for long lists. ``idempotent`` allows a retry when the connection broke
     after the server may have received the request; ``None`` means that only a GET is retried. ``new_connection`` avoids
-    the pool, because an idle connection may be dead. ``verb`` and ``resource`` identify the request in errors and
-    metrics; the defaults are ``method`` and ``path``.
+    the pool, because an idle connection may be dead. ``max_response_bytes`` limits the body of a successful response,
+    decompressed (0: no limit). ``verb`` and ``resource`` identify the request in errors and metrics; the defaults are
+    ``method`` and ``path``.
     """
 
     method: str
@@ -34,5 +35,6 @@ class APIRequest:
     compress: bool = False
     idempotent: bool | None = None
     new_connection: bool = False
+    max_response_bytes: int = 0
     verb: str = ""
     resource: str = ""

@@ -24,6 +24,7 @@ __all__ = [
     "NotFound",
     "RequestEntityTooLarge",
     "RequestTimeout",
+    "ResponseTooLarge",
     "ServerTimeout",
     "ServiceUnavailable",
     "TooManyRequests",
@@ -157,6 +158,10 @@ class TransportError(Exception):
         self.verb = verb
         self.resource = resource
         super().__init__(f"{verb} {resource}: {message}" if verb else message)
+
+
+class ResponseTooLarge(TransportError):
+    """Raised when a response exceeds ``max_response_bytes`` of its request; the rest of it is not read."""
 
 
 class UnknownKind(LookupError):

@@ -31,7 +31,7 @@ from yarl import URL
 from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig, ConfigError
 from cfo.runtime.client.credentials import CredentialError, Credentials
-from cfo.runtime.client.errors import APIError, TransportError, error_for
+from cfo.runtime.client.errors import APIError, ResponseTooLarge, TransportError, error_for
 from cfo.runtime.client.retry import Attempts
 from cfo.runtime.client.write_gate import write_gate
 from cfo.runtime.clock import Clock, SystemClock
@@ -174,7 +174,8 @@ class Transport:
     async def request(self, request: APIRequest) -> Response:
         """Send a request and read the whole response.
 
-        Raises :class:`~cfo.runtime.client.errors.APIError` and :class:`~cfo.runtime.client.errors.TransportError`.
+        Raises :class:`~cfo.runtime.client.errors.APIError` and :class:`~cfo.runtime.client.errors.TransportError`, and
+        its subclass :class:`~cfo.runtime.client.errors.ResponseTooLarge`.
         """
         attempt = _first_attempt(request)
         limit = _TIMEOUT_SECONDS if request.timeout is None else request.timeout
@@ -191,7 +192,7 @@ class Transport:
                         session = self._session
                         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS)
                         async with self._exchange(attempt, timeout) as response:
-                            return Response(response.status, await response.read(), response.headers)
+                            return Response(response.status, await _read_body(response, request), response.headers)
                     except (APIError, aiohttp.ClientError) as error:
                         awaiting_response = False
                         delay = attempts.delay_after(error)
@@ -427,6 +428,24 @@ def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
         if option is not None:
             new_socket.setsockopt(socket.IPPROTO_TCP, option, value)
     return new_socket
+
+
+async def _read_body(response: aiohttp.ClientResponse, request: APIRequest) -> bytes:
+    """Read the body, at most ``max_response_bytes`` and one chunk of it."""
+    limit = request.max_response_bytes
+    if not limit:
+        return await response.read()
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > limit:
+            raise ResponseTooLarge(
+                f"the response has more than {limit} bytes",
+                outcome_unknown=request.method != "GET",
+                verb=request.verb,
+                resource=request.resource,
+            )
+    return bytes(body)
 
 
 def _status(body: bytes) -> dict[str, Any]:

@@ -40,13 +40,14 @@ def files() -> dict[str, str]:
         "bundle/metadata/annotations.yaml": HEADER + dump({"annotations": bundle_annotations()}),
         "bundle/tests/scorecard/config.yaml": HEADER + dump(_scorecard()),
         "bundle.Dockerfile": _bundle_dockerfile(),
+        "bundle.Dockerfile.dockerignore": f"{HEADER}*\n!bundle\n",
     }
 
 
 def _manifests() -> dict[str, str]:
     manifests = {
         f"{PACKAGE}.clusterserviceversion.yaml": cluster_service_version(),
-        **{crd_file_name(crd): crd for crd in overlays.crds()},
+        **{crd_file_name(crd): crd for crd in overlays.bundled_crds()},
         **{
             f"{obj['metadata']['name']}_{obj['kind'].lower()}.yaml": obj
             for obj in (*workload.services(""), *user_roles(), *_feature_roles())
@@ -94,16 +95,8 @@ def cluster_service_version() -> dict[str, Any]:
         "maintainers": [{"name": "Project CodeFlare", "email": "maintainers@codeflare.dev"}],
         "provider": {"name": "Project CodeFlare", "url": "https://github.com/project-codeflare"},
         "links": [{"name": "Source", "url": "https://github.com/project-codeflare/cfo"}],
-        "icon": [
-            {
-                "base64data": base64.b64encode(_ICON.read_bytes()).decode(),
-                "mediatype": "image/svg+xml",
-            }
-        ],
-        "installModes": [
-            {"type": mode, "supported": mode == "AllNamespaces"}
-            for mode in ("OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces")
-        ],
+        "icon": icon(),
+        "installModes": install_modes(),
         "customresourcedefinitions": {"owned": _owned(), "required": _required()},
         "install": {
             "strategy": "deployment",
@@ -138,6 +131,19 @@ def cluster_service_version() -> dict[str, Any]:
         "metadata": metadata,
         "spec": spec,
     }
+
+
+def icon() -> list[dict[str, str]]:
+    """Return the icon of the packages."""
+    return [{"base64data": base64.b64encode(_ICON.read_bytes()).decode(), "mediatype": "image/svg+xml"}]
+
+
+def install_modes() -> list[dict[str, Any]]:
+    """Return the install modes: only all namespaces, which is also the only one of OLM v1."""
+    return [
+        {"type": mode, "supported": mode == "AllNamespaces"}
+        for mode in ("OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces")
+    ]
 
 
 def _description() -> str:
@@ -206,7 +212,7 @@ def _owned() -> list[dict[str, str]]:
             "displayName": re.sub(r"(?<=[a-z])(?=[A-Z])", " ", crd["spec"]["names"]["kind"]),
             "description": version["schema"]["openAPIV3Schema"]["description"],
         }
-        for crd in overlays.crds()
+        for crd in overlays.bundled_crds()
         for version in crd["spec"]["versions"]
     ]
 
@@ -222,24 +228,13 @@ def webhook_definitions() -> list[dict[str, Any]]:
     for configuration in operator.webhook_configurations(DEFAULT_NAMESPACE):
         kind = configuration["kind"].removesuffix("Configuration").replace("Webhook", "AdmissionWebhook")
         for webhook in configuration["webhooks"]:
-            rest = {key: value for key, value in webhook.items() if key not in ("name", "clientConfig")}
-            webhooks.append(
-                {
-                    "type": kind,
-                    "generateName": webhook["name"],
-                    "deploymentName": DEPLOYMENT,
-                    "containerPort": 443,
-                    "targetPort": workload.WEBHOOK_PORT,
-                    "webhookPath": webhook["clientConfig"]["service"]["path"],
-                    **rest,
-                }
-            )
+            webhooks.append(webhook_definition(webhook, kind, DEPLOYMENT))
     return webhooks
 
 
 def _examples() -> list[dict[str, Any]]:
     """Return one sample of each of our kinds, and of RayCluster."""
-    kinds = {"RayCluster", *(crd["spec"]["names"]["kind"] for crd in overlays.crds())}
+    kinds = {"RayCluster", *(crd["spec"]["names"]["kind"] for crd in overlays.bundled_crds())}
     samples = [
         obj
         for path in sorted((ROOT / "config/samples").glob("*.yaml"))
@@ -247,6 +242,20 @@ def _examples() -> list[dict[str, Any]]:
         if obj and obj["kind"] in kinds
     ]
     return [next(group) for _, group in groupby(sorted(samples, key=lambda obj: obj["kind"]), lambda obj: obj["kind"])]
+
+
+def webhook_definition(webhook: dict[str, Any], kind: str, deployment: str) -> dict[str, Any]:
+    """Return ``webhook``, which ``deployment`` serves, in the form of a ClusterServiceVersion."""
+    rest = {key: value for key, value in webhook.items() if key not in ("name", "clientConfig")}
+    return {
+        "type": kind,
+        "generateName": webhook["name"],
+        "deploymentName": deployment,
+        "containerPort": 443,
+        "targetPort": workload.WEBHOOK_PORT,
+        "webhookPath": webhook["clientConfig"]["service"]["path"],
+        **rest,
+    }
 
 
 def _scorecard() -> dict[str, Any]:

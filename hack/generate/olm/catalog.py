@@ -15,7 +15,7 @@ from hack import ROOT
 from hack.files import ToolError
 from hack.generate.kustomize import HEADER, dump
 from hack.generate.olm.bundle import cluster_service_version
-from hack.generate.olm.channels import PACKAGE, channels, default_channel, releases
+from hack.generate.olm.channels import PACKAGE, Releases, channels, default_channel, releases
 from hack.release import history
 from hack.release.history import CHANNELS
 from hack.release.semver import Version
@@ -29,17 +29,21 @@ def files() -> dict[str, str]:
     return {
         "catalog/template.yaml": HEADER + dump(template()),
         "catalog/codeflare-operator/catalog.yaml": HEADER + dump(*catalog()),
-        "catalog.Dockerfile": _dockerfile(),
+        "catalog.Dockerfile": catalog_dockerfile("catalog/codeflare-operator", PACKAGE),
+        "catalog.Dockerfile.dockerignore": f"{HEADER}*\n!catalog\n",
     }
 
 
-def template() -> dict[str, Any]:
-    """Return the semver template, for ``opm alpha render-template semver``."""
+def template(image: str = BUNDLE_IMAGE, listed: Releases | None = None) -> dict[str, Any]:
+    """Return the semver template, for ``opm alpha render-template semver``.
+
+    ``image`` and ``listed`` are the repository of the bundles and the releases of another package.
+    """
     content: dict[str, Any] = {"Schema": "olm.semver", "GenerateMajorChannels": True, "GenerateMinorChannels": False}
     for index, name in enumerate(CHANNELS):
         bundles = [
-            {"Image": f"{BUNDLE_IMAGE}:v{version}"}
-            for version, channel in releases()
+            {"Image": f"{image}:v{version}"}
+            for version, channel in listed or releases()
             if CHANNELS.index(channel) >= index
         ]
         if bundles:
@@ -76,7 +80,7 @@ def _bundle(version: Version) -> dict[str, Any]:
     csv = cluster_service_version()
     kinds = [
         {"group": crd["spec"]["group"], "kind": crd["spec"]["names"]["kind"], "version": served["name"]}
-        for crd in overlays.crds()
+        for crd in overlays.bundled_crds()
         for served in crd["spec"]["versions"]
     ]
     metadata = {key: value for key, value in csv["metadata"]["annotations"].items() if key != "alm-examples"}
@@ -107,13 +111,14 @@ def _bundle(version: Version) -> dict[str, Any]:
     }
 
 
-def _dockerfile() -> str:
+def catalog_dockerfile(folder: str, package: str) -> str:
+    """Return the Dockerfile of a catalog image with the catalog in ``folder``."""
     return f"""{HEADER}FROM quay.io/operator-framework/opm:v1.51.0
 
 ENTRYPOINT ["/bin/opm"]
 CMD ["serve", "/configs", "--cache-dir=/tmp/cache"]
 
-COPY catalog/codeflare-operator /configs/codeflare-operator
+COPY {folder} /configs/{package}
 RUN ["/bin/opm", "serve", "/configs", "--cache-dir=/tmp/cache", "--cache-only"]
 
 LABEL operators.operatorframework.io.index.configs.v1=/configs

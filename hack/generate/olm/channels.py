@@ -8,6 +8,7 @@ all other older ones, so that one upgrade leads to the newest release. opm rende
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -16,6 +17,9 @@ from hack import ROOT
 from hack.release import history
 from hack.release.history import CHANNELS
 from hack.release.semver import Version
+
+Releases = Sequence[tuple[Version, str]]
+"""Releases, oldest first, and their channels."""
 
 PACKAGE = PREFIX
 """The name of the OLM package."""
@@ -36,27 +40,30 @@ def channel_names(version: Version, channel: str) -> list[str]:
     return [f"{name}-v{version.major}" for name in CHANNELS[: CHANNELS.index(channel) + 1]][::-1]
 
 
-def default_channel() -> str:
-    """Return the most mature channel with a release, of the newest major version in it, as opm does."""
-    best, major = max((CHANNELS.index(channel), version.major) for version, channel in releases())
+def default_channel(listed: Releases | None = None) -> str:
+    """Return the most mature channel with a release, of the newest major version in it, as opm does.
+
+    ``listed`` are the releases of another package.
+    """
+    best, major = max((CHANNELS.index(channel), version.major) for version, channel in listed or releases())
     return f"{CHANNELS[best]}-v{major}"
 
 
-def channels() -> list[dict[str, Any]]:
-    """Return the channels with their upgrade graphs."""
+def channels(package: str = PACKAGE, listed: Releases | None = None) -> list[dict[str, Any]]:
+    """Return the channels of a package with their upgrade graphs; ``listed`` are the releases of another package."""
     blobs = []
     for index, name in reversed(list(enumerate(CHANNELS))):
-        members = [version for version, channel in releases() if CHANNELS.index(channel) >= index]
+        members = [version for version, channel in listed or releases() if CHANNELS.index(channel) >= index]
         for major, versions in groupby(members, key=lambda version: version.major):
             entries: list[dict[str, Any]] = []
             previous = ""
             for _, patches in groupby(versions, key=lambda version: version.minor):
-                *older, head = [f"{PACKAGE}.v{version}" for version in patches]
+                *older, head = [f"{package}.v{version}" for version in patches]
                 entries += [{"name": each} for each in older]
                 edges: dict[str, Any] = {"replaces": previous} if previous else {}
                 if skips := sorted(each["name"] for each in entries if each["name"] != previous):
                     edges["skips"] = skips
                 entries.append({"name": head, **edges})
                 previous = head
-            blobs.append({"schema": "olm.channel", "name": f"{name}-v{major}", "package": PACKAGE, "entries": entries})
+            blobs.append({"schema": "olm.channel", "name": f"{name}-v{major}", "package": package, "entries": entries})
     return blobs

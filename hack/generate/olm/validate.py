@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from hack import ROOT
-from hack.release.history import tagged_bundles
+from hack.release.history import CATALOG, STACK_CATALOG, tagged_bundles
 from hack.release.semver import Version
 
 MODES = {"OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"}
@@ -317,22 +317,30 @@ def _breaking(bundles: dict[str, Version], kinds: dict[str, set[tuple[str, str, 
 
 def problems_of(root: Path, previous: Path | None = None) -> list[str]:
     """Return all problems of the tree ``root``; ``previous`` is the catalog of the previous release."""
-    (annotations,) = read(root / "bundle/metadata/annotations.yaml")
     before = read(previous) if previous is not None else []
+    folders = [root / "bundle", *sorted((root / "inference-stack").glob("v*"))]
     return [
-        *bundle_problems(read(root / "bundle/manifests"), annotations["annotations"]),
+        *(problem for folder in folders for problem in _bundle_folder_problems(folder)),
         *catalog_problems(read(root / "catalog/codeflare-operator/catalog.yaml"), before),
+        *catalog_problems(read(root / STACK_CATALOG)),
     ]
+
+
+def _bundle_folder_problems(folder: Path) -> list[str]:
+    (annotations,) = read(folder / "metadata/annotations.yaml")
+    return bundle_problems(read(folder / "manifests"), annotations["annotations"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--previous", type=Path, help="the catalog of the previous release")
     parser.add_argument("--released", action="store_true", help="also report missing bundles of tagged releases")
+    parser.add_argument("--stacks", action="store_true", help="with --released: also in the InferenceStack catalog")
     options = parser.parse_args()
     problems = problems_of(ROOT, options.previous)
     if options.released:
-        problems += dropped(tagged_bundles(ROOT).values(), read(ROOT / "catalog/codeflare-operator/catalog.yaml"))
+        for catalog in (CATALOG, *([STACK_CATALOG] if options.stacks else [])):
+            problems += dropped(tagged_bundles(ROOT, catalog).values(), read(ROOT / catalog))
     if problems:
         sys.exit("\n".join(problems))
 

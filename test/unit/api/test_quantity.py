@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from decimal import Decimal
 
 import pytest
 
-from cfo.api.quantity import format_quantity, is_quantity, is_zero, parse_quantity
+from cfo.api.quantity import canonical_quantity, format_quantity, is_quantity, is_zero, parse_quantity
+from envtest.schema.quantity import canonical
 
 
 def test_quantities_are_parsed_and_formatted() -> None:
@@ -17,6 +19,7 @@ def test_quantities_are_parsed_and_formatted() -> None:
         ("1e3", 1000),
         ("1.5G", 1500000000),
         ("3E", 3 * 10**18),
+        ("1Ei", 2**60),
     ):
         assert parse_quantity(string) == Decimal(value), string
     assert (format_quantity(Decimal(6)), format_quantity(Decimal("0.25"))) == ("6", "250m")
@@ -34,3 +37,27 @@ def test_invalid_quantity_is_rejected(string: str) -> None:
 def test_plain_zero_is_recognized() -> None:
     assert all(is_zero(zero) for zero in ("0", "0.0", 0, 0.0))
     assert not any(is_zero(quantity) for quantity in ("1", "10", "0.5", 2))
+
+
+@pytest.mark.parametrize(
+    ("quantity", "stored"),
+    [(1, "1"), (0.5, "500m"), ("1024Mi", "1Gi"), ("1.5Gi", "1536Mi"), ("1000", "1k"), ("0.0", "0"), ("1e5", "100e3")],
+)
+def test_quantity_is_formatted_as_the_api_server_stores_it(quantity: str | float, stored: str) -> None:
+    assert canonical_quantity(quantity) == stored
+
+
+def test_canonical_form_equals_that_of_the_api_server() -> None:
+    rng = random.Random(3)
+    suffixes = ["", "m", "u", "n", "k", "M", "G", "T", "Ki", "Mi", "Gi", "e3", "E2", "e-3"]
+    for _ in range(3000):
+        number = rng.choice(
+            [str(rng.randrange(5000)), f"{rng.randrange(999)}.{rng.randrange(10**9)}", str(2 ** rng.randrange(20))]
+        )
+        quantity = f"{rng.choice(['', '-'])}{number}{rng.choice(suffixes)}"
+        assert canonical_quantity(quantity) == canonical(quantity), quantity
+
+
+@pytest.mark.parametrize("quantity", ["x", "1e999999999", "1e-999999999", "9" * 50, "16Ei"])
+def test_quantity_out_of_range_is_not_changed(quantity: str) -> None:
+    assert canonical_quantity(quantity) == quantity

@@ -21,6 +21,8 @@ from test.support.manifests import by_key
 
 CHART = Path(__file__).parents[3] / "charts" / "codeflare-operator"
 TOKEN = re.compile(r"(\s*)\{\{-\s(.*?)\s\}\}|\{\{\s(.*?)\s\}\}", re.DOTALL)
+LOOP = re.compile(r"\{\{- range (\S+) \}\}\n(.*)\{\{- end \}\}\n(?=\{\{- end \}\})", re.DOTALL)
+"""A loop, which must be the only content of a condition."""
 VALUE_SWITCHES = {"certmanager": "certManager", "network-policy": "networkPolicy"}
 
 
@@ -34,6 +36,8 @@ class Renderer:
     def value(self, expression: str, context: Any) -> Any:
         if expression == ".":
             return context
+        if re.fullmatch(r"\.[a-z]+", expression):
+            return context[expression[1:]]
         if expression == ".Release.Namespace":
             return self.namespace
         if expression == "`{{`":
@@ -46,8 +50,11 @@ class Renderer:
             value = value[part]
         return value
 
-    def render(self, text: str) -> str:
-        output, conditions, contexts = [], [True], [None]
+    def render(self, text: str, context: Any = None) -> str:
+        if (loop := LOOP.search(text)) is not None:
+            items = self.value(loop[1], context)
+            text = LOOP.sub(lambda _: "".join(self.render(loop[2], item) for item in items), text)
+        output, conditions, contexts = [], [True], [context]
         position = 0
         for token in TOKEN.finditer(text):
             if all(conditions):
@@ -72,10 +79,10 @@ class Renderer:
         return "".join(output)
 
 
-def render_chart(namespace: str, values: dict[str, Any]) -> list[dict[str, Any]]:
-    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+def render_chart(namespace: str, values: dict[str, Any], chart: Path = CHART) -> list[dict[str, Any]]:
+    defaults = yaml.safe_load((chart / "values.yaml").read_text())
     renderer = Renderer({**defaults, **values}, namespace)
-    documents = [renderer.render(path.read_text()) for path in sorted((CHART / "templates").glob("*.yaml"))]
+    documents = [renderer.render(path.read_text()) for path in sorted((chart / "templates").glob("*.yaml"))]
     return [obj for text in documents for obj in yaml.safe_load_all(text) if obj]
 
 

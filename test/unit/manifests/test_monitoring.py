@@ -15,8 +15,12 @@ from cfo.api.flux import FLUX_SETUP
 from cfo.config import OperatorConfiguration
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
+from cfo.controllers.inferencestack.claims import ClaimMetrics
+from cfo.controllers.inferencestack.metrics import StackMetrics
 from cfo.manifests.dashboard import dashboard
 from cfo.manifests.monitoring import alerts
+from cfo.manifests.names import METRICS_SERVICE, STACK_METRICS_SERVICES
+from cfo.manifests.stack_operator import StackOperator
 from cfo.operator import new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
 
@@ -39,6 +43,8 @@ def operator_metrics() -> dict[str, set[str]]:
     )  # registered when the AppWrapper API is served
     setups = manager.cache.informer(FLUX_SETUP)
     FluxSetupMetrics(manager.metrics.registry, setups.reader)  # registered when the Flux API is served
+    StackMetrics(manager.metrics.registry)
+    ClaimMetrics(manager.metrics.registry)
     found: dict[str, set[str]] = {}
     for family in manager.metrics.registry.collect():
         names = {family.name, *(sample.name for sample in family.samples)}
@@ -80,12 +86,20 @@ def test_dashboard_contains_documented_metrics() -> None:
         "controller_runtime_webhook_latency_seconds_bucket",
         "cfo_webhook_certificate_expiration_timestamp_seconds",
         "appwrapper_status_phase",
+        "inferencestack_status_ready",
+        "inferencestack_unclaimed",
         "flux_setup_used_pods",
     ):
         assert metric in text
     positions = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
     assert len(set(positions)) == len(panels)
     assert json.loads((ROOT / "config/grafana/codeflare-operator.json").read_text()) == dashboard()
+
+
+@pytest.mark.parametrize("service", ["codeflare-operator-manager-metrics", "inference-stack-operator-v2-metrics"])
+def test_stack_metrics_are_selected_from_all_operators(service: str) -> None:
+    assert re.fullmatch(STACK_METRICS_SERVICES, service)
+    assert {StackOperator("v2").services()[0]["metadata"]["name"], METRICS_SERVICE} >= {service}
 
 
 def test_each_alert_has_a_runbook_section() -> None:

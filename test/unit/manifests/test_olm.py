@@ -36,6 +36,14 @@ def test_bundle_and_catalog_of_the_tree_are_valid() -> None:
     assert validate.problems_of(ROOT, ROOT / "catalog/codeflare-operator/catalog.yaml") == []
 
 
+@pytest.mark.parametrize("name", ["bundle", "catalog"])
+def test_image_can_copy_its_files(name: str) -> None:
+    sources = re.findall(r"^COPY ([^/\s]+)", (ROOT / f"{name}.Dockerfile").read_text(), re.MULTILINE)
+    ignored = (ROOT / f"{name}.Dockerfile.dockerignore").read_text().splitlines()
+    assert set(sources) == {name}
+    assert ignored[-2:] == ["*", f"!{name}"]  # .dockerignore, which is for the operator's image, excludes both
+
+
 def test_bundle_has_this_version(bundle: list[dict[str, Any]]) -> None:
     csv = csv_of(bundle)
     assert csv["metadata"]["name"] == f"codeflare-operator.v{__version__}"

@@ -56,7 +56,17 @@ def test_actions_have_the_same_commit_in_all_workflows() -> None:
     assert len(uses) == len({name for name, _, _ in uses})
 
 
-HISTORY = {"bundle", "catalog", "catalog-push", "dev-release", "olm-e2e", "olm-upgrade-e2e", "release-images"} | {
+HISTORY = {
+    "bundle",
+    "bundle-build-push",
+    "catalog",
+    "catalog-build-push",
+    "catalog-push",
+    "dev-release",
+    "olm-e2e",
+    "olm-upgrade-e2e",
+    "release-images",
+} | {
     "release-plan",
     "release",
     "release-push",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.pod_spec import pod_spec_problems
-from hack.generate.pod_spec import table
+from hack.generate.builtin_types import table
 
 ROOT = Path(__file__).parents[4]
 
@@ -75,4 +75,4 @@ def test_problem_contains_path_of_field(spec: dict[str, Any], problems: list[str
 
 
 def test_schema_file_is_up_to_date() -> None:
-    assert (ROOT / "cfo" / "api" / "appwrapper" / "pod_spec.json").read_text() == table()
+    assert (ROOT / "cfo" / "api" / "builtin_types.json").read_text() == table()

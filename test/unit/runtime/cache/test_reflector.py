@@ -158,7 +158,6 @@ async def test_objects_that_are_too_large_are_left_out_and_reported_once() -> No
         async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
             server.respond_with(list_response(9, ray_cluster("a", 5), {**ray_cluster("large", 6), **large}))
             watch = await start_watch(server, harness)
-            assert server.queries[0]["limit"] == "50"
             assert (harness.version("a"), harness.version("large")) == ("5", None)
             await watch.send("MODIFIED", {**ray_cluster("a", 10), **large})
             await harness.wait_for_version("a", None)
@@ -169,6 +168,19 @@ async def test_objects_that_are_too_large_are_left_out_and_reported_once() -> No
             assert harness.version("large") is None
     reported = [entry["object"] for entry in logs if entry["event"] == "Object is too large, skipping it"]
     assert sorted(reported) == ["ns/a", "ns/large"]
+
+
+async def test_page_that_is_too_large_is_not_read_and_smaller_pages_are_requested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reflector_module, "_MAX_PAGE_BYTES", 2000)
+    async with running_reflector(max_bytes=1000, page_size=500) as (server, harness):
+        large = {**ray_cluster("large", 6), "content": "x" * 3000}
+        server.respond_with(list_response(9, ray_cluster("a", 5), large))
+        server.respond_with(list_response(9, ray_cluster("a", 5)))
+        await start_watch(server, harness)
+        assert [query["limit"] for query in server.queries[:2]] == ["500", "20"]
+        assert harness.version("a") == "5"
 
 
 async def test_next_watch_continues_from_the_last_version_seen() -> None:

@@ -1,4 +1,4 @@
-"""The table of a pod spec's fields that AppWrapper admission uses: ``cfo/api/appwrapper/pod_spec.json``.
+"""The table of built-in types with which admission checks parts of pods: ``cfo/api/builtin_types.json``.
 
 The source is the schemas of the built-in kinds in ``envtest`` (written by
 ``envtest/hack/generate_builtin_schemas.py``). Each line is one type. The shape of a field is a scalar (``string``,
@@ -16,8 +16,14 @@ from typing import Any
 from hack import ROOT
 
 SOURCE = ROOT / "envtest" / "src" / "envtest" / "data" / "types"
-TARGET = "cfo/api/appwrapper/pod_spec.json"
-START = "io.k8s.api.core.v1.PodSpec"
+TARGET = "cfo/api/builtin_types.json"
+STARTS = (
+    "io.k8s.api.core.v1.PodSpec",
+    "io.k8s.api.core.v1.ServicePort",
+    "io.k8s.api.apps.v1.DeploymentStrategy",
+    "io.k8s.api.autoscaling.v2.MetricSpec",
+    "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerBehavior",
+)
 
 
 def files() -> dict[str, str]:
@@ -26,9 +32,9 @@ def files() -> dict[str, str]:
 
 
 def table() -> str:
-    """Return the table: :data:`START` and all types that it references, directly or indirectly."""
+    """Return the table: :data:`STARTS` and all types that these reference, directly or indirectly."""
     types: dict[str, dict[str, str]] = {}
-    queue = [START]
+    queue = list(STARTS)
     while queue:
         reference = queue.pop()
         name = reference.rpartition(".")[2]

@@ -1,0 +1,132 @@
+"""Field types of InferenceStacks: for each, the schema in the CRD and the shape that validation checks.
+
+The original CRD has no schema at all: a stack's spec is the values of a Helm chart. The CRD here stays compatible with
+it, so that an existing stack remains valid when the CRD is replaced:
+
+* every object preserves unknown fields (:class:`OpenModel`); validation reports them;
+* an optional field can be ``null``, which in Helm removes a default;
+* parts of pods are open objects, whose fields validation checks with :mod:`cfo.api.builtin_types`;
+* values that end up in a configuration file are scalars of any type (:data:`Scalar`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from cfo.api.schema import APIModel
+
+__all__ = [
+    "Affinity",
+    "AnyObject",
+    "ContainerPort",
+    "DeploymentStrategy",
+    "EnvVar",
+    "HorizontalPodAutoscalerBehavior",
+    "IntOrString",
+    "Lifecycle",
+    "LocalObjectReference",
+    "MetricSpec",
+    "OpenModel",
+    "PodSecurityContext",
+    "Probe",
+    "Quantity",
+    "ResourceRequirements",
+    "Scalar",
+    "ScalarMap",
+    "SecretKeySelector",
+    "SecurityContext",
+    "ServicePort",
+    "Shape",
+    "Strings",
+    "Toleration",
+    "Volume",
+    "VolumeMount",
+    "open_schema",
+    "optional",
+    "rule",
+]
+
+_PRESERVE: Final[dict[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape of a field (see :mod:`cfo.api.builtin_types`), if its Python type does not determine it."""
+
+    text: str
+
+
+def open_schema(*rules: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    """Return the function that completes the schema of an :class:`OpenModel` that has these CEL rules."""
+
+    def complete(schema: dict[str, Any]) -> None:
+        schema.update(_PRESERVE)
+        if rules:
+            schema["x-kubernetes-validations"] = list(rules)
+        for field in schema.get("properties", {}).values():
+            present = [option for option in field.get("anyOf", ()) if option.get("type") != "null"]
+            # null would have to be one of the values of an enum
+            if field.get("anyOf") and len(present) == 1 and not present[0].keys() & {"const", "enum"}:
+                field["nullable"] = True
+
+    return complete
+
+
+class OpenModel(APIModel):
+    """Base class of the parts of an InferenceStack: unknown fields are preserved in the CRD as well."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="allow", json_schema_extra=open_schema()
+    )
+
+
+def rule(expression: str, message: str, **fields: str) -> dict[str, str]:
+    """Return a CEL rule of the CRD."""
+    return {"rule": expression, "message": message, **fields}
+
+
+OPEN: Final = Field(json_schema_extra=_PRESERVE)
+"""The schema of an object with any fields, or of any value."""
+
+
+Scalar = Annotated[Any, Shape("scalar"), OPEN]
+"""A string, number or boolean."""
+
+ScalarMap = Annotated[dict[str, Any], Shape("{scalar}"), OPEN]
+"""A map with scalars as values."""
+
+IntOrString = Annotated[Any, Shape("IntOrString"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
+
+Quantity = Annotated[Any, Shape("Quantity"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
+"""A resource quantity, such as ``2Gi``."""
+
+AnyObject = Annotated[dict[str, Any], Shape("object"), OPEN]
+Affinity = Annotated[dict[str, Any], Shape("Affinity"), OPEN]
+ContainerPort = Annotated[dict[str, Any], Shape("ContainerPort"), OPEN]
+DeploymentStrategy = Annotated[dict[str, Any], Shape("DeploymentStrategy"), OPEN]
+EnvVar = Annotated[dict[str, Any], Shape("EnvVar"), OPEN]
+HorizontalPodAutoscalerBehavior = Annotated[dict[str, Any], Shape("HorizontalPodAutoscalerBehavior"), OPEN]
+Lifecycle = Annotated[dict[str, Any], Shape("Lifecycle"), OPEN]
+LocalObjectReference = Annotated[dict[str, Any], Shape("LocalObjectReference"), OPEN]
+MetricSpec = Annotated[dict[str, Any], Shape("MetricSpec"), OPEN]
+PodSecurityContext = Annotated[dict[str, Any], Shape("PodSecurityContext"), OPEN]
+Probe = Annotated[dict[str, Any], Shape("Probe"), OPEN]
+ResourceRequirements = Annotated[dict[str, Any], Shape("ResourceRequirements"), OPEN]
+SecretKeySelector = Annotated[dict[str, Any], Shape("SecretKeySelector"), OPEN]
+SecurityContext = Annotated[dict[str, Any], Shape("SecurityContext"), OPEN]
+ServicePort = Annotated[dict[str, Any], Shape("ServicePort"), OPEN]
+Toleration = Annotated[dict[str, Any], Shape("Toleration"), OPEN]
+Volume = Annotated[dict[str, Any], Shape("Volume"), OPEN]
+VolumeMount = Annotated[dict[str, Any], Shape("VolumeMount"), OPEN]
+
+Strings = dict[str, str]
+
+
+def optional(description: str, **schema: Any) -> Any:
+    """Return an optional field; ``schema`` is added to its schema in the CRD."""
+    return Field(default=None, description=description, json_schema_extra=schema or None)

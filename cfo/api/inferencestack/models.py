@@ -1,0 +1,108 @@
+"""The types of InferenceStacks, and their CRDs in both API groups.
+
+Users and consoles write the spec; the controller writes only the status. The field names of the spec and their meaning
+are those of the original Helm chart, whose values the spec contains. Fields that are marked *extension* do not exist
+there; without them, a stack is rendered as by the original operator. Defaults are not in the CRD but in a profile
+(:mod:`.profiles`), because they are pinned for each stack.
+
+``hack/generate/stack_types.py`` derives the types that validation checks from these models, so each field appears once.
+The CRD has a CEL rule for what must hold even if no webhook is installed, unless the rule depends on defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from cfo.api.inferencestack.application_models import ApplicationTemplate
+from cfo.api.inferencestack.field_types import (
+    LocalObjectReference,
+    OpenModel,
+    Strings,
+    optional,
+)
+from cfo.api.inferencestack.gateway_models import Gateway
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.inferencestack.status_models import InferenceStackStatus
+from cfo.api.inferencestack.validation.limits import MAX_APPLICATIONS
+from cfo.api.schema import APIModel, custom_resource_definition
+from cfo.runtime import Object
+
+__all__ = ["InferenceStack", "InferenceStackSpec", "inference_stack_crds"]
+
+
+class ServiceAccount(OpenModel):
+    """The ServiceAccount of all pods of a stack."""
+
+    create: bool | None = optional("Whether to create the ServiceAccount. True if unset.")
+    automount: bool | None = optional("automountServiceAccountToken of the ServiceAccount. True if unset.")
+    annotations: Strings | None = optional("Annotations of the ServiceAccount.")
+    name: str | None = optional("Name of the ServiceAccount.")
+
+
+class NetworkPolicy(OpenModel):
+    """The NetworkPolicy of the gateway: only the stack's applications and KEDA reach its internal port."""
+
+    enabled: bool | None = optional("Whether to create the NetworkPolicy.")
+    keda_namespace: str | None = optional("Namespace of KEDA. keda if unset.")
+
+
+class InferenceStackSpec(OpenModel):
+    """The desired state of an InferenceStack."""
+
+    image_pull_secrets: list[LocalObjectReference] | None = optional("Pull secrets of all pods.")
+    name_override: str | None = optional("Replaces `inference-stack` in names and labels.")
+    fullname_override: str | None = optional("The prefix of the names of all objects.")
+    service_account: ServiceAccount | None = optional("The ServiceAccount of all pods.")
+    gateway: Gateway | None = optional("The gateway.")
+    application_template: ApplicationTemplate | None = optional("Defaults of all applications.")
+    applications: (
+        Annotated[dict[str, ApplicationTemplate], Field(json_schema_extra={"maxProperties": MAX_APPLICATIONS})] | None
+    ) = optional("The applications by name, a DNS label.")
+    suspend: bool | None = optional("Whether all Deployments are scaled to zero (extension).")
+    upgrade_policy: Literal["OnSpecChange", "Automatic"] | None = optional(
+        "When newer defaults are applied: OnSpecChange (default) or Automatic (extension)."
+    )
+    max_concurrent_rollouts: Annotated[int, Field(json_schema_extra={"format": "int32", "minimum": 1})] | None = (
+        optional("Maximum number of applications that newer defaults restart at a time; 1 if unset (extension).")
+    )
+    security_profile: Literal["restricted"] | None = optional(
+        "restricted: pods comply with the restricted Pod Security Standard (extension)."
+    )
+    network_policy: NetworkPolicy | None = optional("Restricts access to the gateway's internal port (extension).")
+
+
+class InferenceStack(APIModel):
+    """A gateway and the applications that serve models behind it."""
+
+    spec: InferenceStackSpec | None = None
+    status: InferenceStackStatus | None = None
+
+
+def inference_stack_crds() -> list[Object]:
+    """Return the CRD of InferenceStacks in each API group."""
+    columns: list[dict[str, Any]] = [
+        {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
+        {"name": "Apps", "type": "string", "jsonPath": ".status.readyApplications"},
+        {"name": "Operator", "type": "string", "jsonPath": ".metadata.labels.operatorVersion"},
+        {"name": "URL", "type": "string", "jsonPath": ".status.url"},
+        {
+            "name": "Reason",
+            "type": "string",
+            "jsonPath": '.status.conditions[?(@.type=="Ready")].reason',
+            "priority": 1,
+        },
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+    return [
+        custom_resource_definition(
+            InferenceStack,
+            group=gvk.group,
+            version=gvk.version,
+            kind=gvk.kind,
+            plural="inferencestacks",
+            printer_columns=columns,
+        )
+        for gvk in INFERENCE_STACKS
+    ]

@@ -1,0 +1,84 @@
+"""A resolved stack: its spec with all defaults and with the template merged into each application.
+
+Rendering and validation read only this, so that they agree on each value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cfo.api.inferencestack.merging import merge, merge_env
+from cfo.api.inferencestack.names import Names, names_of
+from cfo.api.inferencestack.profiles import Profile
+from cfo.runtime import Object, namespace_of
+
+__all__ = ["DEFAULT_ENGINE_PORT", "ResolvedStack", "engine_port", "is_enabled", "resolve"]
+
+DEFAULT_ENGINE_PORT: Final = 3000
+
+_DEFAULT_MODELS_VOLUME: Final = {"name": "models", "emptyDir": {"medium": "Memory"}}
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedStack:
+    """A stack with all defaults.
+
+    ``spec`` is the spec as written, without ``null`` values; ``service_account``, ``gateway`` and ``applications``
+    contain the defaults. The ``env`` of an application contains the template's variables, and its ``modelsVolume`` is
+    set unless it has a ``cache``.
+    """
+
+    names: Names
+    namespace: str
+    spec: Object
+    service_account: Object
+    profile: Profile
+    gateway: Object
+    applications: Mapping[str, Object]
+
+
+def resolve(stack: Object, profile: Profile) -> ResolvedStack:
+    """Resolve ``stack`` with the defaults of ``profile``. Its JSON types must have been validated."""
+    written: Mapping[str, Any] = stack.get("spec") or {}
+    template = _with_volume(profile.application_defaults(), written.get("applicationTemplate") or {})
+    applications = {}
+    for name, own in (written.get("applications") or {}).items():
+        application = _with_volume(template, own)
+        application["env"] = merge_env(own.get("env") or (), template.get("env") or ())
+        if "cache" not in application:
+            application["modelsVolume"] = application.get("modelsVolume") or _DEFAULT_MODELS_VOLUME
+        applications[name] = application
+    return ResolvedStack(
+        names=names_of(stack),
+        namespace=namespace_of(stack),
+        spec=merge({}, written),
+        service_account=merge({"create": True, "automount": True}, written.get("serviceAccount") or {}),
+        profile=profile,
+        gateway=merge(profile.gateway_defaults(), written.get("gateway") or {}),
+        applications=applications,
+    )
+
+
+def _with_volume(base: Mapping[str, Any], own: Mapping[str, Any]) -> Object:
+    """Merge ``own`` into ``base``. A models volume or cache replaces both as a whole, because parts of two volume
+    sources are not a volume."""
+    merged = merge(base, own)
+    if own.get("modelsVolume"):
+        merged["modelsVolume"] = own["modelsVolume"]
+        if own.get("cache") is None:
+            merged.pop("cache", None)
+    elif own.get("cache") is not None:
+        merged.pop("modelsVolume", None)
+    return merged
+
+
+def is_enabled(section: Mapping[str, Any] | None) -> bool:
+    """Return whether a section with the field ``enabled`` is enabled."""
+    return bool((section or {}).get("enabled"))
+
+
+def engine_port(application: Mapping[str, Any]) -> int:
+    """Return the port of an application's external engine."""
+    return int((application.get("readerConfig") or {}).get("enginePort") or DEFAULT_ENGINE_PORT)

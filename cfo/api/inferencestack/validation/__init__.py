@@ -1,0 +1,25 @@
+"""Validation of InferenceStacks: pure functions, for admission and the controller alike.
+
+.. code-block:: python
+
+    result = validate(stack, profile)
+    result.errors      # FieldErrors: the stack cannot be rendered
+    result.warnings    # what will not work, or has no effect
+
+The original has no validation. An error is what would make the stack fail later, or what certainly is a mistake; a
+warning is what existing stacks may contain. An update is rejected only for errors that the stack did not have before
+(:func:`validate_update`), so that stacks from before this validation can still be changed. The controller does not
+render a stack with errors, and reports them in its status.
+
+* :mod:`.stack`: the whole validation.
+* :mod:`.limits`: the size of a stack, checked first.
+* :mod:`.fields`: JSON types and unknown fields.
+* :mod:`.naming`: the label ``operatorVersion``, and names that are derived from the stack.
+* :mod:`.warnings`: what will not work as expected.
+* :mod:`.settings`, :mod:`.scaling`, :mod:`.volumes`, :mod:`.ports`, :mod:`.gpus`: settings, with all defaults.
+"""
+
+from cfo.api.inferencestack.validation.limits import MAX_APPLICATIONS
+from cfo.api.inferencestack.validation.stack import Validation, validate, validate_update
+
+__all__ = ["MAX_APPLICATIONS", "Validation", "validate", "validate_update"]

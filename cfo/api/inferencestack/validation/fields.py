@@ -1,0 +1,147 @@
+"""Whether a spec has only known fields with the correct JSON types.
+
+The CRD preserves unknown fields, because existing stacks contain fields of older charts. A field whose name is almost
+that of a known one is certainly a mistake, and an error: the original accepts it and ignores it. Other unknown fields
+are reported as warnings. Parts of pods can have only fields that Kubernetes knows: others would make each write fail.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path as FilePath
+from typing import Any, Final
+
+import orjson
+
+from cfo.api.builtin_types import TypeProblem, TypeTable, builtin_types, type_problems
+from cfo.runtime import FieldError
+from cfo.runtime.field import MAX_ERRORS, OMIT, forbidden, too_many, type_invalid
+
+__all__ = ["FieldReport", "check_fields", "stack_types"]
+
+_MAX_UNKNOWN: Final = 50
+"""The maximum number of different unknown fields; the search for the nearest known one makes each expensive."""
+_MAX_NAME: Final = 64
+_SIMILARITY: Final = 0.8
+_MAX_DIFFERENCE: Final = 2
+"""The maximum difference in length of a misspelled name: minReplicaCount is not a misspelled replicaCount."""
+
+_OPEN_TYPES: Final = frozenset({"GatewayConfig", "ReaderConfig"})
+"""Types with further fields, whose values are scalars."""
+
+_DEAD_FIELDS: Final[Mapping[tuple[str, str], str]] = {
+    ("ApplicationTemplate", "service"): "applications have no Service; use gateway.service",
+    ("ApplicationTemplate", "ingress"): "applications have no Ingress; use gateway.ingress",
+    (
+        "ApplicationTemplate",
+        "exportPrometheusMetrics",
+    ): "only the gateway has metrics; use gateway.exportPrometheusMetrics",
+    ("Gateway", "scaling"): "the gateway is not scaled; use gateway.replicaCount",
+    ("Gateway", "readerConfig"): "the gateway has no reader; use applicationTemplate.readerConfig",
+}
+"""Fields of older charts, which never had an effect, or no longer have one."""
+
+
+@dataclass(slots=True)
+class FieldReport:
+    """The result of :func:`check_fields`. Only if ``is_typed``, the other checks can rely on the JSON types."""
+
+    errors: list[FieldError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    is_typed: bool = True
+
+
+@cache
+def stack_types() -> TypeTable:
+    """Return the types of a stack's spec, and the built-in types that they refer to."""
+    own: dict[str, dict[str, str]] = orjson.loads(FilePath(__file__).parents[1].joinpath("types.json").read_bytes())
+    return {**builtin_types(), **own}
+
+
+def check_fields(spec: Mapping[str, Any]) -> FieldReport:
+    """Check the fields of ``spec``, whose size must have been limited (:mod:`.limits`)."""
+    report = FieldReport()
+    unknown: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
+    types = stack_types()
+    for problem in type_problems(spec, "InferenceStackSpec", types, path="spec", null_items=False):
+        if problem.expected:
+            report.errors.append(type_invalid(problem.path, _shown(problem.value), f"must be {problem.expected}"))
+            report.is_typed = False
+        elif problem.type_name in _OPEN_TYPES and isinstance(problem.value, dict | list):
+            report.errors.append(
+                type_invalid(problem.path, OMIT, "must be a string, a number, true or false; write a list as a string")
+            )
+            report.is_typed = False
+        else:
+            name = problem.path.rpartition(".")[2]
+            is_open = problem.type_name in _OPEN_TYPES
+            unknown[is_open].add((problem.type_name, name))
+            if len(unknown[is_open]) <= _MAX_UNKNOWN:
+                _report_unknown(problem, name, report)
+            elif not is_open:
+                report.errors.append(too_many("spec", None, _MAX_UNKNOWN)._replace(detail=_TOO_MANY_UNKNOWN))
+                break
+        if len(report.errors) > MAX_ERRORS:
+            break
+    if report.is_typed:
+        nulls = list(_null_applications(spec))
+        report.errors += nulls
+        report.is_typed = not nulls
+    return report
+
+
+_TOO_MANY_UNKNOWN: Final = f"must have at most {_MAX_UNKNOWN} different unknown fields"
+
+
+def _null_applications(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    for name, application in (spec.get("applications") or {}).items():
+        if application is None:
+            yield type_invalid(f"spec.applications[{name}]", OMIT, "must be an object; {} for the template's values")
+
+
+def _report_unknown(problem: TypeProblem, name: str, report: FieldReport) -> None:
+    is_open = problem.type_name in _OPEN_TYPES
+    if reason := _DEAD_FIELDS.get((problem.type_name, name)):
+        report.warnings.append(f"{problem.path}: has no effect: {reason}")
+    elif nearest := _nearest(name, problem.type_name):
+        text = f"unknown field, did you mean {nearest}?"
+        if is_open:  # a parameter of the reader that we do not know might have such a name
+            report.warnings.append(f"{problem.path}: {text}")
+        else:
+            report.errors.append(forbidden(problem.path, text))
+    elif is_open:
+        return
+    elif problem.type_name in builtin_types():
+        report.errors.append(forbidden(problem.path, f"unknown field of {problem.type_name}"))
+    elif place := _misplaced(name, problem.type_name):
+        report.warnings.append(f"{problem.path}: unknown field, has no effect; did you mean {place}?")
+    else:
+        report.warnings.append(f"{problem.path}: unknown field, has no effect")
+
+
+@lru_cache(maxsize=256)
+def _nearest(name: str, type_name: str) -> str:
+    if len(name) > _MAX_NAME:
+        return ""
+    fields = [known for known in stack_types()[type_name] if abs(len(known) - len(name)) <= _MAX_DIFFERENCE]
+    same = [known for known in fields if known.lower() == name.lower()]
+    found = same or difflib.get_close_matches(name, fields, n=1, cutoff=_SIMILARITY)
+    return found[0] if found else ""
+
+
+def _misplaced(name: str, type_name: str) -> str:
+    """Return the path of the field ``name`` one level below ``type_name``."""
+    types = stack_types()
+    for parent, shape in types[type_name].items():
+        if name in types.get(shape, {}) and shape not in builtin_types():
+            return f"{parent}.{name}"
+    return ""
+
+
+def _shown(value: Any) -> Any:
+    """Return ``value`` if a message can contain it: a scalar that is not long."""
+    is_short = isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _MAX_NAME)
+    return value if is_short else OMIT

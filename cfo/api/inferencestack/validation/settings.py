@@ -1,0 +1,163 @@
+"""Whether the settings of gateway and applications can work, with defaults and template merged in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cfo.api.inferencestack.names import COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL
+from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
+from cfo.api.inferencestack.snake_case import is_config_key, snake_case
+from cfo.api.inferencestack.validation.gpus import gpu_errors
+from cfo.api.inferencestack.validation.naming import APPLICATIONS
+from cfo.api.inferencestack.validation.ports import port_errors, port_list_errors
+from cfo.api.inferencestack.validation.scaling import scaling_errors
+from cfo.api.inferencestack.validation.volumes import volume_errors
+from cfo.runtime import FieldError
+from cfo.runtime.field import Path, duplicate, forbidden, invalid, not_supported, required
+
+__all__ = ["settings_errors"]
+
+_GATEWAY: Final = Path("spec", "gateway")
+_HANDLERS: Final = ("exec", "grpc", "httpGet", "tcpSocket")
+_SELECTOR_LABELS: Final = (COMPONENT_LABEL, NAME_LABEL, INSTANCE_LABEL)
+_ENGINES: Final = ("takeoff", "external")
+_CHOICES: Final = {"upgradePolicy": ("OnSpecChange", "Automatic"), "securityProfile": ("restricted",)}
+_ZERO: Final = (0, "0", "0%")
+
+
+def settings_errors(stack: ResolvedStack) -> Iterator[FieldError]:
+    """Yield the errors in the settings of ``stack``, whose JSON types are correct."""
+    for name, values in _CHOICES.items():
+        if stack.spec.get(name) is not None and stack.spec[name] not in values:
+            yield not_supported(Path("spec", name), stack.spec[name], values)
+    rollouts = stack.spec.get("maxConcurrentRollouts")
+    if rollouts is not None and rollouts < 1:
+        yield invalid(Path("spec", "maxConcurrentRollouts"), rollouts, "must be at least 1")
+    for index, secret in enumerate(stack.spec.get("imagePullSecrets") or ()):
+        if not secret.get("name"):
+            yield required(Path("spec", "imagePullSecrets").index(index).child("name"))
+    yield from _gateway_errors(stack)
+    template = stack.spec.get("applicationTemplate") or {}
+    yield from _env_errors(template, Path("spec", "applicationTemplate"))
+    for name, section in stack.applications.items():
+        own = (stack.spec.get("applications") or {}).get(name) or {}
+        yield from _application_errors(stack, section, own, APPLICATIONS.key(name))
+
+
+def _gateway_errors(stack: ResolvedStack) -> Iterator[FieldError]:
+    gateway = stack.gateway
+    yield from _common_errors(gateway, _GATEWAY)
+    yield from _env_errors(gateway, _GATEWAY)
+    yield from _image_errors(gateway, "image", _GATEWAY)
+    yield from _key_errors(gateway.get("config") or {}, _GATEWAY.child("config"))
+    yield from port_errors(gateway.get("config") or {}, "internalPort", _GATEWAY.child("config"))
+    yield from volume_errors(gateway, _GATEWAY)
+    service_ports = (gateway.get("service") or {}).get("ports")
+    if not service_ports:
+        yield required(_GATEWAY.child("service", "ports"), "a Service has at least one port")
+    yield from port_list_errors(service_ports, "port", _GATEWAY.child("service", "ports"))
+    if is_enabled(gateway.get("ingress")) and not gateway["ingress"].get("hosts"):
+        yield required(_GATEWAY.child("ingress", "hosts"), "an Ingress without hosts routes nothing to the gateway")
+    route = gateway.get("httpRoute")
+    if route is not None and not route.get("parentRefs"):
+        yield required(_GATEWAY.child("httpRoute", "parentRefs"), "a route attaches to at least one Gateway")
+
+
+def _application_errors(
+    stack: ResolvedStack, section: Mapping[str, Any], own: Mapping[str, Any], path: Path
+) -> Iterator[FieldError]:
+    yield from _common_errors(section, path)
+    yield from _env_errors(own, path)
+    sidecar = section.get("sidecar") or {}
+    yield from _env_errors(sidecar, path.child("sidecar"))
+    yield from port_list_errors(sidecar.get("ports"), "containerPort", path.child("sidecar", "ports"))
+    engine = section.get("engine")
+    if engine is not None and engine not in _ENGINES:
+        yield not_supported(path.child("engine"), engine, _ENGINES)
+    images = ("externalEngineImage", "sidecarImage") if engine == "external" else ("image",)
+    for image in images:
+        yield from _image_errors(section, image, path)
+    reader = section.get("readerConfig") or {}
+    yield from _key_errors(reader, path.child("readerConfig"))
+    yield from port_errors(reader, "enginePort", path.child("readerConfig"))
+    reference = reader.get("accessTokenSecretRef")
+    if reference is not None:
+        for name in ("name", "key"):
+            if not reference.get(name):
+                yield required(path.child("readerConfig", "accessTokenSecretRef", name))
+    yield from volume_errors(section, path)
+    if own.get("cache") is not None and own.get("modelsVolume"):
+        yield forbidden(path.child("modelsVolume"), "must not be set together with cache")
+    yield from scaling_errors(section, path)
+    yield from gpu_errors(section, path)
+
+
+def _common_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    for name in ("replicaCount", "terminationGracePeriodSeconds"):
+        value = section.get(name)
+        if value is not None and value < 0:
+            yield invalid(path.child(name), value, "must not be negative")
+    yield from port_list_errors(section.get("ports"), "containerPort", path.child("ports"))
+    for label in _SELECTOR_LABELS:
+        if label in (section.get("podLabels") or {}):
+            yield forbidden(path.child("podLabels").key(label), "selects the pods of the stack and cannot be changed")
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        handlers = [name for name in _HANDLERS if name in (section.get(probe) or {})]
+        if len(handlers) > 1:
+            yield forbidden(
+                path.child(probe, handlers[1]),
+                f"must not be set together with {handlers[0]}; null removes the template's value",
+            )
+    yield from _strategy_errors(section.get("strategy") or {}, path.child("strategy"))
+    budget = section.get("podDisruptionBudget") or {}
+    if budget.get("minAvailable") is not None and budget.get("maxUnavailable") is not None:
+        yield forbidden(
+            path.child("podDisruptionBudget", "maxUnavailable"), "must not be set together with minAvailable"
+        )
+
+
+def _strategy_errors(strategy: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    kind = strategy.get("type")
+    rolling = strategy.get("rollingUpdate")
+    if kind is not None and kind not in ("Recreate", "RollingUpdate"):
+        yield not_supported(path.child("type"), kind, ("Recreate", "RollingUpdate"))
+    elif kind == "Recreate" and rolling is not None:
+        yield forbidden(path.child("rollingUpdate"), "may not be specified when strategy `type` is 'Recreate'")
+    elif rolling and rolling.get("maxSurge") in _ZERO and rolling.get("maxUnavailable") in _ZERO:
+        yield invalid(
+            path.child("rollingUpdate", "maxUnavailable"),
+            rolling["maxUnavailable"],
+            "may not be 0 when `maxSurge` is 0: no pod could ever be replaced",
+        )
+
+
+def _env_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for index, variable in enumerate(section.get("env") or ()):
+        at = path.child("env").index(index).child("name")
+        name = variable.get("name")
+        if not name:
+            yield required(at)
+        elif name in seen:
+            yield duplicate(at, name)
+        else:
+            seen.add(name)
+
+
+def _image_errors(section: Mapping[str, Any], name: str, path: Path) -> Iterator[FieldError]:
+    if not (section.get(name) or {}).get("repository"):
+        yield required(path.child(name, "repository"), "the stack's profile has no default")
+
+
+def _key_errors(config: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield the errors in the keys of a configuration: two of them must not be the same in the file."""
+    written: dict[str, str] = {}
+    for key in config:
+        at = path.child(key)
+        if not is_config_key(key):
+            yield invalid(path.key(key), key, "must consist of letters, digits, '-' and '_'")
+            continue
+        other = written.setdefault(snake_case(key), key)
+        if other != key:
+            yield forbidden(at, f"is the same parameter as {other}: {snake_case(key)}")

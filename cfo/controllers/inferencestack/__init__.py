@@ -1,0 +1,12 @@
+"""The controllers of InferenceStacks: a gateway and applications, as Deployments with their configuration.
+
+:mod:`.rendering` computes the objects of a stack, :mod:`.profile_choice` with which defaults. :mod:`.reconciler`
+observes, writes (:mod:`.writes`, :mod:`.children`, :mod:`.ownership`) and reports: :mod:`.status` is a pure function of
+the states of the Deployments (:mod:`.rollout`) and the failures of pods (:mod:`.pods`). :mod:`.claims` reports stacks
+that no operator reconciles.
+"""
+
+from cfo.controllers.inferencestack.names import FIELD_MANAGER
+from cfo.controllers.inferencestack.setup import election_rules, rules, setup
+
+__all__ = ["FIELD_MANAGER", "election_rules", "rules", "setup"]

@@ -1,0 +1,73 @@
+"""The metrics ``inferencestack_status_ready`` and ``inferencestack_status_applications``."""
+
+from __future__ import annotations
+
+from collections import Counter as Count
+from collections.abc import Iterator
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cfo.runtime import Reader
+
+__all__ = ["StackMetrics"]
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _Application(msgspec.Struct, gc=False):
+    state: str = ""
+
+
+class _Status(msgspec.Struct, gc=False):
+    conditions: tuple[_Condition, ...] | None = None
+    applications: tuple[_Application, ...] | None = None
+
+
+class _Stack(msgspec.Struct, gc=False):
+    status: _Status | None = None
+
+
+_decoder = msgspec.json.Decoder(_Stack)
+
+
+class StackMetrics(Collector):
+    """Counts the stacks of all ``readers`` when ``registry`` is collected."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.readers: list[Reader] = []
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the number of stacks by namespace and readiness, and of applications by namespace and state."""
+        stacks: Count[tuple[str, str]] = Count()
+        applications: Count[tuple[str, str]] = Count()
+        for reader in self.readers:
+            for entry in reader.entries():
+                namespace = entry.key.namespace
+                status = _decoder.decode(entry.raw).status or _Status()
+                ready = next((item.status for item in status.conditions or () if item.type == "Ready"), "Unknown")
+                stacks[namespace, ready] += 1
+                for application in status.applications or ():
+                    applications[namespace, application.state] += 1
+        yield _gauge(
+            "inferencestack_status_ready", "The number of InferenceStacks by the status of Ready", "ready", stacks
+        )
+        yield _gauge(
+            "inferencestack_status_applications",
+            "The number of applications of InferenceStacks by state",
+            "state",
+            applications,
+        )
+
+
+def _gauge(name: str, help_: str, label: str, counts: Count[tuple[str, str]]) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(name, help_, labels=("namespace", label))
+    for labels, number in sorted(counts.items()):
+        gauge.add_metric(labels, number)
+    return gauge

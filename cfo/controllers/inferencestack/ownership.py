@@ -1,0 +1,98 @@
+"""Which existing objects belong to a stack, and the managedFields of those that Helm created.
+
+An object that another client created is never changed or deleted. An object that Helm created for the stack is taken
+over, with the fields that Helm owns: otherwise a field that is later removed from the stack would remain, because Helm
+still owns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from cfo.api.inferencestack.names import INSTANCE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, is_retained
+from cfo.controllers.inferencestack.names import FIELD_MANAGER, HELM_RELEASE_NAME
+from cfo.runtime import DEPLOYMENT, Object, annotations_of, controller_of, gvk_of, labels_of, name_of, uid_of
+
+__all__ = ["belongs_to", "is_of_helm", "owns_replicas", "taken_over"]
+
+
+def belongs_to(obj: Object, stack: Object) -> bool:
+    """Return whether ``obj`` belongs to ``stack``: it is controlled by it, its retained volume, or of its release."""
+    controller = controller_of(obj)
+    if controller is not None:
+        return bool(controller.get("uid") == uid_of(stack))
+    labels = labels_of(obj)
+    if labels.get(INSTANCE_LABEL) != name_of(stack):
+        return False
+    return (is_retained(obj) and labels.get(MANAGED_BY_LABEL) == MANAGED_BY) or (
+        labels.get(MANAGED_BY_LABEL) == "Helm" and annotations_of(obj).get(HELM_RELEASE_NAME) == name_of(stack)
+    )
+
+
+def is_of_helm(obj: Object) -> bool:
+    """Return whether Helm created ``obj``, and still owns fields of it."""
+    return any(_is_of_helm(entry) for entry in _managers_of(obj))
+
+
+def taken_over(obj: Object) -> list[dict[str, Any]]:
+    """Return the managedFields of ``obj`` after our field manager has taken over all fields that Helm owns.
+
+    The annotations of a Deployment stay with Helm, and so on the object.
+    """
+    entries = _managers_of(obj)
+    helm = [entry for entry in entries if _is_of_helm(entry)]
+    own = [entry for entry in entries if _is_own(entry)]
+    others = [entry for entry in entries if entry not in helm and entry not in own]
+    keeps_annotations = gvk_of(obj) == DEPLOYMENT  # removing annotations of a Deployment changes its generation
+    fields: dict[str, Any] = {}
+    for entry in (*helm, *own):
+        taken = dict(entry.get("fieldsV1") or {})
+        if keeps_annotations and entry in helm:
+            metadata = taken["f:metadata"]
+            others.append({**entry, "fieldsV1": {"f:metadata": {"f:annotations": metadata["f:annotations"]}}})
+            taken["f:metadata"] = {key: value for key, value in metadata.items() if key != "f:annotations"}
+        fields = _union(fields, taken)
+    latest = (own or helm)[0]
+    merged = {
+        "manager": FIELD_MANAGER,
+        "operation": "Apply",
+        "apiVersion": latest.get("apiVersion"),
+        "time": latest.get("time"),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+    return [*others, {key: value for key, value in merged.items() if value is not None}]
+
+
+def owns_replicas(managers: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether our field manager owns ``spec.replicas`` of a Deployment, or will after :func:`taken_over`."""
+    return any(
+        "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        for entry in managers
+        if _is_own(entry) or _is_of_helm(entry)
+    )
+
+
+def _managers_of(obj: Object) -> Sequence[dict[str, Any]]:
+    found: Sequence[dict[str, Any]] = (obj.get("metadata") or {}).get("managedFields") or ()
+    return found
+
+
+def _is_own(entry: Mapping[str, Any]) -> bool:
+    return entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply" and not entry.get("subresource")
+
+
+def _is_of_helm(entry: Mapping[str, Any]) -> bool:
+    """Return whether a manager owns the annotation that Helm sets; its name depends on the program that used Helm."""
+    if entry.get("operation") != "Update" or entry.get("subresource"):
+        return False
+    metadata = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
+    return f"f:{HELM_RELEASE_NAME}" in (metadata.get("f:annotations") or {})
+
+
+def _union(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(one)
+    for key, value in other.items():
+        result[key] = _union(result[key], value) if key in result else value
+    return result

@@ -1,0 +1,325 @@
+"""Reconciles InferenceStacks: observes what exists, renders what must exist, writes the difference, and reports.
+
+A stack that leaves the label selector (its label is removed or names another major version) is not deleted: nothing of
+it is changed. A stack that is being deleted is left to the garbage collector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import structlog
+from anyio import to_thread
+
+from cfo.api.inferencestack.kinds import HTTP_ROUTE, SCALED_OBJECT
+from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_HASH, GATEWAY, names_of
+from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
+from cfo.api.inferencestack.validation import validate
+from cfo.controllers.inferencestack.children import Children
+from cfo.controllers.inferencestack.names import HELM_FINALIZERS, PAUSE_ANNOTATION
+from cfo.controllers.inferencestack.ownership import belongs_to, owns_replicas
+from cfo.controllers.inferencestack.pods import pod_failure
+from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
+from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment, unserved_kinds
+from cfo.controllers.inferencestack.rollout import ComponentState, component_state
+from cfo.controllers.inferencestack.status import Outcome, stack_status
+from cfo.controllers.inferencestack.writes import NAME_CONFLICT_RETRY_SECONDS, StackWrites
+from cfo.runtime import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    GVK,
+    READ,
+    Client,
+    Clock,
+    EventRecorder,
+    EventType,
+    FieldErrors,
+    NamespacedName,
+    Object,
+    Reader,
+    Request,
+    Result,
+    Rule,
+    annotations_of,
+    find_condition,
+    gvk_of,
+    is_deleting,
+    key_of,
+    name_of,
+    namespace_of,
+    resource_version_of,
+    rfc3339,
+    uid_of,
+)
+from cfo.version import __version__
+
+__all__ = ["InferenceStackReconciler"]
+
+T = TypeVar("T")
+
+_log = structlog.get_logger("cfo.controllers.inferencestack")
+
+_LARGE_BYTES: Final = 64 << 10
+_MANY: Final = 10
+"""The size of a stack, and the number of its applications, above which it is validated and rendered in a thread."""
+
+_OWNED: Final = (*READ, "create", "delete", "patch")
+"""The verbs for the objects of stacks."""
+
+
+@dataclass(slots=True)
+class _Existing:
+    """The existing objects of a stack, by name.
+
+    ``uncached`` are those that were read from the API server, because they are not in their informers.
+    """
+
+    deployments: dict[str, Object] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+    uncached: dict[tuple[GVK, NamespacedName], Object] = field(default_factory=dict)
+
+
+class InferenceStackReconciler:
+    """Reconciles the stacks of one API group and one major version."""
+
+    rules: Final = (
+        Rule("models.takeoff.co", "inferencestacks", ("get", "list", "patch", "watch")),
+        Rule("models.takeoff.co", "inferencestacks/status", ("get", "patch")),
+        Rule("models.takeoff.co", "inferencestacks/finalizers", ("update",)),
+        Rule("doublewordai.co", "inferencestacks", ("get", "list", "patch", "watch")),
+        Rule("doublewordai.co", "inferencestacks/status", ("get", "patch")),
+        Rule("doublewordai.co", "inferencestacks/finalizers", ("update",)),
+        Rule("", ("serviceaccounts", "configmaps", "services", "persistentvolumeclaims"), _OWNED),
+        Rule("", "pods", READ),
+        Rule("apps", "deployments", _OWNED),
+        Rule("networking.k8s.io", ("ingresses", "networkpolicies"), _OWNED),
+        Rule("policy", "poddisruptionbudgets", _OWNED),
+        Rule("autoscaling", "horizontalpodautoscalers", _OWNED),
+        Rule("keda.sh", "scaledobjects", _OWNED),
+        Rule("gateway.networking.k8s.io", "httproutes", _OWNED),
+        Rule("monitoring.coreos.com", "servicemonitors", _OWNED),
+    )
+
+    def __init__(
+        self,
+        kind: GVK,
+        stacks: Reader,
+        pods: Reader,
+        children: Children,
+        client: Client,
+        events: EventRecorder,
+        clock: Clock,
+        operator_version: str,
+    ) -> None:
+        self._kind = kind
+        self._stacks = stacks
+        self._pods = pods
+        self._children = children
+        self._client = client
+        self._events = events
+        self._clock = clock
+        self._operator_version = operator_version
+
+    async def reconcile(self, request: Request) -> Result:
+        """Reconcile one stack. Raises the errors of writes that failed; lasting ones are in the status."""
+        entry = self._stacks.entry(request)
+        if entry is None:
+            return Result()
+        stack = entry.object()
+        if is_deleting(stack):
+            await self._remove_helm_finalizers(stack)
+            return Result()
+        compute = _in_thread if len(entry.raw) > _LARGE_BYTES or len(_applications(stack)) > _MANY else _directly
+        profile = pinned_profile(stack) or newest_profile(self._operator_version)
+        validation = await compute(partial(validate, stack, profile))
+        if validation.errors:
+            await self._report_errors(stack, FieldErrors(validation.errors))
+            return Result()
+        existing = await self._observe(stack)
+        choice = await compute(partial(choose_profile, stack, self._operator_version, existing.deployments))
+
+        def is_ready(name: str) -> bool:
+            return component_state(existing.deployments.get(name), None).is_ready
+
+        desired, profile = await compute(
+            partial(render_with, stack, choice, existing.facts, existing.deployments, is_ready)
+        )
+        writes = StackWrites(self._client, self._children, stack)
+        paused = annotations_of(stack).get(PAUSE_ANNOTATION) == "true"
+        if not paused:
+            for obj in desired:
+                written = await writes.apply(obj, existing.uncached.get((gvk_of(obj), key_of(obj))))
+                if written is not None and gvk_of(obj) == DEPLOYMENT:
+                    existing.deployments[name_of(obj)] = written
+            await writes.prune(desired)
+        if writes.is_disturbed:
+            writes.raise_errors()  # the status stays until the retry
+        outcome = self._outcome(stack, profile, existing.deployments, desired)
+        await self._write_status(stack, replace(outcome, failures=writes.failures, paused=paused))
+        writes.raise_errors()
+        if not paused and not writes.failures:
+            await self._remove_helm_finalizers(stack)
+        return Result(requeue_after=NAME_CONFLICT_RETRY_SECONDS if writes.has_name_conflict else 0.0)
+
+    async def _observe(self, stack: Object) -> _Existing:
+        """Return what exists of the stack. What is not in the informers is read: Helm may have created it."""
+        existing = _Existing()
+        names = names_of(stack)
+        expected = [names.gateway, *(names.application(name) for name in _applications(stack))]
+        deployments: dict[str, LiveDeployment] = {}
+        config_maps: dict[str, LiveConfigMap] = {}
+        for name in expected:
+            obj, managers = await self._read(DEPLOYMENT, NamespacedName(namespace_of(stack), name), existing)
+            if obj is None or not belongs_to(obj, stack):
+                continue
+            existing.deployments[name] = obj
+            deployments[name] = LiveDeployment.of(obj, owns_replicas=owns_replicas(managers))
+            if CONFIG_HASH in deployments[name].template_annotations:
+                continue
+            config_map, _ = await self._read(CONFIG_MAP, NamespacedName(namespace_of(stack), name), existing)
+            if config_map is not None and belongs_to(config_map, stack):
+                config_maps[name] = LiveConfigMap.of(config_map)
+        existing.facts = Facts(served=self._children.served, deployments=deployments, config_maps=config_maps)
+        return existing
+
+    async def _read(
+        self, gvk: GVK, key: NamespacedName, existing: _Existing
+    ) -> tuple[Object | None, Iterable[Mapping[str, Any]]]:
+        """Return an object, and the managedFields that its facts depend on."""
+        entry = self._children.entry(gvk, key)
+        if entry is not None:
+            return entry.object(), entry.managers
+        obj = await self._client.get(gvk, key, live=True)
+        if obj is None:
+            return None, ()
+        existing.uncached[gvk, key] = obj
+        return obj, obj["metadata"].get("managedFields") or ()
+
+    def _outcome(
+        self, stack: Object, profile: Profile, deployments: Mapping[str, Object], desired: list[Object]
+    ) -> Outcome:
+        names, suspended = names_of(stack), bool((stack.get("spec") or {}).get("suspend"))
+
+        def state(name: str, component: str) -> ComponentState:
+            failure = pod_failure(self._pods, namespace_of(stack), name_of(stack), component)
+            return component_state(deployments.get(name), failure, suspended=suspended)
+
+        applications = _applications(stack)
+        hashes = {name: _config_hash(deployments.get(names.application(name))) for name in applications}
+        return Outcome(
+            profile=profile,
+            operator=self._operator,
+            unserved=unserved_kinds(stack, profile, self._children.served),
+            problems=dict(self._problems(desired)),
+            gateway=state(names.gateway, GATEWAY),
+            applications={name: state(names.application(name), f"{APPLICATION_PREFIX}{name}") for name in applications},
+            config_hashes={name: value for name, value in hashes.items() if value},
+        )
+
+    @property
+    def _operator(self) -> dict[str, str]:
+        return {"version": __version__, "major": self._operator_version}
+
+    def _problems(self, desired: Iterable[Object]) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Yield the problems that autoscalers and routes report, by the type of the stack's condition."""
+        for obj in desired:
+            if gvk_of(obj) not in (SCALED_OBJECT, HTTP_ROUTE):
+                continue
+            entry = self._children.get(obj)
+            status = (entry.object().get("status") if entry is not None else None) or {}
+            if gvk_of(obj) == SCALED_OBJECT:
+                kind, problem = "ScalingReady", _false_condition(status.get("conditions"), "Ready")
+            else:
+                kind = "RoutesReady"
+                found = (_false_condition(item.get("conditions"), "Accepted") for item in status.get("parents") or ())
+                problem = next((item for item in found if item is not None), None)
+            if problem is not None:
+                yield kind, (problem[0], f"{gvk_of(obj).kind} {name_of(obj)}: {problem[1]}")
+
+    async def _report_errors(self, stack: Object, errors: FieldErrors) -> None:
+        messages = [str(error) for error in errors.errors]
+        known = find_condition((stack.get("status") or {}).get("conditions"), "Ready") or {}
+        is_known = known.get("reason") == "InvalidSpec" and known.get("observedGeneration") == _generation(stack)
+        if not is_known:
+            self._events.event(stack, "Warning", "InvalidSpec", "; ".join(messages))
+        await self._write_status(stack, Outcome(operator=self._operator, errors=messages))
+
+    async def _write_status(self, stack: Object, outcome: Outcome) -> None:
+        status = stack_status(stack, outcome, rfc3339(self._clock.now()))
+        before: Mapping[str, Any] = stack.get("status") or {}
+        self._record_transitions(stack, before, status)
+        if "manifest" in (before.get("deployedRelease") or {}):
+            # the original stored all rendered objects there, and its field manager still owns them
+            await self._client.patch(
+                self._kind,
+                key_of(stack),
+                {"metadata": {"uid": uid_of(stack)}, "status": {"deployedRelease": {"manifest": None}}},
+                subresource="status",
+            )
+        await self._client.apply(
+            {
+                "apiVersion": self._kind.api_version,
+                "kind": self._kind.kind,
+                "metadata": {"namespace": namespace_of(stack), "name": name_of(stack), "uid": uid_of(stack)},
+                "status": status,
+            },
+            subresource="status",
+        )
+
+    def _record_transitions(self, stack: Object, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """Record an Event when the stack becomes ready or degraded."""
+        for kind in ("Ready", "Degraded"):
+            new = find_condition(status["conditions"], kind) or {}
+            old = find_condition(before.get("conditions"), kind) or {}
+            if new.get("status") == "True" and old.get("status") != "True" and new.get("reason") != "InvalidSpec":
+                type_: EventType = "Normal" if kind == "Ready" else "Warning"
+                self._events.event(stack, type_, kind, new.get("message") or kind)
+
+    async def _remove_helm_finalizers(self, stack: Object) -> None:
+        """Remove the finalizers of the original operator: what they wait for never happens without it."""
+        finalizers = stack["metadata"].get("finalizers") or []
+        kept = [finalizer for finalizer in finalizers if finalizer not in HELM_FINALIZERS]
+        if kept == finalizers:
+            return
+        latest = self._stacks.get(key_of(stack)) or stack
+        metadata = {
+            "uid": uid_of(stack),
+            "resourceVersion": resource_version_of(latest),
+            "finalizers": kept or None,
+        }
+        await self._client.patch(self._kind, key_of(stack), {"metadata": metadata})
+        _log.info("Removed finalizer of the Helm operator", namespace=namespace_of(stack), name=name_of(stack))
+
+
+async def _directly(function: Callable[[], T]) -> T:
+    return function()
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    return await to_thread.run_sync(function)
+
+
+def _generation(stack: Object) -> int:
+    return int(stack["metadata"].get("generation") or 0)
+
+
+def _applications(stack: Object) -> list[str]:
+    applications = (stack.get("spec") or {}).get("applications")
+    return sorted(applications) if isinstance(applications, Mapping) else []
+
+
+def _config_hash(deployment: Object | None) -> str:
+    if deployment is None:
+        return ""
+    live = LiveDeployment.of(deployment, owns_replicas=False)
+    return live.template_annotations.get(CONFIG_HASH, "")
+
+
+def _false_condition(conditions: Any, kind: str) -> tuple[str, str] | None:
+    condition = find_condition(conditions, kind) or {}
+    if condition.get("status") != "False":
+        return None
+    return str(condition.get("reason") or "NotReady"), str(condition.get("message") or "")

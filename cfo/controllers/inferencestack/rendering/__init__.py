@@ -1,0 +1,36 @@
+"""Renders the objects of an InferenceStack: a pure function of the stack, a profile, and facts about the cluster.
+
+.. code-block:: python
+
+    FieldErrors.check(stack_errors(stack, profile))     # rendering requires a valid stack
+    for obj in render(stack, profile, facts):
+        await client.apply(obj, owner=None if is_retained(obj) else stack)
+
+The result contains everything that must exist, and nothing else: objects of the stack that are not in it must be
+deleted, except retained ones. The objects have no owner references. They must be written in this order: a ConfigMap
+precedes the Deployment that mounts it (see :mod:`.config_file`).
+
+* :mod:`.stack`: all objects of a stack.
+* :mod:`.facts`: what rendering must know about the cluster.
+* :mod:`.gateway`, :mod:`.networking`: the objects of the gateway.
+* :mod:`.application`, :mod:`.autoscaler`: the objects of an application.
+* :mod:`.pods`, :mod:`.metadata`: what they have in common.
+* :mod:`.config_file`: the configuration files, and when their changes restart pods.
+* :mod:`.replicas`: the number of replicas, and who sets it.
+* :mod:`.adoption`: the profile of a stack that Helm created.
+"""
+
+from cfo.controllers.inferencestack.rendering.adoption import adopted_profile, restarts_pods
+from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts, LiveConfigMap, LiveDeployment
+from cfo.controllers.inferencestack.rendering.stack import render, unserved_kinds
+
+__all__ = [
+    "OPTIONAL_KINDS",
+    "Facts",
+    "LiveConfigMap",
+    "LiveDeployment",
+    "adopted_profile",
+    "render",
+    "restarts_pods",
+    "unserved_kinds",
+]

@@ -1,0 +1,65 @@
+"""Stacks that Helm created: which profile renders them as they are, so that adopting them restarts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cfo.api.inferencestack.names import names_of
+from cfo.api.inferencestack.profiles import Profile, profiles_of_chart
+from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
+from cfo.controllers.inferencestack.rendering.stack import render
+from cfo.runtime import DEPLOYMENT, Object, gvk_of, name_of
+
+__all__ = ["adopted_profile", "restarts_pods"]
+
+
+def adopted_profile(stack: Object, deployments: Mapping[str, Object]) -> Profile | None:
+    """Return the profile with which the existing Deployments of ``stack`` were rendered, by the labels of their pods.
+
+    Of several profiles for a version of the chart, it is the one that restarts the fewest Deployments, or else the
+    newest. Returns ``None`` if Helm did not create the gateway, or the version of the chart is not known.
+    """
+    gateway = deployments.get(names_of(stack).gateway)
+    if gateway is None:
+        return None
+    labels = LiveDeployment.of(gateway, owns_replicas=False).template_labels
+    chart, version = labels.get("helm.sh/chart", ""), labels.get("app.kubernetes.io/version", "")
+    candidates = profiles_of_chart(chart, version)
+    return min(candidates, key=lambda profile: _restarts(stack, profile, deployments), default=None)
+
+
+def _restarts(stack: Object, profile: Profile, deployments: Mapping[str, Object]) -> int:
+    live = {name: LiveDeployment.of(obj, owns_replicas=False) for name, obj in deployments.items()}
+    return sum(
+        restarts_pods(obj, deployments[name_of(obj)])
+        for obj in render(stack, profile, Facts(deployments=live))
+        if gvk_of(obj) == DEPLOYMENT and name_of(obj) in deployments
+    )
+
+
+def restarts_pods(desired: Object, live: Object) -> bool:
+    """Return whether applying the Deployment ``desired`` to ``live`` changes the pod template.
+
+    Fields that only ``live`` has are ignored: defaults, and fields of other managers. So are the annotations, which
+    contain the hash of the configuration.
+    """
+    wanted, found = desired["spec"]["template"], (live.get("spec") or {}).get("template") or {}
+    labels = wanted["metadata"]["labels"]
+    return not (_is_contained(wanted["spec"], found.get("spec")) and _is_contained(labels, _labels(found)))
+
+
+def _labels(template: Mapping[str, Any]) -> Any:
+    return (template.get("metadata") or {}).get("labels")
+
+
+def _is_contained(desired: Any, live: Any) -> bool:
+    """Return whether ``live`` has the values of ``desired``; lists have its items in the same order."""
+    if isinstance(desired, Mapping):
+        if not isinstance(live, Mapping):
+            return not desired
+        return all(_is_contained(value, live.get(key)) for key, value in desired.items())
+    if isinstance(desired, list):
+        remaining: Iterator[Any] = iter(live if isinstance(live, list) else ())
+        return all(any(_is_contained(item, candidate) for candidate in remaining) for item in desired)
+    return bool(desired == live)

@@ -1,0 +1,183 @@
+"""The objects of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
+from cfo.api.inferencestack.merging import merge_env
+from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_KEY, RETAINED
+from cfo.api.inferencestack.resolution import ResolvedStack, engine_port
+from cfo.api.quantity import canonical_quantity
+from cfo.controllers.inferencestack.rendering.autoscaler import autoscaler, autoscaler_kind
+from cfo.controllers.inferencestack.rendering.config_file import application_file, config_annotations
+from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts
+from cfo.controllers.inferencestack.rendering.gateway import disruption_budget
+from cfo.controllers.inferencestack.rendering.metadata import new_object
+from cfo.controllers.inferencestack.rendering.pods import (
+    CONFIG_MOUNT,
+    Pod,
+    container,
+    deployment,
+    override_env,
+)
+from cfo.controllers.inferencestack.rendering.replicas import Scaling, decide_replicas
+from cfo.runtime import CONFIG_MAP, Object
+
+__all__ = ["application_objects"]
+
+_MODELS: Final = "models"
+_ADD_SUFFIX: Final = {"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}
+_HEADLESS: Final = {"name": "TAKEOFF_HEADLESS", "value": "true"}
+_POD_NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+_TOKEN_VARIABLES: Final = {"takeoff": "TAKEOFF_ACCESS_TOKEN", "external": "HF_TOKEN"}
+
+
+def application_objects(stack: ResolvedStack, application: str, facts: Facts) -> Iterator[Object]:
+    """Yield the objects of an application: always a ConfigMap and a Deployment."""
+    section = stack.applications[application]
+    name, component = stack.names.application(application), f"{APPLICATION_PREFIX}{application}"
+    suspended = bool(stack.spec.get("suspend"))
+    content = application_file(stack, application)
+    live = facts.deployments.get(name)
+    config = config_annotations(content, live, facts.config_maps.get(name))
+    yield new_object(stack, CONFIG_MAP, name, component, config.metadata, data={CONFIG_KEY: content})
+    if section.get("cache"):
+        yield _cache_claim(stack, application, section["cache"])
+    kind = autoscaler_kind(section)
+    available = kind is not None and (kind not in OPTIONAL_KINDS or kind in facts.served)
+    scaling = Scaling.of(section.get("scaling") or {}, available=available)
+    replicas = decide_replicas(section.get("replicaCount", 1), live, scaling=scaling, suspended=suspended)
+    pod = _pod(stack, application, section)
+    yield deployment(stack, component, section, pod, config=config, replicas=replicas, live=live)
+    if available and not suspended:
+        yield autoscaler(stack, application)
+    yield from disruption_budget(stack, name, component, section)
+
+
+def _pod(stack: ResolvedStack, application: str, section: Mapping[str, Any]) -> Pod:
+    name = stack.names.application(application)
+    models: Mapping[str, Any]
+    if section.get("cache"):
+        models = {"name": _MODELS, "persistentVolumeClaim": {"claimName": stack.names.cache(application)}}
+    else:
+        models = section["modelsVolume"]
+    shared_memory: Object = {"medium": "Memory"}
+    if section.get("shmSize") is not None:
+        shared_memory["sizeLimit"] = section["shmSize"]
+    volumes = [
+        {"name": "config", "configMap": {"name": name}},
+        {"name": "dshm", "emptyDir": shared_memory},
+        models,
+    ]
+    mounts = [
+        CONFIG_MOUNT,
+        {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 (a mount in the container)
+        {"name": models["name"], "mountPath": "/code/models"},
+    ]
+    if section.get("engine") == "external":
+        containers = [_engine(stack, name, section, mounts), _sidecar(stack, name, section)]
+    else:
+        containers = [_takeoff(stack, name, section, mounts)]
+    return Pod(containers, volumes, list(_permissions(stack, section, models["name"])))
+
+
+def _permissions(stack: ResolvedStack, section: Mapping[str, Any], volume: str) -> Iterator[Object]:
+    """Yield the init container that makes the models volume writable for any user.
+
+    It needs root, and is not needed for a cache if ``fsGroup`` makes the volume writable.
+    """
+    has_group = (section.get("podSecurityContext") or {}).get("fsGroup") is not None
+    if stack.spec.get("securityProfile") == "restricted" or (section.get("cache") and has_group):
+        return
+    yield {
+        "name": "models-cache-manager",
+        "image": "busybox",
+        "command": ["sh", "-c", "chmod -R 777 /models"],
+        "volumeMounts": [{"mountPath": "/models", "name": volume}],
+    }
+
+
+def _env(stack: ResolvedStack, section: Mapping[str, Any]) -> list[Object]:
+    required: list[Mapping[str, Any]] = [_ADD_SUFFIX, _HEADLESS, *([_POD_NAME] if stack.profile.has_pod_name else [])]
+    token = (section.get("readerConfig") or {}).get("accessTokenSecretRef")
+    if token:
+        variable = _TOKEN_VARIABLES[section.get("engine") or "takeoff"]
+        required.append({"name": variable, "valueFrom": {"secretKeyRef": token}})
+    return merge_env(section.get("env") or (), required)
+
+
+def _takeoff(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts: list[Object]) -> Object:
+    result = container(
+        stack,
+        name,
+        section,
+        image=section.get("image") or {},
+        default_tag=stack.profile.application_tag,
+        env=_env(stack, section),
+        mounts=mounts,
+    )
+    if section.get("ports"):
+        result["ports"] = section["ports"]
+    return _with_liveness_probe(stack, result, "/healthz", 3000)
+
+
+def _engine(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts: list[Object]) -> Object:
+    port = engine_port(section)
+    env = [*_env(stack, section), {"name": "ENGINE_PORT", "value": str(port)}]
+    if is_embedding := (section.get("readerConfig") or {}).get("isEmbedding"):
+        value = "true" if is_embedding is True else str(is_embedding)
+        env.append({"name": "IS_EMBEDDING", "value": value})
+    result = container(
+        stack,
+        f"{name}-engine",
+        section,
+        image=section.get("externalEngineImage") or {},
+        default_tag=stack.profile.engine_tag,
+        env=merge_env(env),
+        mounts=mounts,
+    )
+    return _with_liveness_probe(stack, result, "/health", port)
+
+
+def _with_liveness_probe(stack: ResolvedStack, result: Object, path: str, port: int) -> Object:
+    if stack.profile.has_liveness_probe:
+        probe = {"httpGet": {"path": path, "port": port}, "initialDelaySeconds": 600, "periodSeconds": 10}
+        result.setdefault("livenessProbe", probe)
+    return result
+
+
+def _sidecar(stack: ResolvedStack, name: str, section: Mapping[str, Any]) -> Object:
+    sidecar: Mapping[str, Any] = section.get("sidecar") or {}
+    own = [
+        {"name": "TAKEOFF_SGLANG_API_URL", "value": f"http://localhost:{engine_port(section)}"},
+        _HEADLESS,
+    ]
+    result = container(
+        stack,
+        f"{name}-sidecar",
+        {"resources": sidecar.get("resources")},
+        image=section.get("sidecarImage") or {},
+        default_tag=stack.profile.sidecar_tag,
+        env=override_env(own, sidecar.get("env") or ()),
+        mounts=[CONFIG_MOUNT],
+    )
+    return {**result, "ports": sidecar["ports"]} if sidecar.get("ports") else result
+
+
+def _cache_claim(stack: ResolvedStack, application: str, cache: Mapping[str, Any]) -> Object:
+    spec: Object = {
+        "accessModes": cache.get("accessModes") or ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": canonical_quantity(cache["size"])}},
+    }
+    if "storageClass" in cache:
+        spec["storageClassName"] = cache["storageClass"]
+    return new_object(
+        stack,
+        PERSISTENT_VOLUME_CLAIM,
+        stack.names.cache(application),
+        f"{APPLICATION_PREFIX}{application}",
+        {RETAINED: "true"} if cache.get("retain", True) else None,
+        spec=spec,
+    )

@@ -1,0 +1,248 @@
+"""The status of a stack: a pure function of what was observed and done.
+
+The conditions ``Initialized``, ``Deployed``, ``ReleaseFailed`` and ``Irreconcilable`` are those of the original
+operator, which consoles read. ``Ready`` is for users: the gateway and all applications run their newest revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cfo.api.inferencestack.profiles import Profile
+from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled, resolve
+from cfo.controllers.inferencestack.rendering.autoscaler import autoscaler_kind
+from cfo.controllers.inferencestack.rendering.networking import public_port
+from cfo.controllers.inferencestack.rollout import ComponentState, State
+from cfo.runtime import GVK, Object, find_condition, name_of, set_condition
+
+__all__ = ["Outcome", "stack_status"]
+
+_MAX_MESSAGE: Final = 1024
+_MAX_NAMED: Final = 5
+"""The maximum number of applications that a message names."""
+
+_AUTOSCALERS: Final = {"ScaledObject": "KEDA", "HorizontalPodAutoscaler": "HPA"}
+_BROKEN: Final = (State.FAILED, State.STALLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a reconcile observed and did.
+
+    ``errors`` are those of the validation: then nothing was rendered. ``failures`` are the writes that failed.
+    ``unserved`` are the kinds that the stack needs and the cluster does not serve. ``problems`` are the messages of
+    autoscalers and routes that report a problem, by the type of the condition. ``gateway`` and ``applications`` (by
+    name) are the states of the components; ``config_hashes`` are by application.
+    """
+
+    profile: Profile | None = None
+    operator: Mapping[str, str] = field(default_factory=dict)
+    errors: Sequence[str] = ()
+    failures: Sequence[str] = ()
+    unserved: Sequence[GVK] = ()
+    problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    gateway: ComponentState | None = None
+    applications: Mapping[str, ComponentState] = field(default_factory=dict)
+    config_hashes: Mapping[str, str] = field(default_factory=dict)
+    paused: bool = False
+
+
+def stack_status(stack: Object, outcome: Outcome, now: str) -> Object:
+    """Return the status of ``stack``; ``now`` is the time of conditions that change (RFC 3339)."""
+    generation = int(stack["metadata"].get("generation") or 0)
+    before: Mapping[str, Any] = stack.get("status") or {}
+    conditions = [dict(condition) for condition in before.get("conditions") or () if condition.get("type") in _TYPES]
+    for kind, value, reason, message in _conditions(outcome, before):
+        condition = {"type": kind, "status": value, "reason": reason, "message": _shortened(message)}
+        set_condition(conditions, {**condition, "observedGeneration": generation}, now=now)
+    if not outcome.paused:
+        conditions = [condition for condition in conditions if condition["type"] != "Paused"]
+    status: Object = {
+        "observedGeneration": generation,
+        "conditions": sorted(conditions, key=lambda condition: _TYPES.index(condition["type"])),
+        "operator": dict(outcome.operator),
+    }
+    if outcome.profile is not None and not outcome.errors:
+        status |= _details(stack, outcome, outcome.profile)
+    else:
+        status |= {key: before[key] for key in _DETAILS if key in before}  # what was written before still runs
+        status["deployedRelease"] = {"name": name_of(stack)}
+    return status
+
+
+_DETAILS: Final = ("profile", "url", "openai", "readyApplications", "applications")
+
+_TYPES: Final = (
+    "Ready",
+    "Progressing",
+    "Degraded",
+    "GatewayReady",
+    "ApplicationsReady",
+    "RoutesReady",
+    "ScalingReady",
+    "Initialized",
+    "Deployed",
+    "ReleaseFailed",
+    "Irreconcilable",
+    "Paused",
+)
+
+
+def _conditions(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield type, status, reason and message of each condition."""
+    if outcome.errors:
+        message = "; ".join(outcome.errors)
+        yield "Ready", "False", "InvalidSpec", message
+        yield "Progressing", "False", "InvalidSpec", "nothing is changed until the spec is valid"
+        yield "Degraded", "True", "InvalidSpec", message
+        yield "Irreconcilable", "True", "ErrorGettingValues", message
+        yield "Initialized", "True", "Initialized", ""
+        return
+    yield from _components(outcome)
+    yield from _features(outcome)
+    yield "Initialized", "True", "Initialized", ""
+    yield from _release(outcome, before)
+    yield "Irreconcilable", "False", "Reconciled", ""
+    if outcome.paused:
+        yield "Paused", "True", "PauseReconcileAnnotationTrue", "objects are not changed while the stack is paused"
+
+
+def _components(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
+    gateway = outcome.gateway or ComponentState(State.PROGRESSING, "DeploymentMissing")
+    states = {"gateway": gateway, **{f"application {name}": state for name, state in outcome.applications.items()}}
+    waiting = {name: state for name, state in outcome.applications.items() if not state.is_ready}
+    broken = {name: state for name, state in states.items() if state.state in _BROKEN}
+    unready = {name: state for name, state in states.items() if not state.is_ready}
+    suspended = gateway.state is State.SUSPENDED
+    number = f"{len(outcome.applications) - len(waiting)} of {len(outcome.applications)} applications are ready"
+    if suspended:
+        yield "Ready", "False", "Suspended", "spec.suspend is true"
+    elif outcome.failures:
+        yield "Ready", "False", "ReconcileError", "; ".join(outcome.failures)
+    elif unready:
+        reason = "GatewayNotReady" if not gateway.is_ready else "ApplicationsNotReady"
+        yield "Ready", "False", reason, _named(broken or unready)
+    else:
+        yield "Ready", "True", "AllReady", f"the gateway is ready, and {number}"
+    rolling = {name: state for name, state in states.items() if state.state is State.PROGRESSING}
+    stalled = {name: state for name, state in states.items() if state.state is State.STALLED}
+    if stalled:
+        yield "Progressing", "False", "RolloutStalled", _named(stalled)
+    elif rolling:
+        yield "Progressing", "True", "RollingOut", _named(rolling)
+    else:
+        yield "Progressing", "False", "Failed" if broken else "RolloutComplete", _named(broken)
+    if broken:
+        yield "Degraded", "True", next(iter(broken.values())).reason, _named(broken)
+    elif outcome.failures:
+        yield "Degraded", "True", "ReconcileError", "; ".join(outcome.failures)
+    else:
+        yield "Degraded", "False", "AsExpected", ""
+    yield "GatewayReady", _status(gateway.is_ready), gateway.reason, gateway.message
+    reason = "AllReady" if not waiting else "Suspended" if suspended else "ApplicationsNotReady"
+    yield "ApplicationsReady", _status(not waiting), reason, number
+
+
+def _features(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the conditions of what depends on other projects."""
+    unserved = {gvk.kind for gvk in outcome.unserved}
+    if "HTTPRoute" in unserved:
+        yield "RoutesReady", "False", "GatewayAPINotInstalled", "the cluster does not serve HTTPRoutes"
+    else:
+        yield from _feature(outcome, "RoutesReady")
+    if "ScaledObject" in unserved:
+        message = "the cluster does not serve ScaledObjects; the applications keep their number of replicas"
+        yield "ScalingReady", "False", "KEDANotInstalled", message
+    else:
+        yield from _feature(outcome, "ScalingReady")
+
+
+def _feature(outcome: Outcome, kind: str) -> Iterator[tuple[str, str, str, str]]:
+    problem = outcome.problems.get(kind)
+    if problem is not None:
+        yield kind, "False", *problem
+    else:
+        yield kind, "True", "AsExpected", ""
+
+
+def _release(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    deployed = find_condition(before.get("conditions"), "Deployed") or {}
+    was_deployed = deployed.get("status") == "True"
+    if outcome.failures:
+        message = "; ".join(outcome.failures)
+        if not was_deployed:
+            yield "Deployed", "False", "InstallError", message
+        yield "ReleaseFailed", "True", "UpgradeError" if was_deployed else "InstallError", message
+        return
+    reason = str(deployed.get("reason") or "UpgradeSuccessful") if was_deployed else "InstallSuccessful"
+    yield "Deployed", "True", reason, "all objects are written"
+    yield "ReleaseFailed", "False", "AsExpected", ""
+
+
+def _details(stack: Object, outcome: Outcome, profile: Profile) -> Object:
+    resolved = resolve(stack, profile)
+    ready = sum(state.is_ready for state in outcome.applications.values())
+    url = _url(resolved)
+    return {
+        "profile": profile.name,
+        "url": url,
+        "openai": f"{url}/v1",
+        "readyApplications": f"{ready}/{len(outcome.applications)}",
+        "deployedRelease": {"name": name_of(stack)},
+        "applications": [
+            _application(resolved, outcome, name, state) for name, state in sorted(outcome.applications.items())
+        ],
+    }
+
+
+def _application(stack: ResolvedStack, outcome: Outcome, name: str, state: ComponentState) -> Object:
+    section = stack.applications.get(name) or {}
+    reader = section.get("readerConfig") or {}
+    kind = autoscaler_kind(section)
+    scales = kind is not None and kind not in outcome.unserved
+    result = {
+        "name": name,
+        "model": _text(reader.get("modelName")),
+        "consumerGroup": _text(reader.get("consumerGroup")),
+        "state": state.state.value,
+        "reason": state.reason,
+        "message": _shortened(state.message) or None,
+        "replicas": state.replicas,
+        "readyReplicas": state.ready,
+        "updatedReplicas": state.updated,
+        "configHash": outcome.config_hashes.get(name),
+        "autoscaler": _AUTOSCALERS.get(kind.kind) if kind is not None and scales else None,
+    }
+    return {key: value for key, value in result.items() if value is not None}
+
+
+def _url(stack: ResolvedStack) -> str:
+    """Return the URL by which clients reach the gateway: through its Ingress or route, else its Service."""
+    ingress: Mapping[str, Any] = stack.gateway.get("ingress") or {}
+    hosts = [rule["host"] for rule in ingress.get("hosts") or () if rule.get("host")] if is_enabled(ingress) else []
+    hosts += (stack.gateway.get("httpRoute") or {}).get("hostnames") or []
+    if hosts:
+        return f"{'https' if is_enabled(ingress) and ingress.get('tls') else 'http'}://{hosts[0]}"
+    port = public_port(stack).get("port") or 80
+    suffix = "" if port == 80 else f":{port}"
+    return f"http://{stack.names.gateway}.{stack.namespace}.svc{suffix}"
+
+
+def _status(value: bool) -> str:
+    return "True" if value else "False"
+
+
+def _text(value: Any) -> str | None:
+    return _shortened(str(value)) if isinstance(value, str | int | float) else None
+
+
+def _named(states: Mapping[str, ComponentState]) -> str:
+    parts = [f"{name}: {state.reason}{f': {state.message}' if state.message else ''}" for name, state in states.items()]
+    more = len(parts) - _MAX_NAMED
+    return "; ".join([*parts[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 3] + "..."

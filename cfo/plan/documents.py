@@ -1,0 +1,92 @@
+"""Reads InferenceStacks and other objects from YAML or JSON, such as the output of ``kubectl get -o yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.runtime import GVK, NamespacedName, Object, gvk_of, key_of
+
+__all__ = ["MAX_BYTES", "Documents", "InvalidDocument", "read_documents"]
+
+MAX_BYTES: Final = 64 << 20
+"""The maximum size of one file."""
+
+_GROUP_KINDS: Final = {(gvk.group, gvk.kind) for gvk in INFERENCE_STACKS}
+
+
+class InvalidDocument(ValueError):
+    """Raised for a file that does not contain Kubernetes objects; the message is one line with the file's name."""
+
+
+@dataclass(slots=True)
+class Documents:
+    """The objects of some files: the InferenceStacks by namespace and name, and all others.
+
+    A stack has the same objects in both API groups, so its group is not part of the key.
+    """
+
+    stacks: dict[NamespacedName, Object] = field(default_factory=dict)
+    others: list[Object] = field(default_factory=list)
+
+
+def read_documents(files: Iterable[tuple[str, bytes]], namespace: str) -> Documents:
+    """Return the objects in ``files``, given as pairs of name and content.
+
+    Objects without namespace get ``namespace``. Raises :class:`InvalidDocument`, also for duplicate stacks.
+    """
+    found = Documents()
+    for file, content in files:
+        if len(content) > MAX_BYTES:
+            raise InvalidDocument(f"{file}: larger than {MAX_BYTES >> 20} MiB")
+        for obj in _objects(file, content):
+            obj["metadata"].setdefault("namespace", namespace)
+            if not _is_stack(gvk_of(obj)):
+                found.others.append(obj)
+            elif key_of(obj) in found.stacks:
+                raise InvalidDocument(f"{file}: InferenceStack {key_of(obj)} is duplicated")
+            else:
+                found.stacks[key_of(obj)] = obj
+    return found
+
+
+def _is_stack(gvk: GVK) -> bool:
+    return (gvk.group, gvk.kind) in _GROUP_KINDS
+
+
+def _objects(file: str, content: bytes) -> Iterator[Object]:
+    """Yield the objects in ``content``, and those in its lists."""
+    try:
+        documents = list(yaml.load_all(content, Loader=yaml.CSafeLoader))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidDocument(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
+    for document in documents:
+        if document is None:
+            continue
+        if isinstance(document, dict) and isinstance(document.get("items"), list):
+            for item in document["items"]:
+                yield _checked(file, item)
+        else:
+            yield _checked(file, document)
+
+
+def _checked(file: str, document: Any) -> Object:
+    if not isinstance(document, dict):
+        raise InvalidDocument(f"{file}: must contain Kubernetes objects, not {type(document).__name__}")
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise InvalidDocument(f"{file}: {document.get('kind') or 'object'}: metadata.name is missing")
+    for key in ("apiVersion", "kind"):
+        if not isinstance(document.get(key), str):
+            raise InvalidDocument(f"{file}: {metadata['name']}: {key} is missing")
+    for key in ("namespace", "uid"):
+        if not isinstance(metadata.get(key, ""), str):
+            raise InvalidDocument(f"{file}: {metadata['name']}: metadata.{key}: must be a string")
+    for key in ("labels", "annotations"):
+        if not isinstance(metadata.get(key) or {}, dict):
+            raise InvalidDocument(f"{file}: {metadata['name']}: metadata.{key}: must be an object")
+    return document

@@ -1,0 +1,93 @@
+"""Releases of the operators of InferenceStacks: their versions, and what must not change within a major version.
+
+They are released with cfo, but have versions of their own, which continue those of the original: one for each major
+version. All majors share the CRDs, so a breaking change of these is never allowed; it needs a new version of the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import yaml
+
+from hack.files import ToolError, parse, read
+from hack.release.compatibility import breaking_changes, changed_profiles
+from hack.release.history import STACK_CATALOG, bundles, parse_releases
+from hack.release.repository import content, git
+from hack.release.request import Request
+from hack.release.semver import Version
+
+RELEASES = "config/inference-stack-releases.yaml"
+PROFILES = "inference-stack/profiles.yaml"
+CRDS = "config/crd/bases"
+_SHARED = "inferencestacks"
+
+
+def next_releases(
+    listed: Mapping[Version, str], released: Collection[Version], channel: str, *, is_patch: bool
+) -> dict[Version, str]:
+    """Return ``listed`` with the next version of each major version whose newest one is ``released`` already.
+
+    Any change of the operator changes the content of the bundles, and a released bundle must never change.
+    """
+    newest = {version.major: version for version in sorted(listed)}
+    following = {
+        Version(version.major, version.minor, version.patch + 1)
+        if is_patch
+        else Version(version.major, version.minor + 1, 0)
+        for version in newest.values()
+        if version in released
+    }
+    return dict(sorted({**listed, **dict.fromkeys(following, channel)}.items()))
+
+
+def write_next(tree: Path, request: Request, tagged: list[Version]) -> None:
+    """Add the next versions to the list in ``tree``; a hotfix of an older stream releases none."""
+    if request.hotfix or request.version.pre:
+        return
+    path = tree / RELEASES
+    listed = parse_releases(read(path, tree), RELEASES)
+    released = {
+        version
+        for tag in tagged
+        for version in parse_releases(content(tree, tag, RELEASES) or "releases: []", f"v{tag}:{RELEASES}")
+    }
+    is_patch = any(version.stream == request.version.stream for version in tagged)
+    releases = next_releases(listed, released, request.channel, is_patch=is_patch)
+    head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
+    entries = [{"version": str(version), "channel": channel} for version, channel in releases.items()]
+    path.write_text(head + yaml.safe_dump({"releases": entries}, sort_keys=False))
+    _remove_unreleased(tree / STACK_CATALOG, released)
+
+
+def _remove_unreleased(path: Path, released: Collection[Version]) -> None:
+    """Remove the bundles that were never released from the catalog, so that they are generated for this release."""
+    names = {f"v{version}" for version in released}
+    kept = [blob for name, blob in bundles(path.read_text()).items() if name.partition(".")[2] in names]
+    path.write_text(yaml.safe_dump_all(kept, sort_keys=False))
+
+
+def check_compatibility(root: Path, request: Request, tagged: list[Version]) -> None:
+    """Check that the tree changes no CRD and no profile in a way that breaks existing objects.
+
+    A new major version of cfo may break its own CRDs, and so may any version before 1.0. Raises :class:`ToolError`.
+    """
+    older = [version for version in tagged if version < request.version]
+    if not older:
+        return
+    last = older[-1]
+    may_break = last.major == 0 or request.version.major > last.major
+    problems = []
+    for name in git(root, "ls-tree", "--name-only", f"v{last}:{CRDS}").splitlines():
+        if not name.endswith(".yaml") or (may_break and _SHARED not in name):
+            continue
+        before = parse(content(root, last, f"{CRDS}/{name}"), name)
+        path = root / CRDS / name
+        found = breaking_changes(before, parse(read(path, root), name)) if path.exists() else ["the CRD was removed"]
+        problems += [f"{name}: {problem}" for problem in found]
+    if old := content(root, last, PROFILES):
+        problems += changed_profiles(parse(old, PROFILES), parse(read(root / PROFILES, root), PROFILES))
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise ToolError(f"version {request.tag}: breaks objects of v{last}: {problems[0]}{more}")

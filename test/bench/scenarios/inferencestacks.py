@@ -1,0 +1,98 @@
+"""InferenceStacks with three applications each; no pods run, so that only the operator is measured.
+
+Each has a Service, and the API server has addresses for 253.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from cfo.api.inferencestack.models import inference_stack_crds
+from cfo.runtime.objects import Object
+from test.bench.api_server import APIServer, api_server
+from test.bench.harness import Case, Goal, Sample, benchmark
+from test.bench.operators import run_operator
+
+CRD: Final = inference_stack_crds()[0]
+SECTIONS: Final[dict[str, Any]] = {"inferenceStack": {"enabled": True}, "appwrapper": {"enabled": False}}
+NAMESPACE: Final = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}
+CHILDREN: Final = 10
+"""The objects of a stack with three applications."""
+
+
+def inference_stack(number: int) -> Object:
+    """Return a stack with a gateway and three applications."""
+    reader = {"modelName": "unsloth/Llama-3.2-1B-Instruct", "device": "cuda"}
+    template: dict[str, Any] = {"readerConfig": reader, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    return {
+        "apiVersion": "models.takeoff.co/v1alpha1",
+        "kind": "InferenceStack",
+        "metadata": {"name": f"s-{number}", "namespace": "ns", "labels": {"operatorVersion": "v1"}},
+        "spec": {
+            "applicationTemplate": template,
+            "applications": {name: {"readerConfig": {"consumerGroup": name}} for name in ("chat", "embed", "rerank")},
+        },
+    }
+
+
+async def create_stacks(server: APIServer, count: int) -> None:
+    """Create the namespace and ``count`` stacks."""
+    await server.create_all([NAMESPACE])
+    await server.create_all(inference_stack(number) for number in range(count))
+
+
+@benchmark(
+    title="new InferenceStacks with three applications, from the first create until all objects exist",
+    unit="stacks",
+    subjects=("cfo",),
+    sizes=(100, 240),
+    quick=(20,),
+    goals=[Goal("child writes per stack", CHILDREN, 240)],
+)
+async def inferencestacks(case: Case) -> Sample:
+    async with api_server(CRD) as server, run_operator(server, "cfo", SECTIONS) as (process, _):
+        await process.wait_until_idle()
+        position, cpu, started_at = server.audit_position(), process.cpu(), time.time()
+        await create_stacks(server, case.size)
+        await server.wait_until_idle()
+        requests = server.requests_since(position)
+        of_stacks = sum(count for name, count in requests.by_resource.items() if "inferencestacks" in name)
+        values = {
+            "wall s": requests.last - started_at,
+            "cpu s": process.cpu() - cpu,
+            **process.memory(),
+            "requests per stack": requests.total / case.size,
+            "child writes per stack": (requests.writes - of_stacks) / case.size,
+        }
+        return Sample(values, requests.by_resource)
+
+
+@benchmark(
+    title="a restart with unchanged InferenceStacks of three applications",
+    unit="stacks",
+    subjects=("cfo",),
+    sizes=(240,),
+    quick=(20,),
+    repeat=2,
+    goals=[Goal("writes", 0, 240), Goal("requests", 40, 240)],
+)
+async def inferencestacks_restart(case: Case) -> Sample:
+    async with api_server(CRD) as server:
+        async with run_operator(server, "cfo", SECTIONS) as (process, _):
+            await create_stacks(server, case.size)
+            await server.wait_until_idle()
+            await process.wait_until_idle()
+        position = server.audit_position()
+        async with run_operator(server, "cfo", SECTIONS) as (process, ready):
+            idle = await process.wait_until_idle()
+            requests = server.requests_since(position)
+            values = {
+                "ready s": ready,
+                "until idle s": idle,
+                "cpu s": process.cpu(),
+                **process.memory(),
+                "requests": requests.total,
+                "writes": requests.writes,
+            }
+            return Sample(values, requests.by_resource)

@@ -1,0 +1,118 @@
+"""Operators of several major versions: one Lease for each, and reports of stacks that none or several reconcile."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfo.controllers.inferencestack import claims
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.transport import Exchange, Transport
+from cfo.runtime.kinds import EVENT, LEASE
+from cfo.runtime.leaderelection import LeaderElectionOptions
+from cfo.runtime.lifecycle import RunnableFailed
+from cfo.runtime.manager import Manager
+from test.support.inference_environment import (
+    InferenceEnvironment,
+    new_stack,
+    run_inference_controllers,
+    start_inference_environment,
+)
+from test.support.raycluster_environment import eventually
+
+
+def election(identity: str, namespace: str, version: str = "v2") -> LeaderElectionOptions:
+    """Return options with short retries; the operators have different Leases of their own."""
+    return LeaderElectionOptions(
+        name=f"main-{identity}",
+        namespace=namespace,
+        identity=identity,
+        lease_duration=15.0,
+        renew_deadline=10.0,
+        retry_period=0.1,
+    )
+
+
+async def unclaimed(manager: Manager) -> dict[tuple[str, ...], float]:
+    """Return the values of the metric ``inferencestack_unclaimed`` by its labels."""
+    return {
+        tuple(sample.labels.values()): sample.value
+        for metric in manager.metrics.registry.collect()
+        if metric.name == "inferencestack_unclaimed"
+        for sample in metric.samples
+    }
+
+
+async def test_one_operator_of_a_major_version_reconciles() -> None:
+    """Scenario k: a second operator of the version waits, and takes over when the first has stopped."""
+    exchanges: list[Exchange] = []
+    async with (
+        start_inference_environment() as env,
+        Transport(ClientConfig.for_control_plane(env.plane), observe=exchanges.append) as transport,
+        run_inference_controllers(env, election=election("first", "ns")) as first,
+    ):
+        await env.create(new_stack({"a": {}}))
+        await env.wait_for_condition("Ready", "True")
+        assert (await env.get(LEASE, "inference-stack-operator-v2"))["spec"]["holderIdentity"] == "first"
+        async with run_inference_controllers(env, election=election("second", "ns"), transport=transport) as second:
+            await env.change(applications={"b": {}})
+            await env.wait_for(lambda obj: obj["status"].get("readyApplications") == "2/2", "the first is active")
+            assert (first.is_leader, second.is_leader) == (True, True), "each of its own replicas"
+            assert [item.verb for item in exchanges if item.verb == "apply"] == []
+            first.stop()
+            await env.change(applications={"c": {}})
+            await env.wait_for(lambda obj: obj["status"].get("readyApplications") == "3/3", "the second took over")
+            assert (await env.get(LEASE, "inference-stack-operator-v2"))["spec"]["holderIdentity"] == "second"
+
+
+async def lose_lease(env: InferenceEnvironment) -> None:
+    """Run an operator until another one has taken its Lease."""
+    async with run_inference_controllers(env, election=election("first", "ns")) as manager:
+        await env.create(new_stack({}))
+        await env.wait_for_condition("Ready", "True")
+        await env.patch(await env.get(LEASE, "inference-stack-operator-v2"), {"spec": {"holderIdentity": "thief"}})
+
+        async def is_stopping() -> bool:
+            return "stopping" in str(await manager.health.failures())
+
+        await eventually(is_stopping, "the operator stops")
+
+
+async def test_operator_stops_when_it_loses_the_lease_of_its_major_version() -> None:
+    async with start_inference_environment() as env:
+        with pytest.raises(RunnableFailed, match="inference-stack-operator-v2 was acquired by thief"):
+            await lose_lease(env)
+
+
+async def test_unclaimed_stacks_are_reported_by_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "GRACE_SECONDS", 0.3)
+    async with start_inference_environment() as env:
+        await env.create_namespace("other")
+        for name, version in (("unlabelled", ""), ("future", "v7"), ("served", "v2")):
+            await env.create(new_stack({}, name=name, version=version))
+        async with (
+            run_inference_controllers(env, "v1", election=election("one", "ns")) as lower,
+            run_inference_controllers(env, "v2", election=election("two", "ns")) as higher,
+        ):
+            await env.wait_for_event("Unclaimed", "label operatorVersion is not set", "v1, v2")
+            await env.wait_for_event("Unclaimed", "No operator of version v7 is running")
+            assert (await unclaimed(lower), await unclaimed(higher)) == ({}, {("ns", "Unclaimed"): 2.0})
+            await env.label("v1", "unlabelled")
+            await env.wait_for_condition("Ready", "True", name="unlabelled")
+            await eventually_unclaimed(env, higher, {("ns", "Unclaimed"): 1.0})
+            async with run_inference_controllers(env, "v2", election=election("three", "other")) as twice:
+                await env.wait_for_event("ClaimedTwice", "version v2: ns, other")
+                assert await unclaimed(twice) == {}
+            await eventually_unclaimed(env, higher, {("ns", "Unclaimed"): 1.0})
+        notes = [item for item in await env.client.list(EVENT, namespace="ns") if item["reason"] == "Unclaimed"]
+        assert len(notes) == 2
+
+
+async def eventually_unclaimed(
+    env: InferenceEnvironment, manager: Manager, expected: dict[tuple[str, ...], float]
+) -> None:
+    async def check() -> bool:
+        found = await unclaimed(manager)
+        assert found == expected, found
+        return True
+
+    await eventually(check, "the metric")

@@ -1,0 +1,40 @@
+"""InferenceStacks for tests, and the samples and expected objects in the folder ``shared`` next to the repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cfo.runtime.objects import Object
+
+SHARED = Path(__file__).parents[3] / "shared" / "inferencestack"
+needs_samples = pytest.mark.skipif(not SHARED.exists(), reason="no samples in shared")
+
+
+def stack(applications: dict[str, Any] | None = None, name: str = "s", version: str = "v2", **spec: Any) -> Object:
+    """Return an InferenceStack named ``name`` in the namespace ``ns``; without a label if ``version`` is empty."""
+    metadata: dict[str, Any] = {"name": name, "namespace": "ns", "uid": f"uid-{name}"}
+    if version:
+        metadata["labels"] = {"operatorVersion": version}
+    return {
+        "apiVersion": "doublewordai.co/v1alpha1",
+        "kind": "InferenceStack",
+        "metadata": metadata,
+        "spec": {"applications": applications or {}, **spec},
+    }
+
+
+def samples(name: str) -> list[Object]:
+    """Return the stacks in a sample file, in the namespace ``default``."""
+    found = [obj for obj in yaml.safe_load_all((SHARED / "samples" / f"{name}.yaml").read_text()) if obj]
+    for obj in found:
+        obj["metadata"]["namespace"] = "default"
+    return found
+
+
+def expected_objects(name: str) -> list[Object]:
+    """Return the objects that the original chart renders for a sample."""
+    return [obj for obj in yaml.safe_load_all((SHARED / "expected" / f"{name}.yaml").read_text()) if obj]

@@ -1,0 +1,86 @@
+"""The status of a stack, from the states of its components and what was done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfo.api.inferencestack.kinds import HTTP_ROUTE, SCALED_OBJECT
+from cfo.api.inferencestack.profiles import newest_profile
+from cfo.controllers.inferencestack.rollout import ComponentState, State
+from cfo.controllers.inferencestack.status import Outcome, stack_status
+from cfo.runtime.objects import find_condition
+from test.support.inference_stacks import stack
+
+PROFILE = newest_profile("v2")
+READY = ComponentState(State.READY, "RolloutComplete", replicas=1, ready=1, updated=1)
+IDLE = ComponentState(State.IDLE, "ScaledToZero")
+ROLLING = ComponentState(State.PROGRESSING, "RollingOut", "1 pods of an older revision are running")
+STALLED = ComponentState(State.STALLED, "RolloutStalled", "Unschedulable: 0/3 nodes are available")
+FAILED = ComponentState(State.FAILED, "CrashLoopBackOff", "container main exited with code 137")
+SUSPENDED = ComponentState(State.SUSPENDED, "Suspended")
+
+
+def status_of(a: ComponentState, gateway: ComponentState = READY, **fields: Any) -> dict[str, tuple[str, str]]:
+    """Return status and reason of each condition of a stack with one application."""
+    outcome = Outcome(profile=PROFILE, gateway=gateway, applications={"a": a}, **fields)
+    status = stack_status(stack({"a": {}}), outcome, "2026-01-01T00:00:00Z")
+    return {item["type"]: (item["status"], item["reason"]) for item in status["conditions"]}
+
+
+@pytest.mark.parametrize(
+    ("gateway", "a", "ready", "progressing", "degraded"),
+    [
+        (READY, READY, ("True", "AllReady"), ("False", "RolloutComplete"), ("False", "AsExpected")),
+        (READY, IDLE, ("True", "AllReady"), ("False", "RolloutComplete"), ("False", "AsExpected")),
+        (READY, ROLLING, ("False", "ApplicationsNotReady"), ("True", "RollingOut"), ("False", "AsExpected")),
+        (ROLLING, READY, ("False", "GatewayNotReady"), ("True", "RollingOut"), ("False", "AsExpected")),
+        (READY, STALLED, ("False", "ApplicationsNotReady"), ("False", "RolloutStalled"), ("True", "RolloutStalled")),
+        (READY, FAILED, ("False", "ApplicationsNotReady"), ("False", "Failed"), ("True", "CrashLoopBackOff")),
+        (SUSPENDED, SUSPENDED, ("False", "Suspended"), ("False", "RolloutComplete"), ("False", "AsExpected")),
+    ],
+)
+def test_conditions_follow_the_components(
+    gateway: ComponentState, a: ComponentState, ready: Any, progressing: Any, degraded: Any
+) -> None:
+    found = status_of(a, gateway)
+    assert (found["Ready"], found["Progressing"], found["Degraded"]) == (ready, progressing, degraded)
+
+
+def test_missing_projects_and_failed_writes_are_reported() -> None:
+    found = status_of(READY, unserved=[HTTP_ROUTE, SCALED_OBJECT])
+    assert found["RoutesReady"] == ("False", "GatewayAPINotInstalled")
+    assert found["ScalingReady"] == ("False", "KEDANotInstalled")
+    assert found["Ready"] == ("True", "AllReady")
+    found = status_of(READY, problems={"ScalingReady": ("TriggerError", "no scaler")}, failures=["quota"])
+    assert found["ScalingReady"] == ("False", "TriggerError")
+    assert found["Ready"] == ("False", "ReconcileError")
+    assert found["ReleaseFailed"] == ("True", "InstallError")
+
+
+def test_status_of_the_original_is_continued() -> None:
+    """Its conditions lack a reason, and the time of a condition that stays is kept."""
+    obj = stack({"a": {}}, gateway={"ingress": {"enabled": True, "hosts": [{"host": "x.test"}], "tls": [{}]}})
+    deployed = {"type": "Deployed", "status": "True", "lastTransitionTime": "2025-04-01T00:00:00Z"}
+    obj["status"] = {
+        "conditions": [deployed, {"type": "Unknown", "status": "True"}],
+        "deployedRelease": {"manifest": "x"},
+    }
+    outcome = Outcome(profile=PROFILE, gateway=READY, applications={"a": READY})
+    status = stack_status(obj, outcome, "2026-01-01T00:00:00Z")
+    found = find_condition(status["conditions"], "Deployed") or {}
+    assert (found["lastTransitionTime"], found["reason"]) == ("2025-04-01T00:00:00Z", "UpgradeSuccessful")
+    assert find_condition(status["conditions"], "Unknown") is None
+    assert status["deployedRelease"] == {"name": "s"}
+    assert (status["url"], status["openai"]) == ("https://x.test", "https://x.test/v1")
+
+
+def test_long_messages_are_shortened() -> None:
+    many = {f"a{number}": FAILED for number in range(9)}
+    outcome = Outcome(profile=PROFILE, gateway=READY, applications=many, failures=["x" * 5000])
+    status = stack_status(stack({name: {} for name in many}), outcome, "2026-01-01T00:00:00Z")
+    degraded = find_condition(status["conditions"], "Degraded") or {}
+    assert degraded["message"].endswith("; and 4 more")
+    assert all(len(item["message"]) <= 1024 for item in status["conditions"])
+    assert status["readyApplications"] == "0/9"
