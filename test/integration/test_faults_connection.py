@@ -74,6 +74,13 @@ async def wait_until_current(informer: Informer, client: Client) -> None:
     await eventually(is_current, f"the informer is current ({informer.problem})")
 
 
+async def wait_until_watching(informer: Informer, client: Client, name: str = "watched") -> None:
+    """Wait until the informer's watch is open: the object ``name``, which is created now, can only arrive on it."""
+    await wait_until_current(informer, client)
+    await client.create(config_map(name))
+    await wait_until_current(informer, client)
+
+
 @pytest.mark.parametrize("seed", range(2))
 async def test_informer_stays_complete_when_connections_break_at_any_byte(plane: ControlPlane, seed: int) -> None:
     async with start_proxy_and_client(plane, seed=seed) as (proxy, client):
@@ -94,8 +101,8 @@ async def test_informer_stays_complete_when_connections_break_at_any_byte(plane:
 
 async def test_silent_connection_is_noticed_and_no_event_is_missed(plane: ControlPlane) -> None:
     async with start_proxy_and_client(plane) as (proxy, client), run_informer(proxy, idle_seconds=1.0) as informer:
-        await wait_until_current(informer, client)
         for round_ in range(3):
+            await wait_until_watching(informer, client, f"seen-{round_}")
             opened = proxy.opened
             proxy.silence()
             await client.create(config_map(f"unseen-{round_}"))
@@ -117,7 +124,7 @@ async def test_hanging_server_with_open_connections_is_noticed(plane: ControlPla
     if not hasattr(plane, "faults"):
         pytest.skip("only the embedded control plane can be paused")
     async with start_proxy_and_client(plane) as (proxy, client), run_informer(proxy, idle_seconds=1.0) as informer:
-        await wait_until_current(informer, client)
+        await wait_until_watching(informer, client)
         plane.faults.pause()
         await eventually(lambda: _has_reconnected(proxy), "the informer reconnects")
         plane.faults.resume()
