@@ -27,6 +27,7 @@ from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
     is_command_outdated,
     is_spec_outdated,
+    own_queue,
     size_patch,
 )
 from cfo.controllers.flux.fluxjob.status import Status, is_true
@@ -48,6 +49,7 @@ __all__ = ["UP_TO_DATE", "decide_step", "failed_step"]
 UP_TO_DATE: Final = "UpToDate"
 """Condition type: ``False`` if the spec was changed after the admission in a way that is not applied."""
 
+_ADMITTED_BY_KUEUE: Final = "AdmittedByKueue"
 _SPEC_CHANGED: Final = "SpecChanged"
 _WARNINGS: Final = (NAME_TAKEN, NO_PRIORITY_CLASS, NO_SETUP, Blocked.TOO_LARGE.value)
 """The reasons for which a job waits until a user or an administrator changes something."""
@@ -121,7 +123,7 @@ def _follow_kueue(seen: Observation, step: Step, cluster: Object) -> None:
     if is_true(cluster, State.READY) or is_true(cluster, State.FINISHED):
         message = "Admitted by Kueue"
         step.status.enter(State.READY, message)
-        step.status.set(QUOTA_RESERVED, True, "AdmittedByKueue", message)
+        step.status.set(QUOTA_RESERVED, True, _ADMITTED_BY_KUEUE, message)
         step.normal(ADMITTED, message)
         return
     message = _message(cluster, State.WAITING) or _message(cluster, OBJECTS_READY) or "Creating the MiniCluster"
@@ -150,7 +152,7 @@ def _go_on(seen: Observation, step: Step) -> None:
         _finish(seen, step, cluster)
     elif _is_false(cluster, VALID):
         _end(step, "InvalidMiniCluster", _message(cluster, VALID), succeeded=False)
-    elif _is_by_kueue(cluster) and is_true(cluster, State.WAITING):
+    elif status.condition(QUOTA_RESERVED).get("reason") == _ADMITTED_BY_KUEUE and is_true(cluster, State.WAITING):
         status.clear(QUOTA_RESERVED, KUEUE, "Kueue has suspended the job")
         status.enter(State.WAITING, _message(cluster, State.WAITING))
     elif status.state is State.WAITING:
@@ -196,7 +198,9 @@ def _release(step: Step, reason: str, message: str) -> None:
 def _create(seen: Observation, step: Step) -> None:
     status = step.status
     admitted = status.condition(QUOTA_RESERVED)
-    if admitted.get("observedGeneration") != seen.job["metadata"].get("generation") and status["miniCluster"] is None:
+    is_changed = admitted.get("observedGeneration") != seen.job["metadata"].get("generation")
+    is_handed_over = admitted.get("reason") == ADMITTED and bool(own_queue(seen.job))
+    if status["miniCluster"] is None and (is_changed or is_handed_over):
         _release(step, _SPEC_CHANGED, "The job was changed after its admission, and waits again")
         return
     if status.state is not State.WAITING:

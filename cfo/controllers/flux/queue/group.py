@@ -65,6 +65,8 @@ def holding_of(key: NamespacedName, group: Group, setup: Setup | None, priority:
     """Return what the group holds of the quota of its setup."""
     job, cluster = group.job, group.cluster
     by_kueue = (job is not None and job.is_queued_by_kueue) or (cluster is not None and cluster.is_queued_by_kueue)
+    if group.is_assumed or (job is not None and job.is_admitted):
+        by_kueue = False  # a label that is added after the admission frees no quota
     if by_kueue and not (setup is not None and setup.kueue_queue):
         return None  # Kueue's quota, not ours
     is_reserved = job is not None and not job.is_finished and (job.is_reserved or group.is_assumed)

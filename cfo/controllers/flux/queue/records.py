@@ -25,6 +25,7 @@ from cfo.api.flux import (
 )
 from cfo.controllers.flux.queue.model import Demand
 from cfo.controllers.flux.queue.shape import DEFAULT_DEADLINE, ClusterShape, Resources, demand_of
+from cfo.controllers.flux.queue.verdict import ADMITTED
 from cfo.runtime import GVK, Entry
 
 __all__ = [
@@ -68,6 +69,11 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     is_valid: bool
     is_queued_by_kueue: bool
     cleans_up: bool | None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the job holds quota that this queue, and not Kueue, has given to it."""
+        return self.is_reserved and not self.is_finished and self.reason == ADMITTED
 
     @property
     def is_pending(self) -> bool:

@@ -74,6 +74,20 @@ def test_job_that_changed_between_admission_and_creation_waits_again() -> None:
     assert state(after) == [State.WAITING]
 
 
+def test_job_that_gets_a_queue_label_between_admission_and_creation_is_left_to_kueue() -> None:
+    obj = job(reserved=True)
+    obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+    result, after = step(obj)
+    assert (result.action, condition(after, "QuotaReserved")["status"]) == (Action.NONE, "False")
+
+
+def test_queue_label_of_the_minicluster_releases_no_quota_of_an_admitted_job() -> None:
+    obj = job(State.RUNNING, reserved=True)
+    cluster = cluster_of(obj, "JobWaitingForResources", suspended=False)
+    cluster["spec"]["jobLabels"] = {QUEUE_NAME_LABEL: "lq"}
+    assert condition(step(obj, cluster=cluster)[1], "QuotaReserved")["status"] == "True"
+
+
 def test_job_is_ready_only_when_the_objects_of_the_current_generation_exist() -> None:
     obj = job(reserved=True)
     cluster = cluster_of(obj, "ObjectsReady")

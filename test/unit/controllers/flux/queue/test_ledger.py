@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL, QUEUE_NAME_LABEL
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.verdict import Verdict, position_changed
 from cfo.runtime.cache.entry import Entry, EntryDecoder
@@ -72,18 +72,23 @@ class Queue:
     def _deliver(self, gvk: GVK, event: Event) -> None:
         handlers(self.ledger)[gvk](event)
 
-    def put_job(self, name: str, *true: str, **spec: Any) -> None:
+    def put_job(self, name: str, *true: str, labels: Object | None = None, **spec: Any) -> None:
         """Add or change a FluxJob that was validated; the conditions ``true`` are true."""
         status = {"jobid": name, "observedGeneration": 1, "conditions": [_true(kind) for kind in true]}
-        self.put(FLUX_JOB, {**flux_job(name, **spec), "status": status})
+        job = {**flux_job(name, **spec), "status": status}
+        job["metadata"]["labels"] = labels or {}
+        self.put(FLUX_JOB, job)
 
-    def put_cluster(self, name: str, *, size: int, owned: bool = True, **status: Any) -> None:
+    def put_cluster(
+        self, name: str, *, size: int, owned: bool = True, labels: Object | None = None, **status: Any
+    ) -> None:
         """Add or change a MiniCluster, by default that of the FluxJob with its name."""
         owner = {"apiVersion": FLUX_JOB.api_version, "kind": "FluxJob", "name": name, "uid": f"uid-{name}"}
         metadata: Object = {"name": name, "namespace": "ns", "uid": f"cluster-{name}"}
         if owned:
             metadata["ownerReferences"] = [{**owner, "controller": True}]
-        self.put(MINICLUSTER, {"metadata": metadata, "spec": {"size": size}, "status": status})
+        spec = {"size": size, "jobLabels": labels or {}}
+        self.put(MINICLUSTER, {"metadata": metadata, "spec": spec, "status": status})
 
     def put_pod(self, name: str, cluster: str, phase: str = "Running", *, owned: bool = True) -> None:
         """Add or change a pod of a MiniCluster."""
@@ -172,6 +177,28 @@ def test_quota_is_held_until_the_last_object_of_a_deleted_job_is_deleted() -> No
     queue.remove(POD, "a-1")
     queue.decide()
     assert queue.reason("b") == "Admitted"
+
+
+def test_queue_label_frees_no_quota_of_an_admitted_job() -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("a", "QuotaReserved")
+    queue.put_cluster("a", size=2)
+    queue.put_job("b")
+    queue.put_job("a", "QuotaReserved", labels={QUEUE_NAME_LABEL: "x"})
+    assert queue.decide().pods == 2
+    queue.put_job("a", "QuotaReserved")
+    queue.put_cluster("a", size=2, labels={QUEUE_NAME_LABEL: "x"})
+    assert queue.decide().pods == 2
+    assert queue.reason("b") == "InsufficientQuota"
+
+
+def test_job_that_gets_a_queue_label_before_its_admission_is_visible_is_left_to_kueue() -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("a")
+    queue.decide()
+    queue.put_job("a", labels={QUEUE_NAME_LABEL: "x"})
+    assert queue.reason("a") == "WaitingForKueue"
+    assert queue.decide().pods == 0
 
 
 def test_pods_that_only_have_the_label_of_a_minicluster_do_not_count() -> None:
