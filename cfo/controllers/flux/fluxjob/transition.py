@@ -65,12 +65,14 @@ def decide_step(seen: Observation) -> Step:
         _go_on(seen, step)
     elif seen.errors:
         _reject(seen, step)
+        _keep_suspended(seen, step)
     elif status.state is None:
         _accept(step)
         status.enter(State.REQUESTED, "Waiting for the queue to decide about the job")
     else:
         _accept(step)
         _wait(seen, step)
+        _keep_suspended(seen, step)
     return step
 
 
@@ -112,6 +114,14 @@ def _wait(seen: Observation, step: Step) -> None:
     status.set(QUOTA_RESERVED, False, verdict.reason, verdict.message)
     if verdict.reason == KUEUE and cluster is None and seen.cluster is None:
         step.action, step.kueue_queue = Action.CREATE, verdict.kueue_queue
+
+
+def _keep_suspended(seen: Observation, step: Step) -> None:
+    """Suspend the MiniCluster of a job that holds no quota, if a user has resumed it."""
+    cluster, has_quota = seen.own_cluster, step.status.is_true(QUOTA_RESERVED)
+    is_ours = cluster is not None and not _is_by_kueue(cluster)
+    if cluster is not None and is_ours and not has_quota and not _is_suspended(cluster) and step.action is Action.NONE:
+        step.action = Action.SUSPEND
 
 
 def _follow_kueue(seen: Observation, step: Step, cluster: Object) -> None:

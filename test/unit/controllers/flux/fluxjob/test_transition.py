@@ -133,6 +133,17 @@ def test_evicted_job_keeps_its_quota_until_it_is_drained() -> None:
     }
 
 
+@pytest.mark.parametrize("errors", ["", "spec.size: 0"])
+def test_resumed_minicluster_of_a_job_without_quota_is_suspended_again(errors: str) -> None:
+    obj = job()
+    result, after = step(obj, cluster=cluster_of(obj, suspended=False), errors=errors)
+    assert (result.action, condition(after, "QuotaReserved")["status"]) == (Action.SUSPEND, "False")
+    assert step(obj, cluster=cluster_of(obj), errors=errors)[0].action is Action.NONE
+    kueue = cluster_of(obj, suspended=False)
+    kueue["spec"]["jobLabels"] = {QUEUE_NAME_LABEL: "lq"}
+    assert step(obj, cluster=kueue)[0].action is Action.NONE
+
+
 def test_job_that_ends_before_its_eviction_is_finished() -> None:
     obj = job(State.RUNNING, reserved=True)
     cluster = cluster_of(obj, "JobFinished", "Succeeded", suspended=False, exitCode=0)
