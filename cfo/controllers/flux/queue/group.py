@@ -85,6 +85,8 @@ def holding_of(key: NamespacedName, group: Group, setup: Setup | None, priority:
     end = FOREVER
     if job is not None and job.started:
         end = job.started + job.duration
+        if cluster is not None and is_own:
+            end = max(end, cluster.end)  # its deadline may have been raised directly
     elif cluster is not None:
         end = cluster.end
     created = job.created if job is not None else cluster.created if cluster is not None else 0.0

@@ -83,7 +83,7 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
 
 
 class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
-    """A MiniCluster. ``job_uid`` is the FluxJob that controls it; empty if it was created by hand.
+    """A MiniCluster. ``job_uid`` is the FluxJob with its name that controls it; empty if it was created by hand.
 
     ``is_stopped``: it is suspended, and its controller has observed that.
     """
@@ -216,7 +216,10 @@ def cluster_record(entry: Entry) -> ClusterRecord:
     cluster, meta = _clusters.decode(entry.raw), entry.meta
     spec, status = cluster.spec or ClusterShape(), cluster.status or _Status()
     owner = meta.controller
-    is_owned = owner is not None and GVK.parse(owner.api_version, owner.kind)[::2] == FLUX_JOB[::2]
+    # A FluxJob controls only the MiniCluster with its name; any user can write another owner reference.
+    is_owned = (
+        owner is not None and owner.name == meta.name and GVK.parse(owner.api_version, owner.kind)[::2] == FLUX_JOB[::2]
+    )
     suspend = spec.suspend if spec.suspend is not None else meta.annotations.get(SUSPEND_ANNOTATION) == "true"
     started = _seconds(status.start_time or "") or _seconds(meta.creation_timestamp)
     return ClusterRecord(

@@ -80,15 +80,15 @@ class Queue:
         self.put(FLUX_JOB, job)
 
     def put_cluster(
-        self, name: str, *, size: int, owned: bool = True, labels: Object | None = None, **status: Any
+        self, name: str, *, size: int, owned: bool = True, conditions: list[Object] | None = None, **spec: Any
     ) -> None:
         """Add or change a MiniCluster, by default that of the FluxJob with its name."""
         owner = {"apiVersion": FLUX_JOB.api_version, "kind": "FluxJob", "name": name, "uid": f"uid-{name}"}
         metadata: Object = {"name": name, "namespace": "ns", "uid": f"cluster-{name}"}
         if owned:
             metadata["ownerReferences"] = [{**owner, "controller": True}]
-        spec = {"size": size, "jobLabels": labels or {}}
-        self.put(MINICLUSTER, {"metadata": metadata, "spec": spec, "status": status})
+        status = {"conditions": conditions or []}
+        self.put(MINICLUSTER, {"metadata": metadata, "spec": {"size": size, **spec}, "status": status})
 
     def put_pod(self, name: str, cluster: str, phase: str = "Running", *, owned: bool = True) -> None:
         """Add or change a pod of a MiniCluster."""
@@ -187,7 +187,7 @@ def test_queue_label_frees_no_quota_of_an_admitted_job() -> None:
     queue.put_job("a", "QuotaReserved", labels={QUEUE_NAME_LABEL: "x"})
     assert queue.decide().pods == 2
     queue.put_job("a", "QuotaReserved")
-    queue.put_cluster("a", size=2, labels={QUEUE_NAME_LABEL: "x"})
+    queue.put_cluster("a", size=2, jobLabels={QUEUE_NAME_LABEL: "x"})
     assert queue.decide().pods == 2
     assert queue.reason("b") == "InsufficientQuota"
 
@@ -199,6 +199,30 @@ def test_job_that_gets_a_queue_label_before_its_admission_is_visible_is_left_to_
     queue.put_job("a", labels={QUEUE_NAME_LABEL: "x"})
     assert queue.reason("a") == "WaitingForKueue"
     assert queue.decide().pods == 0
+
+
+def test_minicluster_with_a_flux_job_of_another_name_as_owner_does_not_count_as_releasing() -> None:
+    queue = Queue(max_size=2, preemption="LowerPriority")
+    owner = {"apiVersion": FLUX_JOB.api_version, "kind": "FluxJob", "name": "a", "uid": "uid-a", "controller": True}
+    metadata: Object = {"name": "evil", "namespace": "ns", "ownerReferences": [owner]}
+    queue.put(MINICLUSTER, {"metadata": metadata, "spec": {"size": 1}})
+    queue.put_pod("evil-0", "evil")
+    queue.put_job("a", "QuotaReserved", size=1)
+    queue.put_cluster("a", size=1)
+    queue.put_job("b", size=1, priority=1)
+    queue.decide()
+    assert queue.reason("a") == "Preempted"
+
+
+def test_deadline_that_was_raised_in_the_minicluster_delays_the_planned_end() -> None:
+    queue = Queue(max_size=3, queueingStrategy="Backfill")
+    status = {"jobid": "a", "startTime": "2026-01-01T00:00:00Z", "conditions": [_true("QuotaReserved")]}
+    queue.put(FLUX_JOB, {**flux_job("a", deadlineSeconds=100), "status": status})
+    queue.put_cluster("a", size=2, deadlineSeconds=int(NOW))
+    queue.put_job("b", size=3)
+    queue.put_job("c", size=1, deadlineSeconds=50)
+    queue.decide()
+    assert queue.reason("c") == "Admitted"  # it ends before b can start
 
 
 def test_pods_that_only_have_the_label_of_a_minicluster_do_not_count() -> None:
