@@ -3,6 +3,9 @@
 One name identifies a FluxJob, its MiniCluster, the MiniCluster's Job and (by label) its pods. What such a group holds
 of the quota is the maximum of what each of them may use. So quota is not free before the pods are deleted, whichever
 of the objects is deleted first.
+
+A MiniCluster that no FluxJob controls holds only the pods that exist, which a ResourceQuota can limit. Its spec is not
+admitted by anyone, and must not take quota from other namespaces.
 """
 
 from __future__ import annotations
@@ -76,9 +79,11 @@ def holding_of(key: NamespacedName, group: Group, setup: Setup | None, priority:
     demand = NOTHING
     if is_reserved and job is not None:
         demand = shape if is_own else waiting_demand(job, setup)
-    if is_active and not (is_reserved and is_own):
+    is_by_hand = cluster is not None and (not cluster.job_uid or (is_own and job is not None and job.is_finished))
+    if is_active and not is_by_hand and not (is_reserved and is_own):
         demand = max(demand, shape, key=_pods)
-    demand = _at_least(demand, max(group.batch_pods, _pods_that_count(group, setup, is_own=is_own)), shape)
+    planned = 0 if is_by_hand else group.batch_pods
+    demand = _at_least(demand, max(planned, _pods_that_count(group, setup, is_own=is_own)), shape)
     if not demand.pods:
         return None
     is_orphan = cluster is not None and bool(cluster.job_uid) and not is_own

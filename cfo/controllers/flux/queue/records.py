@@ -16,6 +16,7 @@ import msgspec
 from cfo.api.flux import (
     EVICTED,
     FLUX_JOB,
+    MINICLUSTER,
     OBJECTS_READY,
     QUEUE_NAME_LABEL,
     QUOTA_RESERVED,
@@ -244,6 +245,9 @@ def _observed_generation(status: _Status) -> int:
 
 def batch_job_record(entry: Entry) -> BatchJobRecord:
     """Return the record of a Job. Raises :class:`msgspec.DecodeError` for values that no API server returns."""
+    owner = entry.meta.controller
+    if owner is None or GVK.parse(owner.api_version, owner.kind)[::2] != MINICLUSTER[::2]:
+        return BatchJobRecord(0)  # a Job that a user has given the label; its parallelism holds no quota
     job = _batch_jobs.decode(entry.raw)
     spec, status = job.spec or _BatchSpec(), job.status or _BatchStatus()
     if _is_true(status.conditions, "Complete") or _is_true(status.conditions, "Failed"):

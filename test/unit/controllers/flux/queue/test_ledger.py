@@ -90,6 +90,12 @@ class Queue:
         status = {"conditions": conditions or []}
         self.put(MINICLUSTER, {"metadata": metadata, "spec": {"size": size, **spec}, "status": status})
 
+    def put_batch_job(self, name: str, status: Object | None = None, **spec: Any) -> None:
+        """Add or change the Job of a MiniCluster."""
+        owner = {"apiVersion": MINICLUSTER.api_version, "kind": "MiniCluster", "name": name, "uid": f"cluster-{name}"}
+        metadata: Object = {"name": name, "namespace": "ns", "ownerReferences": [{**owner, "controller": True}]}
+        self.put(JOB, {"metadata": metadata, "spec": spec, "status": status or {}})
+
     def put_pod(self, name: str, cluster: str, phase: str = "Running", *, owned: bool = True) -> None:
         """Add or change a pod of a MiniCluster."""
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": cluster, "uid": "3", "controller": True}
@@ -166,7 +172,7 @@ def test_quota_is_held_until_the_last_object_of_a_deleted_job_is_deleted() -> No
     queue = Queue(max_size=2)
     queue.put_job("a", "QuotaReserved")
     queue.put_cluster("a", size=2)
-    queue.put(JOB, {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"parallelism": 2}})
+    queue.put_batch_job("a", parallelism=2)
     queue.put_pod("a-0", "a")
     queue.put_pod("a-1", "a", "Succeeded")
     queue.put_job("b")
@@ -249,15 +255,26 @@ def test_pods_that_have_ended_hold_no_quota_if_their_minicluster_is_kept() -> No
         assert queue.decide().pods == pods
 
 
-def test_minicluster_created_by_hand_counts_while_it_may_run() -> None:
+def test_minicluster_created_by_hand_counts_with_the_pods_that_exist() -> None:
     queue = Queue(max_size=4)
     queue.put_job("a")
-    queue.put_cluster("manual", size=3, owned=False)
-    assert queue.decide().pods == 3
-    assert queue.reason("a") == "InsufficientQuota"
-    queue.put_cluster("manual", size=3, owned=False, conditions=[{"type": "Valid", "status": "False"}])
-    queue.decide()
+    queue.put_cluster("manual", size=1, maxSize=100_000, owned=False)
+    queue.put_batch_job("manual", parallelism=100_000)
+    assert queue.decide().pods == 2
     assert queue.reason("a") == "Admitted"
+    for number in range(3):
+        queue.put_pod(f"manual-{number}", "manual")
+    queue.put_job("b")
+    assert queue.decide().pods == 5
+    assert queue.reason("b") == "InsufficientQuota"
+
+
+def test_objects_that_users_create_in_the_name_of_others_hold_only_the_pods_that_exist() -> None:
+    queue = Queue(max_size=4)
+    queue.put_job("done", "JobFinished")
+    queue.put_cluster("done", size=1, maxSize=100_000)
+    queue.put(JOB, {"metadata": {"name": "labelled", "namespace": "ns"}, "spec": {"parallelism": 100_000}})
+    assert queue.decide().pods == 0
 
 
 @pytest.mark.parametrize(
@@ -291,7 +308,7 @@ def test_evicted_job_is_drained_when_its_job_is_suspended_and_its_pods_have_ende
     key = NamespacedName("ns", "a")
     queue.put_job("a", "QuotaReserved", "Evicted")
     queue.put_cluster("a", size=1)
-    queue.put(JOB, {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"parallelism": 1}})
+    queue.put_batch_job("a", parallelism=1)
     queue.put_pod("a-0", "a")
     assert not queue.ledger.is_drained(key)
     queue.put(
@@ -302,14 +319,8 @@ def test_evicted_job_is_drained_when_its_job_is_suspended_and_its_pods_have_ende
             "status": {"observedGeneration": 1},
         },
     )
-    queue.put(
-        JOB,
-        {
-            "metadata": {"name": "a", "namespace": "ns"},
-            "spec": {"parallelism": 1, "suspend": True},
-            "status": {"startTime": "2026-01-01T00:00:00Z", "conditions": [_true("Suspended")]},
-        },
-    )
+    status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [_true("Suspended")]}
+    queue.put_batch_job("a", parallelism=1, suspend=True, status=status)
     assert not queue.ledger.is_drained(key)
     queue.notified.clear()
     queue.remove(POD, "a-0")
@@ -371,8 +382,7 @@ def test_ledger_after_any_events_equals_one_that_is_rebuilt(changes: list[Any], 
             conditions = [_true(item) for item in sorted(true)]
             queue.put_cluster(name, size=number, owned=flag, conditions=conditions)
         elif kind == "batch":
-            metadata = {"name": name, "namespace": "ns"}
-            queue.put(JOB, {"metadata": metadata, "spec": {"parallelism": number, "suspend": flag}})
+            queue.put_batch_job(name, parallelism=number, suspend=flag)
         elif kind == "pod":
             queue.put_pod(f"pod-{number}", name, "Succeeded" if flag else "Running")
         else:
