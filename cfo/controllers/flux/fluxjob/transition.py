@@ -40,16 +40,21 @@ from cfo.controllers.flux.queue.verdict import (
     NAME_TAKEN,
     NO_PRIORITY_CLASS,
     NO_SETUP,
+    REFUSED,
     SUSPENDED,
 )
 from cfo.runtime import Object, annotations_of, find_condition, is_controlled_by, is_deleting, name_of
 
-__all__ = ["UP_TO_DATE", "decide_step", "failed_step"]
+__all__ = ["UP_TO_DATE", "decide_step", "failed_step", "refused_step"]
 
 UP_TO_DATE: Final = "UpToDate"
 """Condition type: ``False`` if the spec was changed after the admission in a way that is not applied."""
 
 _ADMITTED_BY_KUEUE: Final = "AdmittedByKueue"
+_RETRYING: Final = "Retrying"
+_RETRY_AFTER: Final = timedelta(minutes=1)
+"""The pause before a MiniCluster that was refused is created again."""
+
 _SPEC_CHANGED: Final = "SpecChanged"
 _WARNINGS: Final = (NAME_TAKEN, NO_PRIORITY_CLASS, NO_SETUP, Blocked.TOO_LARGE.value)
 """The reasons for which a job waits until a user or an administrator changes something."""
@@ -98,7 +103,7 @@ def _wait(seen: Observation, step: Step) -> None:
         return
     if cluster is not None and (is_spec_outdated(seen.job, cluster) or is_command_outdated(seen.job, cluster)):
         step.action = Action.DELETE  # it was evicted, and then changed
-    if verdict is None or verdict.reason == EVICTED_BY_QUEUE:
+    if _is_paused(seen, step) or verdict is None or verdict.reason in (EVICTED_BY_QUEUE, REFUSED):
         return
     status["fluxSetup"] = verdict.setup or None
     status["position"] = verdict.position or None
@@ -106,7 +111,8 @@ def _wait(seen: Observation, step: Step) -> None:
         status.enter(State.WAITING, "Creating the MiniCluster")
         status.set(QUOTA_RESERVED, True, ADMITTED, verdict.message)
         status.clear(EVICTED, ADMITTED, "The job was admitted again")
-        step.normal(ADMITTED, verdict.message)
+        if not status.is_true(REFUSED):
+            step.normal(ADMITTED, verdict.message)
         return
     if verdict.reason in _WARNINGS and status.condition(QUOTA_RESERVED).get("reason") != verdict.reason:
         step.warning(verdict.reason, verdict.message)
@@ -114,6 +120,23 @@ def _wait(seen: Observation, step: Step) -> None:
     status.set(QUOTA_RESERVED, False, verdict.reason, verdict.message)
     if verdict.reason == KUEUE and cluster is None and seen.cluster is None:
         step.action, step.kueue_queue = Action.CREATE, verdict.kueue_queue
+
+
+def _is_paused(seen: Observation, step: Step) -> bool:
+    """Return whether the job must wait before its refused MiniCluster is created again.
+
+    When the pause ends, the status says so, and the queue considers the job again.
+    """
+    refused = step.status.condition(QUOTA_RESERVED)
+    if refused.get("reason") != REFUSED or refused.get("observedGeneration") != seen.job["metadata"].get("generation"):
+        return False
+    since = datetime.fromisoformat(str(refused.get("lastTransitionTime")))
+    remaining = (since + _RETRY_AFTER - seen.now).total_seconds()
+    if remaining > 0:
+        step.requeue_after = remaining
+    else:
+        step.status.set(QUOTA_RESERVED, False, _RETRYING, str(refused.get("message")))
+    return True
 
 
 def _keep_suspended(seen: Observation, step: Step) -> None:
@@ -130,6 +153,7 @@ def _follow_kueue(seen: Observation, step: Step, cluster: Object) -> None:
         step.action = Action.DELETE  # only Kueue may suspend the Job
         _release(step, SUSPENDED, "Suspended by spec.suspend")
         return
+    step.status.remove(REFUSED)
     if is_true(cluster, State.READY) or is_true(cluster, State.FINISHED):
         message = "Admitted by Kueue"
         step.status.enter(State.READY, message)
@@ -222,6 +246,7 @@ def _create(seen: Observation, step: Step) -> None:
 def _await_objects(step: Step, cluster: Object) -> None:
     status = step.status
     status["miniCluster"] = name_of(cluster)
+    status.remove(REFUSED)
     condition = find_condition((cluster.get("status") or {}).get("conditions"), OBJECTS_READY) or {}
     if condition.get("status") == "True" and condition.get("observedGeneration") == cluster["metadata"].get(
         "generation"
@@ -269,6 +294,18 @@ def failed_step(job: Object, now: datetime, reason: str, message: str) -> Step:
     """Return the step that ends a job that cannot run."""
     step = Step(Status(job, now))
     _end(step, reason, message, succeeded=False)
+    return step
+
+
+def refused_step(job: Object, now: datetime, message: str) -> Step:
+    """Return the step that gives the quota back because the API server does not permit the MiniCluster at present."""
+    step = Step(Status(job, now))
+    status, message = step.status, f"The MiniCluster was refused: {message}"
+    if not status.is_true(REFUSED):
+        step.warning(REFUSED, message)
+    status.set(REFUSED, True, "Forbidden", message)
+    status.remove(QUOTA_RESERVED)  # so that its time is that of this refusal
+    _release(step, REFUSED, message)
     return step
 
 

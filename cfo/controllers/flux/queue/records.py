@@ -26,7 +26,7 @@ from cfo.api.flux import (
 )
 from cfo.controllers.flux.queue.model import Demand
 from cfo.controllers.flux.queue.shape import DEFAULT_DEADLINE, ClusterShape, Resources, demand_of
-from cfo.controllers.flux.queue.verdict import ADMITTED
+from cfo.controllers.flux.queue.verdict import ADMITTED, REFUSED
 from cfo.runtime import GVK, Entry
 
 __all__ = [
@@ -44,8 +44,9 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     """A FluxJob. ``size`` is 0 if the job has none, and ``demand`` is then that of one pod.
 
     ``reason``, ``position`` and ``setup`` are what its status says about its place in the queue. ``is_observed``: the
-    controller has validated this generation. ``cleans_up``: whether its MiniCluster is deleted when it ends; ``None``
-    if the FluxSetup decides.
+    controller has validated this generation. ``is_refused``: the API server did not permit its MiniCluster, which is
+    not created again yet. ``cleans_up``: whether its MiniCluster is deleted when it ends; ``None`` if the FluxSetup
+    decides.
     """
 
     uid: str
@@ -63,6 +64,7 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     started: float
     is_observed: bool
     is_reserved: bool
+    is_refused: bool
     is_evicted: bool
     is_finished: bool
     is_suspended: bool
@@ -196,6 +198,9 @@ def job_record(entry: Entry) -> JobRecord:
         started=_seconds(status.start_time or (reserved.last_transition_time if reserved is not None else "")),
         is_observed=bool(status.jobid) and status.observed_generation == meta.generation,
         is_reserved=reserved is not None and reserved.status == "True",
+        is_refused=(
+            reserved is not None and reserved.reason == REFUSED and reserved.observed_generation == meta.generation
+        ),
         is_evicted=_is_true(status.conditions, EVICTED),
         is_finished=_is_true(status.conditions, State.FINISHED),
         is_suspended=bool(spec.suspend),

@@ -11,7 +11,7 @@ from cfo.api.flux import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION, State
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.status import Status, state_of
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
-from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step
+from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
 from cfo.controllers.flux.queue.verdict import Verdict
 from cfo.runtime.clock import rfc3339
 from cfo.runtime.objects import Object
@@ -179,6 +179,24 @@ def test_job_with_a_rejected_minicluster_fails() -> None:
     cluster = cluster_of(obj)
     cluster["status"]["conditions"].append({"type": "Valid", "status": "False", "message": "spec.size: 0"})
     assert state(step(obj, cluster=cluster)[1]) == [State.FINISHED]
+
+
+def test_job_whose_minicluster_is_refused_waits_without_quota_and_is_retried_after_a_pause() -> None:
+    obj = job(reserved=True)
+    refused = refused_step(obj, NOW, "exceeded quota")
+    assert [event[:2] for event in refused.events] == [("Warning", "MiniClusterRefused")]
+    obj["status"] = refused.status.as_object()
+    result, after = step(obj, verdict=Verdict(reason="Admitted", message="Admitted"))
+    assert (result.action, result.requeue_after, after["status"]) == (Action.NONE, 60, obj["status"])
+    assert condition(after, "QuotaReserved")["message"] == "The MiniCluster was refused: exceeded quota"
+    later = NOW + timedelta(seconds=60)
+    obj["status"] = decide_step(Observation(job=obj, now=later)).status.as_object()
+    assert condition(obj, "QuotaReserved")["reason"] == "Retrying"
+    admitted, after = step(obj, verdict=Verdict(reason="Admitted", message="Admitted"))
+    again = refused_step(after, later, "exceeded quota")
+    assert admitted.events == again.events == []  # reported once
+    _, after = step(after, cluster=cluster_of(obj))
+    assert condition(after, "MiniClusterRefused") == {}
 
 
 def test_job_follows_kueue_until_it_ends() -> None:
