@@ -181,7 +181,7 @@ def test_job_with_a_rejected_minicluster_fails() -> None:
     assert state(step(obj, cluster=cluster)[1]) == [State.FINISHED]
 
 
-def test_job_whose_minicluster_is_refused_waits_without_quota_and_is_retried_after_a_pause() -> None:
+def test_job_with_a_refused_minicluster_holds_no_quota_and_is_retried_after_a_pause() -> None:
     obj = job(reserved=True)
     refused = refused_step(obj, NOW, "exceeded quota")
     assert [event[:2] for event in refused.events] == [("Warning", "MiniClusterRefused")]
