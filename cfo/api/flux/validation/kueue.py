@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from cfo.api.flux.conditions import is_true
 from cfo.api.flux.kinds import FLUX_JOB
 from cfo.api.flux.names import QUEUE_NAME_LABEL, QUOTA_RESERVED, State
-from cfo.runtime import FieldError, Object, controller_of, find_condition, labels_of
+from cfo.runtime import FieldError, Object, controller_of, labels_of
 from cfo.runtime.field import Path, forbidden
 
 __all__ = ["flux_job_queue_errors", "minicluster_queue_errors"]
@@ -22,7 +23,7 @@ def flux_job_queue_errors(old: Object, new: Object) -> list[FieldError]:
     """Return an error if the label of a FluxJob changes from ``old``, with its status, after its admission."""
     if labels_of(old).get(QUEUE_NAME_LABEL) == labels_of(new).get(QUEUE_NAME_LABEL):
         return []
-    if not (_is_true(old, QUOTA_RESERVED) or _is_true(old, State.FINISHED)):
+    if not (is_true(old, QUOTA_RESERVED) or is_true(old, State.FINISHED)):
         return []
     return [forbidden(_LABELS, "immutable once the FluxJob has been admitted; delete it and create another one")]
 
@@ -35,7 +36,7 @@ def minicluster_queue_errors(old: Object, new: Object) -> list[FieldError]:
     """
     if _job_label(old) == _job_label(new):
         return []
-    is_idle = not (old.get("status") or {}).get("conditions") or _is_true(old, State.WAITING)
+    is_idle = not (old.get("status") or {}).get("conditions") or is_true(old, State.WAITING)
     owner = controller_of(old)
     if is_idle and (owner is None or owner.get("kind") != FLUX_JOB.kind):
         return []
@@ -44,8 +45,3 @@ def minicluster_queue_errors(old: Object, new: Object) -> list[FieldError]:
 
 def _job_label(cluster: Object) -> Any:
     return ((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL)
-
-
-def _is_true(obj: Object, kind: str) -> bool:
-    condition = find_condition((obj.get("status") or {}).get("conditions"), kind)
-    return condition is not None and condition.get("status") == "True"

@@ -23,6 +23,7 @@ from cfo.api.flux import (
     VALID,
     State,
 )
+from cfo.api.flux.conditions import is_false, is_true, message_of
 from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
     is_command_outdated,
@@ -30,7 +31,7 @@ from cfo.controllers.flux.fluxjob.rendering import (
     own_queue,
     size_patch,
 )
-from cfo.controllers.flux.fluxjob.status import Status, is_true
+from cfo.controllers.flux.fluxjob.status import Status
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
 from cfo.controllers.flux.queue.model import Blocked
 from cfo.controllers.flux.queue.verdict import (
@@ -160,7 +161,7 @@ def _follow_kueue(seen: Observation, step: Step, cluster: Object) -> None:
         step.status.set(QUOTA_RESERVED, True, _ADMITTED_BY_KUEUE, message)
         step.normal(ADMITTED, message)
         return
-    message = _message(cluster, State.WAITING) or _message(cluster, OBJECTS_READY) or "Creating the MiniCluster"
+    message = message_of(cluster, State.WAITING) or message_of(cluster, OBJECTS_READY) or "Creating the MiniCluster"
     step.status.enter(State.WAITING, message)
     step.status.set(QUOTA_RESERVED, False, KUEUE, message)
 
@@ -184,11 +185,11 @@ def _go_on(seen: Observation, step: Step) -> None:
     _report_ignored_changes(seen, step, cluster)
     if is_true(cluster, State.FINISHED):
         _finish(seen, step, cluster)
-    elif _is_false(cluster, VALID):
-        _end(step, "InvalidMiniCluster", _message(cluster, VALID), succeeded=False)
+    elif is_false(cluster, VALID):
+        _end(step, "InvalidMiniCluster", message_of(cluster, VALID), succeeded=False)
     elif status.condition(QUOTA_RESERVED).get("reason") == _ADMITTED_BY_KUEUE and is_true(cluster, State.WAITING):
         status.clear(QUOTA_RESERVED, KUEUE, "Kueue has suspended the job")
-        status.enter(State.WAITING, _message(cluster, State.WAITING))
+        status.enter(State.WAITING, message_of(cluster, State.WAITING))
     elif status.state is State.WAITING:
         _await_objects(step, cluster)
     else:
@@ -367,15 +368,3 @@ def _is_suspended(cluster: Object) -> bool:
     if suspend is None:  # the CRD has no such field
         return annotations_of(cluster).get(SUSPEND_ANNOTATION) == "true"
     return bool(suspend)
-
-
-def _is_false(obj: Object, kind: str) -> bool:
-    condition = find_condition((obj.get("status") or {}).get("conditions"), kind)
-    return condition is not None and condition.get("status") == "False"
-
-
-def _message(obj: Object, kind: str) -> str:
-    condition = find_condition((obj.get("status") or {}).get("conditions"), kind)
-    if condition is None:
-        return ""
-    return str(condition.get("message") or "")
