@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED
+from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL, QUOTA_RESERVED
 from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
@@ -97,6 +97,8 @@ async def test_invalid_objects_are_rejected_with_path_and_value() -> None:
         changed = await patch(api, FLUX_JOB, "new", {"spec": {"command": "hostname"}})
         assert (changed.code, "spec.command: Forbidden" in changed.body["message"]) == (403, True)
         assert (await patch(api, FLUX_JOB, "new", {"spec": {"priority": 5}})).code == 200
+        queued = await patch(api, FLUX_JOB, "new", {"metadata": {"labels": {QUEUE_NAME_LABEL: "x"}}})
+        assert (queued.code, "queue-name]: Forbidden" in queued.body["message"]) == (403, True)
 
         # Fields without an effect cause warnings.
         for kind, fields, warning in (

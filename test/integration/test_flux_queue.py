@@ -267,6 +267,53 @@ async def test_invalid_job_is_reported_and_runs_when_it_is_corrected(env: FluxEn
         await wait_for_state(env, State.FINISHED)
 
 
+DENIAL: list[Object] = [
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "refuse"},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [MINICLUSTER.group],
+                        "apiVersions": ["*"],
+                        "operations": ["CREATE"],
+                        "resources": ["miniclusters"],
+                    }
+                ]
+            },
+            "validations": [
+                {"expression": "object.metadata.name != 'refused'", "message": "not today", "reason": "Forbidden"}
+            ],
+        },
+    },
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "refuse"},
+        "spec": {"policyName": "refuse", "validationActions": ["Deny"]},
+    },
+]
+
+
+async def test_refused_minicluster_is_reported_and_its_job_leaves_the_quota_to_others(env: FluxEnvironment) -> None:
+    for obj in DENIAL:
+        await env.create(obj)
+    async with run_flux_controllers(env):
+        await env.create(flux_setup(max_size=2, mini_cluster=RUNNING))
+        await env.create(flux_job("refused"))
+        job = await wait_for_reason(env, "MiniClusterRefused", "refused")
+        assert "not today" in condition(job, QUOTA_RESERVED)["message"]
+        await env.wait_for_event("MiniClusterRefused", "not today")
+        await env.create(flux_job("other"))
+        await wait_for_state(env, State.RUNNING, "other")
+        await wait_for_totals(env, 2, 1, 1)
+        await env.wait_until_idle()
+        created = [request for request in env.requests() if request[0] == "create" and "miniclusters" in str(request)]
+        assert len(created) == 2
+
+
 async def test_failed_command_is_reported_with_its_exit_code(env: FluxEnvironment) -> None:
     failing = {"pod": {**pod_annotations(phase="Failed", exit_code="3"), "restartPolicy": "Never"}}
     async with run_flux_controllers(env):

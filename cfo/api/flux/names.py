@@ -54,13 +54,13 @@ QUOTA_RESERVED: Final = "QuotaReserved"
 """Condition type of a FluxJob: the queue has admitted it. The same type as of a Kueue Workload."""
 
 EVICTED: Final = "Evicted"
-"""Condition type of a FluxJob: the queue has taken its quota back."""
+"""Condition type of a FluxJob: its quota is or was taken back, by the queue or because of ``spec.suspend``."""
 
 ACTIVE: Final = "Active"
 """Condition type of a FluxSetup: whether it governs jobs; the reason says why not."""
 
 MINICLUSTER_LABEL: Final = "flux-framework.org/minicluster"
-"""Label of the pods of a MiniCluster (workers and service pod); the value is the name of the MiniCluster."""
+"""Label of the Job and the pods (workers and service pod) of a MiniCluster; the value is its name."""
 
 SUSPEND_ANNOTATION: Final = "flux-framework.org/suspend"
 """Annotation that replaces ``spec.suspend`` of a MiniCluster if upstream's CRD, without that field, is installed."""

@@ -7,14 +7,26 @@ from typing import Final
 
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.flux.validation import (
+    flux_job_queue_errors,
     flux_job_update_errors,
+    minicluster_queue_errors,
     minicluster_warnings,
     new_errors,
     validate_flux_job,
     validate_flux_setup,
     validate_minicluster,
 )
-from cfo.runtime import AdmissionRequest, FieldError, FieldErrors, Manager, Object, Operation, is_deleting, namespace_of
+from cfo.runtime import (
+    AdmissionRequest,
+    FieldError,
+    FieldErrors,
+    Manager,
+    Object,
+    Operation,
+    is_deleting,
+    labels_of,
+    namespace_of,
+)
 
 __all__ = ["FluxValidator", "setup"]
 
@@ -23,6 +35,10 @@ _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 def _no_update_errors(old: Object, new: Object) -> list[FieldError]:
     return []
+
+
+def _job_update_errors(old: Object, new: Object) -> list[FieldError]:
+    return [*flux_job_queue_errors(old, new), *flux_job_update_errors(old, new)]
 
 
 def _no_warnings(obj: Object) -> list[str]:
@@ -56,7 +72,11 @@ class FluxValidator:
 
         An object that is being deleted is not validated, so that its finalizers can be removed.
         """
-        if is_deleting(obj) or old.get("spec") == obj.get("spec"):
+        if is_deleting(obj):
+            return []
+        if old.get("spec") == obj.get("spec"):
+            if labels_of(old) != labels_of(obj):
+                FieldErrors.check(self._update_errors(old, obj))
             return []
         FieldErrors.check(await request.compute(self._changed, old, obj))
         return self._warnings(obj)
@@ -82,8 +102,8 @@ def setup(manager: Manager, admin_namespaces: Collection[str]) -> None:
         return [f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"]
 
     for kind, validator in (
-        (MINICLUSTER, FluxValidator(validate_minicluster, warnings=minicluster_warnings)),
-        (FLUX_JOB, FluxValidator(validate_flux_job, flux_job_update_errors)),
+        (MINICLUSTER, FluxValidator(validate_minicluster, minicluster_queue_errors, minicluster_warnings)),
+        (FLUX_JOB, FluxValidator(validate_flux_job, _job_update_errors)),
         (FLUX_SETUP, FluxValidator(validate_flux_setup, warnings=setup_warnings)),
     ):
         manager.webhooks.register(kind, validator=validator, validator_operations=_OPERATIONS)

@@ -13,6 +13,7 @@ from typing import Final
 
 from cfo.api.flux.validation.fluxjob import flux_job_update_errors, validate_flux_job
 from cfo.api.flux.validation.fluxsetup import validate_flux_setup
+from cfo.api.flux.validation.kueue import flux_job_queue_errors, minicluster_queue_errors
 from cfo.api.flux.validation.minicluster import MAX_NAME, MAX_SIZE, minicluster_warnings, validate_minicluster
 from cfo.runtime import FieldError, FieldErrors, Object
 
@@ -20,7 +21,9 @@ __all__ = [
     "MAX_NAME",
     "MAX_SIZE",
     "error_message",
+    "flux_job_queue_errors",
     "flux_job_update_errors",
+    "minicluster_queue_errors",
     "minicluster_warnings",
     "new_errors",
     "validate_flux_job",

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from cfo.api.flux.conditions import is_true
 from cfo.api.flux.containers import runners
 from cfo.api.flux.names import QUOTA_RESERVED, State
 from cfo.api.flux.validation.minicluster import cluster_name, name_errors, size_errors, spec_errors
 from cfo.api.flux.validation.syntax import count_errors, dns_subdomain, environment_errors
-from cfo.runtime import FieldError, Object, find_condition
+from cfo.runtime import FieldError, Object
 from cfo.runtime.field import MAX_ERRORS, Path, forbidden
 
 __all__ = ["flux_job_update_errors", "validate_flux_job"]
@@ -67,18 +68,13 @@ def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
     until it finishes.
     """
     before, after = old.get("spec") or {}, new.get("spec") or {}
-    if not (_is_true(old, QUOTA_RESERVED) or _is_true(old, State.FINISHED)):
+    if not (is_true(old, QUOTA_RESERVED) or is_true(old, State.FINISHED)):
         return []
     mutable = set(_ALWAYS_MUTABLE)
-    if not _is_true(old, State.FINISHED):
-        if _is_true(old, State.READY):
+    if not is_true(old, State.FINISHED):
+        if is_true(old, State.READY):
             mutable.add("command")
         if (before.get("template") or {}).get("maxSize"):
             mutable.add("size")
     changed = [name for name in sorted({*before, *after} - mutable) if before.get(name) != after.get(name)]
     return [forbidden(_SPEC.child(name), _IMMUTABLE) for name in changed]
-
-
-def _is_true(obj: Object, condition_type: str) -> bool:
-    condition = find_condition((obj.get("status") or {}).get("conditions"), condition_type)
-    return condition is not None and condition.get("status") == "True"

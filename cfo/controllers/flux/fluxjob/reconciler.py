@@ -14,19 +14,21 @@ from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, SUSP
 from cfo.api.flux.validation import error_message, validate_flux_job
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
-from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step
+from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
 from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.queue.ledger import Ledger
 from cfo.controllers.flux.queue.verdict import ADMITTED
 from cfo.runtime import (
     AlreadyExists,
     APIError,
+    BadRequest,
     Builder,
     Channel,
     Client,
     Clock,
     Conflict,
     EventRecorder,
+    Forbidden,
     Invalid,
     Manager,
     NamespacedName,
@@ -149,6 +151,9 @@ class FluxJobReconciler:
         except Invalid as error:
             failure = failed_step(job, self._clock.now(), "InvalidMiniCluster", error.message)
             self._record(await self._write_status(job, failure), failure)
+        except (BadRequest, Forbidden) as error:  # a ResourceQuota, a policy or a webhook, which may change
+            refusal = refused_step(job, self._clock.now(), error.message)
+            self._record(await self._write_status(job, refusal), refusal)
 
     async def _change(self, key: NamespacedName, cluster: Object, step: Step) -> None:
         uid = uid_of(cluster)

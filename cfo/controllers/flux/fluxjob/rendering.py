@@ -24,6 +24,7 @@ __all__ = [
     "has_command",
     "is_command_outdated",
     "is_spec_outdated",
+    "own_queue",
     "size_patch",
 ]
 
@@ -51,7 +52,7 @@ def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str 
     annotations = {SPEC_ANNOTATION: _spec_hash(job), COMMAND_ANNOTATION: _command_hash(job)}
     if spec.get("maxSize"):
         annotations[_SIZE_ANNOTATION] = str(spec["size"])
-    queue = _own_queue(job, spec) or kueue_queue
+    queue = own_queue(job) or kueue_queue
     if queue:
         labels = {QUEUE_NAME_LABEL: queue}
         if priority_class := labels_of(job).get(_KUEUE_PRIORITY_CLASS):
@@ -106,8 +107,10 @@ def _merged(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> Object:
     return result
 
 
-def _own_queue(job: Object, spec: Mapping[str, Any]) -> str:
-    return labels_of(job).get(QUEUE_NAME_LABEL) or str((spec.get("jobLabels") or {}).get(QUEUE_NAME_LABEL) or "")
+def own_queue(job: Object) -> str:
+    """Return the LocalQueue of Kueue that the job, or its template, names; empty if there is none."""
+    labels = ((job.get("spec") or {}).get("template") or {}).get("jobLabels") or {}
+    return labels_of(job).get(QUEUE_NAME_LABEL) or str(labels.get(QUEUE_NAME_LABEL) or "")
 
 
 def has_command(cluster: Object) -> bool:

@@ -2,7 +2,7 @@
 
 The conditions begin with the five states of the first Flux Operator in its order, each with its type as reason, and
 exactly one of them is true. Further conditions follow: ``QuotaReserved`` with the reason why the job waits,
-``Evicted``, ``Succeeded``, ``Valid`` and ``UpToDate``.
+``Evicted``, ``Succeeded``, ``Valid``, ``UpToDate`` and ``MiniClusterRefused``.
 """
 
 from __future__ import annotations
@@ -13,17 +13,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from cfo.api.flux import STATES, State
+from cfo.api.flux.conditions import is_true
 from cfo.runtime import Object, find_condition, micro_time, name_of, set_condition, uid_of
 
-__all__ = ["Status", "is_true", "state_of"]
+__all__ = ["Status", "state_of"]
 
 _MESSAGE_LIMIT: Final = 4096
-
-
-def is_true(obj: Mapping[str, Any], kind: str) -> bool:
-    """Return whether the condition ``kind`` of an object exists and is true."""
-    condition = find_condition((obj.get("status") or {}).get("conditions"), kind)
-    return condition is not None and condition.get("status") == "True"
 
 
 def state_of(job: Mapping[str, Any]) -> State | None:

@@ -23,13 +23,15 @@ from cfo.api.flux import (
     VALID,
     State,
 )
+from cfo.api.flux.conditions import is_false, is_true, message_of
 from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
     is_command_outdated,
     is_spec_outdated,
+    own_queue,
     size_patch,
 )
-from cfo.controllers.flux.fluxjob.status import Status, is_true
+from cfo.controllers.flux.fluxjob.status import Status
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
 from cfo.controllers.flux.queue.model import Blocked
 from cfo.controllers.flux.queue.verdict import (
@@ -39,14 +41,20 @@ from cfo.controllers.flux.queue.verdict import (
     NAME_TAKEN,
     NO_PRIORITY_CLASS,
     NO_SETUP,
+    REFUSED,
     SUSPENDED,
 )
 from cfo.runtime import Object, annotations_of, find_condition, is_controlled_by, is_deleting, name_of
 
-__all__ = ["UP_TO_DATE", "decide_step", "failed_step"]
+__all__ = ["UP_TO_DATE", "decide_step", "failed_step", "refused_step"]
 
 UP_TO_DATE: Final = "UpToDate"
 """Condition type: ``False`` if the spec was changed after the admission in a way that is not applied."""
+
+_ADMITTED_BY_KUEUE: Final = "AdmittedByKueue"
+_RETRYING: Final = "Retrying"
+_RETRY_AFTER: Final = timedelta(minutes=1)
+"""The pause before a MiniCluster that was refused is created again."""
 
 _SPEC_CHANGED: Final = "SpecChanged"
 _WARNINGS: Final = (NAME_TAKEN, NO_PRIORITY_CLASS, NO_SETUP, Blocked.TOO_LARGE.value)
@@ -63,12 +71,14 @@ def decide_step(seen: Observation) -> Step:
         _go_on(seen, step)
     elif seen.errors:
         _reject(seen, step)
+        _keep_suspended(seen, step)
     elif status.state is None:
         _accept(step)
         status.enter(State.REQUESTED, "Waiting for the queue to decide about the job")
     else:
         _accept(step)
         _wait(seen, step)
+        _keep_suspended(seen, step)
     return step
 
 
@@ -94,7 +104,7 @@ def _wait(seen: Observation, step: Step) -> None:
         return
     if cluster is not None and (is_spec_outdated(seen.job, cluster) or is_command_outdated(seen.job, cluster)):
         step.action = Action.DELETE  # it was evicted, and then changed
-    if verdict is None or verdict.reason == EVICTED_BY_QUEUE:
+    if _is_paused(seen, step) or verdict is None or verdict.reason in (EVICTED_BY_QUEUE, REFUSED):
         return
     status["fluxSetup"] = verdict.setup or None
     status["position"] = verdict.position or None
@@ -102,7 +112,8 @@ def _wait(seen: Observation, step: Step) -> None:
         status.enter(State.WAITING, "Creating the MiniCluster")
         status.set(QUOTA_RESERVED, True, ADMITTED, verdict.message)
         status.clear(EVICTED, ADMITTED, "The job was admitted again")
-        step.normal(ADMITTED, verdict.message)
+        if not status.is_true(REFUSED):
+            step.normal(ADMITTED, verdict.message)
         return
     if verdict.reason in _WARNINGS and status.condition(QUOTA_RESERVED).get("reason") != verdict.reason:
         step.warning(verdict.reason, verdict.message)
@@ -112,19 +123,45 @@ def _wait(seen: Observation, step: Step) -> None:
         step.action, step.kueue_queue = Action.CREATE, verdict.kueue_queue
 
 
+def _is_paused(seen: Observation, step: Step) -> bool:
+    """Return whether the job must wait before its refused MiniCluster is created again.
+
+    When the pause ends, the status says so, and the queue considers the job again.
+    """
+    refused = step.status.condition(QUOTA_RESERVED)
+    if refused.get("reason") != REFUSED or refused.get("observedGeneration") != seen.job["metadata"].get("generation"):
+        return False
+    since = datetime.fromisoformat(str(refused.get("lastTransitionTime")))
+    remaining = (since + _RETRY_AFTER - seen.now).total_seconds()
+    if remaining > 0:
+        step.requeue_after = remaining
+    else:
+        step.status.set(QUOTA_RESERVED, False, _RETRYING, str(refused.get("message")))
+    return True
+
+
+def _keep_suspended(seen: Observation, step: Step) -> None:
+    """Suspend the MiniCluster of a job that holds no quota, if a user has resumed it."""
+    cluster, has_quota = seen.own_cluster, step.status.is_true(QUOTA_RESERVED)
+    is_ours = cluster is not None and not _is_by_kueue(cluster)
+    if cluster is not None and is_ours and not has_quota and not _is_suspended(cluster) and step.action is Action.NONE:
+        step.action = Action.SUSPEND
+
+
 def _follow_kueue(seen: Observation, step: Step, cluster: Object) -> None:
     """Let the status of a job that holds no quota follow Kueue, which decides when its Job starts."""
     if seen.spec.get("suspend"):
         step.action = Action.DELETE  # only Kueue may suspend the Job
         _release(step, SUSPENDED, "Suspended by spec.suspend")
         return
+    step.status.remove(REFUSED)
     if is_true(cluster, State.READY) or is_true(cluster, State.FINISHED):
         message = "Admitted by Kueue"
         step.status.enter(State.READY, message)
-        step.status.set(QUOTA_RESERVED, True, "AdmittedByKueue", message)
+        step.status.set(QUOTA_RESERVED, True, _ADMITTED_BY_KUEUE, message)
         step.normal(ADMITTED, message)
         return
-    message = _message(cluster, State.WAITING) or _message(cluster, OBJECTS_READY) or "Creating the MiniCluster"
+    message = message_of(cluster, State.WAITING) or message_of(cluster, OBJECTS_READY) or "Creating the MiniCluster"
     step.status.enter(State.WAITING, message)
     step.status.set(QUOTA_RESERVED, False, KUEUE, message)
 
@@ -148,11 +185,11 @@ def _go_on(seen: Observation, step: Step) -> None:
     _report_ignored_changes(seen, step, cluster)
     if is_true(cluster, State.FINISHED):
         _finish(seen, step, cluster)
-    elif _is_false(cluster, VALID):
-        _end(step, "InvalidMiniCluster", _message(cluster, VALID), succeeded=False)
-    elif _is_by_kueue(cluster) and is_true(cluster, State.WAITING):
+    elif is_false(cluster, VALID):
+        _end(step, "InvalidMiniCluster", message_of(cluster, VALID), succeeded=False)
+    elif status.condition(QUOTA_RESERVED).get("reason") == _ADMITTED_BY_KUEUE and is_true(cluster, State.WAITING):
         status.clear(QUOTA_RESERVED, KUEUE, "Kueue has suspended the job")
-        status.enter(State.WAITING, _message(cluster, State.WAITING))
+        status.enter(State.WAITING, message_of(cluster, State.WAITING))
     elif status.state is State.WAITING:
         _await_objects(step, cluster)
     else:
@@ -196,7 +233,9 @@ def _release(step: Step, reason: str, message: str) -> None:
 def _create(seen: Observation, step: Step) -> None:
     status = step.status
     admitted = status.condition(QUOTA_RESERVED)
-    if admitted.get("observedGeneration") != seen.job["metadata"].get("generation") and status["miniCluster"] is None:
+    is_changed = admitted.get("observedGeneration") != seen.job["metadata"].get("generation")
+    is_handed_over = admitted.get("reason") == ADMITTED and bool(own_queue(seen.job))
+    if status["miniCluster"] is None and (is_changed or is_handed_over):
         _release(step, _SPEC_CHANGED, "The job was changed after its admission, and waits again")
         return
     if status.state is not State.WAITING:
@@ -208,6 +247,7 @@ def _create(seen: Observation, step: Step) -> None:
 def _await_objects(step: Step, cluster: Object) -> None:
     status = step.status
     status["miniCluster"] = name_of(cluster)
+    status.remove(REFUSED)
     condition = find_condition((cluster.get("status") or {}).get("conditions"), OBJECTS_READY) or {}
     if condition.get("status") == "True" and condition.get("observedGeneration") == cluster["metadata"].get(
         "generation"
@@ -255,6 +295,18 @@ def failed_step(job: Object, now: datetime, reason: str, message: str) -> Step:
     """Return the step that ends a job that cannot run."""
     step = Step(Status(job, now))
     _end(step, reason, message, succeeded=False)
+    return step
+
+
+def refused_step(job: Object, now: datetime, message: str) -> Step:
+    """Return the step that gives the quota back because the API server does not permit the MiniCluster at present."""
+    step = Step(Status(job, now))
+    status, message = step.status, f"The MiniCluster was refused: {message}"
+    if not status.is_true(REFUSED):
+        step.warning(REFUSED, message)
+    status.set(REFUSED, True, "Forbidden", message)
+    status.remove(QUOTA_RESERVED)  # so that its time is that of this refusal
+    _release(step, REFUSED, message)
     return step
 
 
@@ -316,15 +368,3 @@ def _is_suspended(cluster: Object) -> bool:
     if suspend is None:  # the CRD has no such field
         return annotations_of(cluster).get(SUSPEND_ANNOTATION) == "true"
     return bool(suspend)
-
-
-def _is_false(obj: Object, kind: str) -> bool:
-    condition = find_condition((obj.get("status") or {}).get("conditions"), kind)
-    return condition is not None and condition.get("status") == "False"
-
-
-def _message(obj: Object, kind: str) -> str:
-    condition = find_condition((obj.get("status") or {}).get("conditions"), kind)
-    if condition is None:
-        return ""
-    return str(condition.get("message") or "")

@@ -3,6 +3,9 @@
 One name identifies a FluxJob, its MiniCluster, the MiniCluster's Job and (by label) its pods. What such a group holds
 of the quota is the maximum of what each of them may use. So quota is not free before the pods are deleted, whichever
 of the objects is deleted first.
+
+A MiniCluster that no FluxJob controls holds only the pods that exist, which a ResourceQuota can limit. Its spec is not
+admitted by anyone, and must not take quota from other namespaces.
 """
 
 from __future__ import annotations
@@ -65,6 +68,8 @@ def holding_of(key: NamespacedName, group: Group, setup: Setup | None, priority:
     """Return what the group holds of the quota of its setup."""
     job, cluster = group.job, group.cluster
     by_kueue = (job is not None and job.is_queued_by_kueue) or (cluster is not None and cluster.is_queued_by_kueue)
+    if group.is_assumed or (job is not None and job.is_admitted):
+        by_kueue = False  # a label that is added after the admission frees no quota
     if by_kueue and not (setup is not None and setup.kueue_queue):
         return None  # Kueue's quota, not ours
     is_reserved = job is not None and not job.is_finished and (job.is_reserved or group.is_assumed)
@@ -74,15 +79,19 @@ def holding_of(key: NamespacedName, group: Group, setup: Setup | None, priority:
     demand = NOTHING
     if is_reserved and job is not None:
         demand = shape if is_own else waiting_demand(job, setup)
-    if is_active and not (is_reserved and is_own):
+    is_by_hand = cluster is not None and (not cluster.job_uid or (is_own and job is not None and job.is_finished))
+    if is_active and not is_by_hand and not (is_reserved and is_own):
         demand = max(demand, shape, key=_pods)
-    demand = _at_least(demand, max(group.batch_pods, _pods_that_count(group, setup, is_own=is_own)), shape)
+    planned = 0 if is_by_hand else group.batch_pods
+    demand = _at_least(demand, max(planned, _pods_that_count(group, setup, is_own=is_own)), shape)
     if not demand.pods:
         return None
     is_orphan = cluster is not None and bool(cluster.job_uid) and not is_own
     end = FOREVER
     if job is not None and job.started:
         end = job.started + job.duration
+        if cluster is not None and is_own:
+            end = max(end, cluster.end)  # its deadline may have been raised directly
     elif cluster is not None:
         end = cluster.end
     created = job.created if job is not None else cluster.created if cluster is not None else 0.0

@@ -214,7 +214,9 @@ class Ledger:
             group.is_assumed = group.is_evicting = False
             group.reason = ""
         if job is not None:
-            group.is_assumed &= not (job.is_reserved or job.is_finished or job.is_deleting or not job.is_valid)
+            group.is_assumed &= not (
+                job.is_reserved or job.is_finished or job.is_deleting or not job.is_valid or job.is_queued_by_kueue
+            )
             group.is_evicting &= job.is_reserved and not job.is_evicted
         requests = self._update(event.key)
         governor = self._governance.governors.get(event.key.namespace)

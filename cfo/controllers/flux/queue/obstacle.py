@@ -12,6 +12,7 @@ from cfo.controllers.flux.queue.verdict import (
     NAME_TAKEN,
     NO_PRIORITY_CLASS,
     NO_SETUP,
+    REFUSED,
     SUSPENDED,
     blocked_message,
 )
@@ -34,6 +35,8 @@ def obstacle_of(
         return NAME_TAKEN, f"MiniCluster {key.name} exists and does not belong to this FluxJob"
     if job.is_suspended:
         return SUSPENDED, "Suspended by spec.suspend"
+    if job.is_refused:
+        return REFUSED, "The MiniCluster was refused"
     if job.is_queued_by_kueue or (group.cluster is not None and group.cluster.is_queued_by_kueue):
         return KUEUE, "Waiting for Kueue to admit the job"
     if setup is None:

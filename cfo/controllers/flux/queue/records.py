@@ -16,6 +16,7 @@ import msgspec
 from cfo.api.flux import (
     EVICTED,
     FLUX_JOB,
+    MINICLUSTER,
     OBJECTS_READY,
     QUEUE_NAME_LABEL,
     QUOTA_RESERVED,
@@ -25,6 +26,7 @@ from cfo.api.flux import (
 )
 from cfo.controllers.flux.queue.model import Demand
 from cfo.controllers.flux.queue.shape import DEFAULT_DEADLINE, ClusterShape, Resources, demand_of
+from cfo.controllers.flux.queue.verdict import ADMITTED, REFUSED
 from cfo.runtime import GVK, Entry
 
 __all__ = [
@@ -42,8 +44,9 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     """A FluxJob. ``size`` is 0 if the job has none, and ``demand`` is then that of one pod.
 
     ``reason``, ``position`` and ``setup`` are what its status says about its place in the queue. ``is_observed``: the
-    controller has validated this generation. ``cleans_up``: whether its MiniCluster is deleted when it ends; ``None``
-    if the FluxSetup decides.
+    controller has validated this generation. ``is_refused``: the API server did not permit its MiniCluster, which is
+    not created again yet. ``cleans_up``: whether its MiniCluster is deleted when it ends; ``None`` if the FluxSetup
+    decides.
     """
 
     uid: str
@@ -61,6 +64,7 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     started: float
     is_observed: bool
     is_reserved: bool
+    is_refused: bool
     is_evicted: bool
     is_finished: bool
     is_suspended: bool
@@ -70,6 +74,11 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     cleans_up: bool | None
 
     @property
+    def is_admitted(self) -> bool:
+        """Whether the job holds quota that this queue, and not Kueue, has given to it."""
+        return self.is_reserved and not self.is_finished and self.reason == ADMITTED
+
+    @property
     def is_pending(self) -> bool:
         """Whether the job can be admitted, as far as it says itself."""
         has_place = self.is_observed and self.is_valid and not self.is_deleting
@@ -77,7 +86,7 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
 
 
 class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
-    """A MiniCluster. ``job_uid`` is the FluxJob that controls it; empty if it was created by hand.
+    """A MiniCluster. ``job_uid`` is the FluxJob with its name that controls it; empty if it was created by hand.
 
     ``is_stopped``: it is suspended, and its controller has observed that.
     """
@@ -189,6 +198,9 @@ def job_record(entry: Entry) -> JobRecord:
         started=_seconds(status.start_time or (reserved.last_transition_time if reserved is not None else "")),
         is_observed=bool(status.jobid) and status.observed_generation == meta.generation,
         is_reserved=reserved is not None and reserved.status == "True",
+        is_refused=(
+            reserved is not None and reserved.reason == REFUSED and reserved.observed_generation == meta.generation
+        ),
         is_evicted=_is_true(status.conditions, EVICTED),
         is_finished=_is_true(status.conditions, State.FINISHED),
         is_suspended=bool(spec.suspend),
@@ -210,7 +222,10 @@ def cluster_record(entry: Entry) -> ClusterRecord:
     cluster, meta = _clusters.decode(entry.raw), entry.meta
     spec, status = cluster.spec or ClusterShape(), cluster.status or _Status()
     owner = meta.controller
-    is_owned = owner is not None and GVK.parse(owner.api_version, owner.kind)[::2] == FLUX_JOB[::2]
+    # A FluxJob controls only the MiniCluster with its name; any user can write another owner reference.
+    is_owned = (
+        owner is not None and owner.name == meta.name and GVK.parse(owner.api_version, owner.kind)[::2] == FLUX_JOB[::2]
+    )
     suspend = spec.suspend if spec.suspend is not None else meta.annotations.get(SUSPEND_ANNOTATION) == "true"
     started = _seconds(status.start_time or "") or _seconds(meta.creation_timestamp)
     return ClusterRecord(
@@ -235,6 +250,9 @@ def _observed_generation(status: _Status) -> int:
 
 def batch_job_record(entry: Entry) -> BatchJobRecord:
     """Return the record of a Job. Raises :class:`msgspec.DecodeError` for values that no API server returns."""
+    owner = entry.meta.controller
+    if owner is None or GVK.parse(owner.api_version, owner.kind)[::2] != MINICLUSTER[::2]:
+        return BatchJobRecord(0)  # a Job that a user has given the label; its parallelism holds no quota
     job = _batch_jobs.decode(entry.raw)
     spec, status = job.spec or _BatchSpec(), job.status or _BatchStatus()
     if _is_true(status.conditions, "Complete") or _is_true(status.conditions, "Failed"):

@@ -17,6 +17,7 @@ __all__ = [
     "NAME_TAKEN",
     "NO_PRIORITY_CLASS",
     "NO_SETUP",
+    "REFUSED",
     "SUSPENDED",
     "Verdict",
     "blocked_message",
@@ -29,6 +30,7 @@ KUEUE: Final = "WaitingForKueue"
 NAME_TAKEN: Final = "NameTaken"
 NO_PRIORITY_CLASS: Final = "PriorityClassNotFound"
 NO_SETUP: Final = "NoFluxSetup"
+REFUSED: Final = "MiniClusterRefused"
 SUSPENDED: Final = "Suspended"
 
 

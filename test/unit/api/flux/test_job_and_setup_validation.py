@@ -4,8 +4,14 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, QUOTA_RESERVED, State
-from cfo.api.flux.validation import flux_job_update_errors, validate_flux_job, validate_flux_setup
+from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL, QUOTA_RESERVED, State
+from cfo.api.flux.validation import (
+    flux_job_queue_errors,
+    flux_job_update_errors,
+    minicluster_queue_errors,
+    validate_flux_job,
+    validate_flux_setup,
+)
 from cfo.runtime import GVK, Object
 
 
@@ -96,6 +102,29 @@ def test_admitted_flux_job_is_immutable(
     errors = flux_job_update_errors(obj(FLUX_JOB, old, *conditions), obj(FLUX_JOB, new))
     assert [error.field for error in errors] == forbidden
     assert all("delete it and create another one" in error.detail for error in errors)
+
+
+def test_queue_label_of_an_admitted_flux_job_is_immutable() -> None:
+    waiting, admitted = obj(FLUX_JOB, {}, State.WAITING), obj(FLUX_JOB, {}, State.WAITING, QUOTA_RESERVED)
+    labelled = obj(FLUX_JOB, {})
+    labelled["metadata"]["labels"] = {QUEUE_NAME_LABEL: "x"}
+    assert flux_job_queue_errors(waiting, labelled) == []
+    assert [error.field for error in flux_job_queue_errors(admitted, labelled)] == [
+        "metadata.labels[kueue.x-k8s.io/queue-name]"
+    ]
+    assert flux_job_queue_errors(admitted, obj(FLUX_JOB, {"priority": 1})) == []
+
+
+def test_queue_label_of_a_minicluster_is_immutable_while_its_job_may_have_pods() -> None:
+    labelled = obj(MINICLUSTER, {"jobLabels": {QUEUE_NAME_LABEL: "x"}})
+    for conditions, count in (([], 0), ([State.WAITING], 0), ([State.REQUESTED], 1), ([State.RUNNING], 1)):
+        assert len(minicluster_queue_errors(obj(MINICLUSTER, {}, *conditions), labelled)) == count
+    owned = obj(MINICLUSTER, {}, State.WAITING)
+    owned["metadata"]["ownerReferences"] = [{"kind": "FluxJob", "name": "a", "uid": "1", "controller": True}]
+    assert [error.field for error in minicluster_queue_errors(owned, labelled)] == [
+        "spec.jobLabels[kueue.x-k8s.io/queue-name]"
+    ]
+    assert minicluster_queue_errors(owned, obj(MINICLUSTER, {"jobLabels": {"a": "b"}})) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from cfo.api.flux import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION, State
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.status import Status, state_of
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
-from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step
+from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
 from cfo.controllers.flux.queue.verdict import Verdict
 from cfo.runtime.clock import rfc3339
 from cfo.runtime.objects import Object
@@ -74,6 +74,20 @@ def test_job_that_changed_between_admission_and_creation_waits_again() -> None:
     assert state(after) == [State.WAITING]
 
 
+def test_job_that_gets_a_queue_label_between_admission_and_creation_is_left_to_kueue() -> None:
+    obj = job(reserved=True)
+    obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+    result, after = step(obj)
+    assert (result.action, condition(after, "QuotaReserved")["status"]) == (Action.NONE, "False")
+
+
+def test_queue_label_of_the_minicluster_releases_no_quota_of_an_admitted_job() -> None:
+    obj = job(State.RUNNING, reserved=True)
+    cluster = cluster_of(obj, "JobWaitingForResources", suspended=False)
+    cluster["spec"]["jobLabels"] = {QUEUE_NAME_LABEL: "lq"}
+    assert condition(step(obj, cluster=cluster)[1], "QuotaReserved")["status"] == "True"
+
+
 def test_job_is_ready_only_when_the_objects_of_the_current_generation_exist() -> None:
     obj = job(reserved=True)
     cluster = cluster_of(obj, "ObjectsReady")
@@ -119,6 +133,17 @@ def test_evicted_job_keeps_its_quota_until_it_is_drained() -> None:
     }
 
 
+@pytest.mark.parametrize("errors", ["", "spec.size: 0"])
+def test_resumed_minicluster_of_a_job_without_quota_is_suspended_again(errors: str) -> None:
+    obj = job()
+    result, after = step(obj, cluster=cluster_of(obj, suspended=False), errors=errors)
+    assert (result.action, condition(after, "QuotaReserved")["status"]) == (Action.SUSPEND, "False")
+    assert step(obj, cluster=cluster_of(obj), errors=errors)[0].action is Action.NONE
+    kueue = cluster_of(obj, suspended=False)
+    kueue["spec"]["jobLabels"] = {QUEUE_NAME_LABEL: "lq"}
+    assert step(obj, cluster=kueue)[0].action is Action.NONE
+
+
 def test_job_that_ends_before_its_eviction_is_finished() -> None:
     obj = job(State.RUNNING, reserved=True)
     cluster = cluster_of(obj, "JobFinished", "Succeeded", suspended=False, exitCode=0)
@@ -154,6 +179,24 @@ def test_job_with_a_rejected_minicluster_fails() -> None:
     cluster = cluster_of(obj)
     cluster["status"]["conditions"].append({"type": "Valid", "status": "False", "message": "spec.size: 0"})
     assert state(step(obj, cluster=cluster)[1]) == [State.FINISHED]
+
+
+def test_job_with_a_refused_minicluster_holds_no_quota_and_is_retried_after_a_pause() -> None:
+    obj = job(reserved=True)
+    refused = refused_step(obj, NOW, "exceeded quota")
+    assert [event[:2] for event in refused.events] == [("Warning", "MiniClusterRefused")]
+    obj["status"] = refused.status.as_object()
+    result, after = step(obj, verdict=Verdict(reason="Admitted", message="Admitted"))
+    assert (result.action, result.requeue_after, after["status"]) == (Action.NONE, 60, obj["status"])
+    assert condition(after, "QuotaReserved")["message"] == "The MiniCluster was refused: exceeded quota"
+    later = NOW + timedelta(seconds=60)
+    obj["status"] = decide_step(Observation(job=obj, now=later)).status.as_object()
+    assert condition(obj, "QuotaReserved")["reason"] == "Retrying"
+    admitted, after = step(obj, verdict=Verdict(reason="Admitted", message="Admitted"))
+    again = refused_step(after, later, "exceeded quota")
+    assert admitted.events == again.events == []  # reported once
+    _, after = step(after, cluster=cluster_of(obj))
+    assert condition(after, "MiniClusterRefused") == {}
 
 
 def test_job_follows_kueue_until_it_ends() -> None:

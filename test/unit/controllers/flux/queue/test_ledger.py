@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL, QUEUE_NAME_LABEL
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.verdict import Verdict, position_changed
 from cfo.runtime.cache.entry import Entry, EntryDecoder
@@ -72,18 +72,29 @@ class Queue:
     def _deliver(self, gvk: GVK, event: Event) -> None:
         handlers(self.ledger)[gvk](event)
 
-    def put_job(self, name: str, *true: str, **spec: Any) -> None:
+    def put_job(self, name: str, *true: str, labels: Object | None = None, **spec: Any) -> None:
         """Add or change a FluxJob that was validated; the conditions ``true`` are true."""
         status = {"jobid": name, "observedGeneration": 1, "conditions": [_true(kind) for kind in true]}
-        self.put(FLUX_JOB, {**flux_job(name, **spec), "status": status})
+        job = {**flux_job(name, **spec), "status": status}
+        job["metadata"]["labels"] = labels or {}
+        self.put(FLUX_JOB, job)
 
-    def put_cluster(self, name: str, *, size: int, owned: bool = True, **status: Any) -> None:
+    def put_cluster(
+        self, name: str, *, size: int, owned: bool = True, conditions: list[Object] | None = None, **spec: Any
+    ) -> None:
         """Add or change a MiniCluster, by default that of the FluxJob with its name."""
         owner = {"apiVersion": FLUX_JOB.api_version, "kind": "FluxJob", "name": name, "uid": f"uid-{name}"}
         metadata: Object = {"name": name, "namespace": "ns", "uid": f"cluster-{name}"}
         if owned:
             metadata["ownerReferences"] = [{**owner, "controller": True}]
-        self.put(MINICLUSTER, {"metadata": metadata, "spec": {"size": size}, "status": status})
+        status = {"conditions": conditions or []}
+        self.put(MINICLUSTER, {"metadata": metadata, "spec": {"size": size, **spec}, "status": status})
+
+    def put_batch_job(self, name: str, status: Object | None = None, **spec: Any) -> None:
+        """Add or change the Job of a MiniCluster."""
+        owner = {"apiVersion": MINICLUSTER.api_version, "kind": "MiniCluster", "name": name, "uid": f"cluster-{name}"}
+        metadata: Object = {"name": name, "namespace": "ns", "ownerReferences": [{**owner, "controller": True}]}
+        self.put(JOB, {"metadata": metadata, "spec": spec, "status": status or {}})
 
     def put_pod(self, name: str, cluster: str, phase: str = "Running", *, owned: bool = True) -> None:
         """Add or change a pod of a MiniCluster."""
@@ -161,7 +172,7 @@ def test_quota_is_held_until_the_last_object_of_a_deleted_job_is_deleted() -> No
     queue = Queue(max_size=2)
     queue.put_job("a", "QuotaReserved")
     queue.put_cluster("a", size=2)
-    queue.put(JOB, {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"parallelism": 2}})
+    queue.put_batch_job("a", parallelism=2)
     queue.put_pod("a-0", "a")
     queue.put_pod("a-1", "a", "Succeeded")
     queue.put_job("b")
@@ -172,6 +183,52 @@ def test_quota_is_held_until_the_last_object_of_a_deleted_job_is_deleted() -> No
     queue.remove(POD, "a-1")
     queue.decide()
     assert queue.reason("b") == "Admitted"
+
+
+def test_queue_label_frees_no_quota_of_an_admitted_job() -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("a", "QuotaReserved")
+    queue.put_cluster("a", size=2)
+    queue.put_job("b")
+    queue.put_job("a", "QuotaReserved", labels={QUEUE_NAME_LABEL: "x"})
+    assert queue.decide().pods == 2
+    queue.put_job("a", "QuotaReserved")
+    queue.put_cluster("a", size=2, jobLabels={QUEUE_NAME_LABEL: "x"})
+    assert queue.decide().pods == 2
+    assert queue.reason("b") == "InsufficientQuota"
+
+
+def test_job_that_gets_a_queue_label_before_its_admission_is_visible_is_left_to_kueue() -> None:
+    queue = Queue(max_size=2)
+    queue.put_job("a")
+    queue.decide()
+    queue.put_job("a", labels={QUEUE_NAME_LABEL: "x"})
+    assert queue.reason("a") == "WaitingForKueue"
+    assert queue.decide().pods == 0
+
+
+def test_minicluster_with_a_flux_job_of_another_name_as_owner_does_not_count_as_releasing() -> None:
+    queue = Queue(max_size=2, preemption="LowerPriority")
+    owner = {"apiVersion": FLUX_JOB.api_version, "kind": "FluxJob", "name": "a", "uid": "uid-a", "controller": True}
+    metadata: Object = {"name": "evil", "namespace": "ns", "ownerReferences": [owner]}
+    queue.put(MINICLUSTER, {"metadata": metadata, "spec": {"size": 1}})
+    queue.put_pod("evil-0", "evil")
+    queue.put_job("a", "QuotaReserved", size=1)
+    queue.put_cluster("a", size=1)
+    queue.put_job("b", size=1, priority=1)
+    queue.decide()
+    assert queue.reason("a") == "Preempted"
+
+
+def test_deadline_that_was_raised_in_the_minicluster_delays_the_planned_end() -> None:
+    queue = Queue(max_size=3, queueingStrategy="Backfill")
+    status = {"jobid": "a", "startTime": "2026-01-01T00:00:00Z", "conditions": [_true("QuotaReserved")]}
+    queue.put(FLUX_JOB, {**flux_job("a", deadlineSeconds=100), "status": status})
+    queue.put_cluster("a", size=2, deadlineSeconds=int(NOW))
+    queue.put_job("b", size=3)
+    queue.put_job("c", size=1, deadlineSeconds=50)
+    queue.decide()
+    assert queue.reason("c") == "Admitted"  # it ends before b can start
 
 
 def test_pods_that_only_have_the_label_of_a_minicluster_do_not_count() -> None:
@@ -198,15 +255,26 @@ def test_pods_that_have_ended_hold_no_quota_if_their_minicluster_is_kept() -> No
         assert queue.decide().pods == pods
 
 
-def test_minicluster_created_by_hand_counts_while_it_may_run() -> None:
+def test_minicluster_created_by_hand_counts_with_the_pods_that_exist() -> None:
     queue = Queue(max_size=4)
     queue.put_job("a")
-    queue.put_cluster("manual", size=3, owned=False)
-    assert queue.decide().pods == 3
-    assert queue.reason("a") == "InsufficientQuota"
-    queue.put_cluster("manual", size=3, owned=False, conditions=[{"type": "Valid", "status": "False"}])
-    queue.decide()
+    queue.put_cluster("manual", size=1, maxSize=100_000, owned=False)
+    queue.put_batch_job("manual", parallelism=100_000)
+    assert queue.decide().pods == 2
     assert queue.reason("a") == "Admitted"
+    for number in range(3):
+        queue.put_pod(f"manual-{number}", "manual")
+    queue.put_job("b")
+    assert queue.decide().pods == 5
+    assert queue.reason("b") == "InsufficientQuota"
+
+
+def test_objects_that_users_create_in_the_name_of_others_hold_only_the_pods_that_exist() -> None:
+    queue = Queue(max_size=4)
+    queue.put_job("done", "JobFinished")
+    queue.put_cluster("done", size=1, maxSize=100_000)
+    queue.put(JOB, {"metadata": {"name": "labelled", "namespace": "ns"}, "spec": {"parallelism": 100_000}})
+    assert queue.decide().pods == 0
 
 
 @pytest.mark.parametrize(
@@ -240,7 +308,7 @@ def test_evicted_job_is_drained_when_its_job_is_suspended_and_its_pods_have_ende
     key = NamespacedName("ns", "a")
     queue.put_job("a", "QuotaReserved", "Evicted")
     queue.put_cluster("a", size=1)
-    queue.put(JOB, {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"parallelism": 1}})
+    queue.put_batch_job("a", parallelism=1)
     queue.put_pod("a-0", "a")
     assert not queue.ledger.is_drained(key)
     queue.put(
@@ -251,14 +319,8 @@ def test_evicted_job_is_drained_when_its_job_is_suspended_and_its_pods_have_ende
             "status": {"observedGeneration": 1},
         },
     )
-    queue.put(
-        JOB,
-        {
-            "metadata": {"name": "a", "namespace": "ns"},
-            "spec": {"parallelism": 1, "suspend": True},
-            "status": {"startTime": "2026-01-01T00:00:00Z", "conditions": [_true("Suspended")]},
-        },
-    )
+    status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [_true("Suspended")]}
+    queue.put_batch_job("a", parallelism=1, suspend=True, status=status)
     assert not queue.ledger.is_drained(key)
     queue.notified.clear()
     queue.remove(POD, "a-0")
@@ -320,8 +382,7 @@ def test_ledger_after_any_events_equals_one_that_is_rebuilt(changes: list[Any], 
             conditions = [_true(item) for item in sorted(true)]
             queue.put_cluster(name, size=number, owned=flag, conditions=conditions)
         elif kind == "batch":
-            metadata = {"name": name, "namespace": "ns"}
-            queue.put(JOB, {"metadata": metadata, "spec": {"parallelism": number, "suspend": flag}})
+            queue.put_batch_job(name, parallelism=number, suspend=flag)
         elif kind == "pod":
             queue.put_pod(f"pod-{number}", name, "Succeeded" if flag else "Running")
         else:
