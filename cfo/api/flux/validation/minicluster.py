@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.flux.validation.containers import container_errors, service_errors
+from cfo.api.flux.validation.containers import MAX_CONTAINERS, container_errors, service_errors
 from cfo.api.flux.validation.options import flux_errors, pod_errors
+from cfo.api.flux.validation.service_names import service_name_errors
 from cfo.api.flux.validation.syntax import MAX_DNS_LABEL, between, count_errors, dns_label, label_errors
 from cfo.runtime import FieldError, Object
 from cfo.runtime.field import MAX_ERRORS, OMIT, Path, invalid
@@ -130,6 +131,8 @@ def spec_errors(spec: Mapping[str, Any], path: Path, cluster: str, *, partial: b
     containers = spec.get("containers") or []
     if containers or not partial:
         yield from container_errors(containers, path.child("containers"), cluster, flux.get("container") or {})
+        if len(containers) <= MAX_CONTAINERS:
+            yield from service_name_errors(spec, path, cluster)
     yield from service_errors(spec.get("services") or [], path.child("services"))
     if (size := _size_of_scripts(spec)) > MAX_SCRIPTS:
         detail = f"all commands together have {size} bytes; at most {MAX_SCRIPTS} are allowed"

@@ -308,6 +308,35 @@ def test_name_must_allow_names_of_all_objects(metadata: dict[str, str], expected
     assert messages({**minicluster(), "metadata": metadata}) == expected
 
 
+@pytest.mark.parametrize(
+    ("names", "headless", "expected"),
+    [
+        (["web", "side"], "brokers", []),
+        (["web"], "", []),
+        (["web"], "web", ["must not equal network.headlessName, because both are names of Services"]),
+        (
+            ["web"],
+            "sample-web",
+            ["its Service may be named sample-web, which is the name of the Service of network.headlessName"],
+        ),
+        (
+            ["sample-web", "web"],
+            "",
+            ["its Service may be named sample-web, which is the name of the Service of container sample-web"],
+        ),
+    ],
+)
+def test_services_of_one_cluster_must_have_different_names(
+    names: list[str], headless: str, expected: list[str]
+) -> None:
+    sidecars = [{"name": name, "ports": [80]} for name in names]
+    containers = [{"runFlux": True, "command": "hostname"}, *sidecars]
+    errors = validate_minicluster(minicluster(containers=containers, network={"headlessName": headless}))
+    assert [error.detail for error in errors] == expected
+    without_ports = [{**container, "ports": []} for container in containers]
+    assert messages(minicluster(containers=without_ports, network={"headlessName": headless})) == []
+
+
 def test_errors_that_existed_before_do_not_block_updates() -> None:
     old = minicluster(size=3, maxSize=2)
     assert new_errors(validate_minicluster, old, minicluster(size=3, maxSize=2, tasks=4)) == []
