@@ -237,6 +237,13 @@ def messages(obj: Object) -> list[str]:
             f'spec.network.headlessName: Invalid value: "a.b": must be at most 63 {LABEL}',
         ),
         (
+            {"network": {"headlessName": "9brokers"}},
+            (
+                'spec.network.headlessName: Invalid value: "9brokers": '
+                "must begin with a letter, because it is the name of a Service"
+            ),
+        ),
+        (
             pod(restartPolicy="Always"),
             'spec.pod.restartPolicy: Unsupported value: "Always": supported values: "OnFailure", "Never"',
         ),
@@ -286,7 +293,19 @@ def test_valid_spec_is_accepted(spec: dict[str, Any]) -> None:
     ("metadata", "expected"),
     [
         ({"name": "n" * MAX_NAME}, []),
-        ({"name": "9lives"}, []),
+        (
+            {"name": "9lives"},
+            ['metadata.name: Invalid value: "9lives": must begin with a letter, because it is the name of a Service'],
+        ),
+        (
+            {"generateName": "2024-"},
+            [
+                (
+                    'metadata.generateName: Invalid value: "2024-": must be at most 47 '
+                    "lower-case letters, digits and '-', beginning with a letter"
+                )
+            ],
+        ),
         (
             {"name": "n" * (MAX_NAME + 1)},
             [f'metadata.name: Invalid value: "{"n" * 53}": must be at most 52 {LABEL}'],
@@ -298,7 +317,7 @@ def test_valid_spec_is_accepted(spec: dict[str, Any]) -> None:
             [
                 (
                     'metadata.generateName: Invalid value: "a.bbbbbbbbbb": must be at most 47 '
-                    "lower-case letters, digits and '-', beginning with a letter or digit"
+                    "lower-case letters, digits and '-', beginning with a letter"
                 )
             ],
         ),
@@ -313,6 +332,9 @@ def test_name_must_allow_names_of_all_objects(metadata: dict[str, str], expected
     [
         (["web", "side"], "brokers", []),
         (["web"], "", []),
+        (["w" * 56], "", []),
+        (["w" * 57], "", ["must be at most 56 characters, because its Service may be named NAME-CONTAINER"]),
+        (["9web"], "", ["must begin with a letter, because it is the name of a Service"]),
         (["web"], "web", ["must not equal network.headlessName, because both are names of Services"]),
         (
             ["web"],
@@ -326,7 +348,7 @@ def test_name_must_allow_names_of_all_objects(metadata: dict[str, str], expected
         ),
     ],
 )
-def test_services_of_one_cluster_must_have_different_names(
+def test_services_of_one_cluster_must_have_valid_and_different_names(
     names: list[str], headless: str, expected: list[str]
 ) -> None:
     sidecars = [{"name": name, "ports": [80]} for name in names]
