@@ -11,6 +11,7 @@ from cfo.controllers.flux.minicluster.names import (
     BROKER_PORT,
     CERTIFICATE_KEY,
     INDEX_LABEL,
+    JOB_LABELS_ANNOTATION,
     JOB_NAME_LABEL,
     MAXIMUM_SIZE_ANNOTATION,
     SPEC_HASH_ANNOTATION,
@@ -37,6 +38,7 @@ __all__ = [
     "desired_secret",
     "desired_service",
     "desired_sidecar_service",
+    "job_label_keys",
     "job_labels",
     "owned",
 ]
@@ -97,6 +99,7 @@ def desired_job(plan: Plan) -> Object:
         "annotations": {
             SPEC_HASH_ANNOTATION: spec_hash(plan.cluster),
             MAXIMUM_SIZE_ANNOTATION: str(plan.maximum),
+            **({JOB_LABELS_ANNOTATION: keys} if (keys := job_label_keys(plan)) else {}),
         },
     }
     job["spec"] = {
@@ -115,6 +118,11 @@ def desired_job(plan: Plan) -> Object:
 def job_labels(plan: Plan) -> dict[str, str]:
     """Return the labels that the Job must have."""
     return {**(plan.spec.get("jobLabels") or {}), MINICLUSTER_LABEL: plan.name}
+
+
+def job_label_keys(plan: Plan) -> str:
+    """Return the keys of ``spec.jobLabels`` as the Job's annotation records them, empty if there are none."""
+    return ",".join(sorted(plan.spec.get("jobLabels") or {}))
 
 
 def backoff_limit(spec: Mapping[str, Any]) -> int:

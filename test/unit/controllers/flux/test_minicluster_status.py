@@ -288,6 +288,26 @@ def container(state_name: str = "state", exit_code: int = 3, name: str = "flux-s
     return {"containerStatuses": [{"name": name, state_name: {"terminated": {"exitCode": exit_code}}}]}
 
 
+def test_removed_job_labels_are_removed_from_the_job() -> None:
+    cluster, job = stored(mini_cluster(jobLabels={"team": "a", "tier": "gold"}))
+    assert job_patch(job, Plan.of(cluster)) == {}
+    job["metadata"]["labels"]["other"] = "client"
+    kept = {**cluster, "spec": {**cluster["spec"], "jobLabels": {"team": "b"}}}
+    assert job_patch(job, Plan.of(kept)) == {
+        "metadata": {
+            "labels": {"team": "b", "tier": None},
+            "annotations": {"flux-framework.org/job-labels": "team"},
+        }
+    }
+    none = {**cluster, "spec": {**cluster["spec"], "jobLabels": {}}}
+    assert job_patch(job, Plan.of(none)) == {
+        "metadata": {
+            "labels": {"team": None, "tier": None},
+            "annotations": {"flux-framework.org/job-labels": None},
+        }
+    }
+
+
 def test_exit_code_is_that_of_the_container_that_runs_flux() -> None:
     newest = pod(version="9", phase="Running", **container("lastState", 4))
     older = pod(version="3", phase="Failed", **container())
