@@ -23,6 +23,7 @@ from cfo.controllers.flux.minicluster.plan import (
     DEFAULT_BACKOFF_LIMIT,
     DEFAULT_DEADLINE_SECONDS,
     Plan,
+    is_queued_by_kueue,
     spec_hash,
     wanted_suspend,
 )
@@ -88,10 +89,11 @@ def desired_sidecar_service(plan: Plan, container: Mapping[str, Any], name: str)
 def desired_job(plan: Plan) -> Object:
     """Return the Job as it is created; :mod:`.job_changes` has what changes later.
 
-    The Job has succeeded when the pod of the lead broker has, so the other brokers end with it. ``suspend`` is absent
-    if another client decides on it.
+    The Job has succeeded when the pod of the lead broker has, so the other brokers end with it. A Job
+    with a queue of Kueue is suspended, as Kueue's webhook does it, so it has no pods without Kueue. ``suspend`` is
+    absent if nothing decides on it.
     """
-    suspend = wanted_suspend(plan.cluster)
+    suspend = True if is_queued_by_kueue(plan.cluster) else wanted_suspend(plan.cluster)
     job = _object(plan, "Job", plan.name)
     job["metadata"] |= {
         # The API server gives a Job without labels those of its template, one of which is the MiniCluster's name.
