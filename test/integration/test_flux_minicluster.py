@@ -342,9 +342,12 @@ async def test_rejected_object_is_reported(env: FluxEnvironment) -> None:
 async def test_job_of_kueue_is_started_and_stopped_by_kueue(env: FluxEnvironment) -> None:
     async with run_minicluster_controller(env):
         labels = {"kueue.x-k8s.io/queue-name": "q"}
-        await env.create(mini_cluster(suspend=True, jobLabels=labels))
-        await env.wait_for_state(READY, RUNNING)
+        await env.create(mini_cluster(suspend=False, jobLabels=labels))
+        await env.wait_for_state(WAITING)
         job = await env.get(JOB, "flux-sample")
+        assert await env.pods() == []
+        await env.patch(job, {"spec": {"suspend": False}})
+        await env.wait_for_state(READY, RUNNING)
         template = {"spec": {"nodeSelector": {"pool": "gold"}}}
         await env.patch(job, {"spec": {"suspend": True}})
         waiting = await env.wait_for_state(WAITING)

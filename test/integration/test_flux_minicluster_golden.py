@@ -29,8 +29,8 @@ from test.support.recordings import flux_cases, load_flux
 
 CASES = [case for case in flux_cases("*", "features/*") if case != "requests"]
 
-NOT_READY = {"features/host-pid-and-shared-processes"}
-"""Scenarios in which the API server refuses the Job."""
+NOT_READY = {"features/host-pid-and-shared-processes", "features/pod-options"}
+"""Scenarios in which the API server refuses the Job, or in which it waits for Kueue."""
 
 DIFFERENCES: dict[str, set[str]] = {
     # The Go operator's Job is refused, because it has a volume without a source.
@@ -46,6 +46,8 @@ DIFFERENCES: dict[str, set[str]] = {
     "features/runner-with-two-ports": {"Service", "Pod", "MiniCluster"},
     # The Go operator's Service is refused, because its ports have no names.
     "features/sidecar-with-two-ports": {"Service", "Pod", "MiniCluster"},
+    # The Go operator leaves it to Kueue's webhook to suspend the Job, which runs without Kueue.
+    "features/pod-options": {"Job", "Pod", "MiniCluster"},
     # The Go operator mounts the volumes of a container in all following ones.
     "features/services-pod": {"Pod"},
 }

@@ -372,19 +372,27 @@ async def test_elastic_job_reserves_its_maximum_and_is_scaled_through_the_job(en
         assert (await env.get(MINICLUSTER, "job"))["spec"]["size"] == 3
 
 
+async def wait_for_batch_job(env: FluxEnvironment) -> Object:
+    """Wait until the Job of the FluxJob's MiniCluster exists, and return it."""
+
+    async def find() -> Object | None:
+        return await env.find(JOB, "job")
+
+    batch: Object = await eventually(find, "the Job")
+    return batch
+
+
 async def test_job_with_a_kueue_queue_is_handed_over_to_kueue(env: FluxEnvironment) -> None:
     job = flux_job(template={"pod": pod_annotations(phase="Succeeded", finish_after="0.2")})
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq"}
     async with run_flux_controllers(env):
         await env.create(flux_setup(max_size=0))  # its quota does not matter
         await env.create(job)
-
-        async def job_of_cluster() -> Object | None:
-            return await env.find(JOB, "job")
-
-        batch: Object = await eventually(job_of_cluster, "the Job")
+        batch = await wait_for_batch_job(env)
         assert batch["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "lq"
         assert "suspend" not in (await env.get(MINICLUSTER, "job"))["spec"]
+        assert batch["spec"]["suspend"]
+        await env.patch(batch, {"spec": {"suspend": False}})  # as Kueue does to admit it
         done = await wait_for_state(env, State.FINISHED)
         assert condition(done, "Succeeded")["status"] == "True"
         await wait_for_totals(env, 0, 0, 0)
@@ -394,6 +402,9 @@ async def test_job_of_a_setup_with_kueue_follows_kueue(env: FluxEnvironment) -> 
     async with run_flux_controllers(env):
         await env.create(flux_setup(max_size=0, queue="Kueue", kueue={"localQueue": "lq"}, mini_cluster=RUNNING))
         await env.create(flux_job())
+        batch = await wait_for_batch_job(env)
+        await wait_for_reason(env, "WaitingForKueue")
+        await env.patch(batch, {"spec": {"suspend": False}})  # as Kueue does to admit it
         running = await wait_for_state(env, State.RUNNING)
         assert condition(running, QUOTA_RESERVED)["reason"] == "AdmittedByKueue"
         await wait_for_totals(env, 2, 1, 0)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.flux.validation.containers import container_errors, service_errors
+from cfo.api.flux.validation.containers import MAX_CONTAINERS, container_errors, service_errors
 from cfo.api.flux.validation.options import flux_errors, pod_errors
-from cfo.api.flux.validation.syntax import MAX_DNS_LABEL, between, count_errors, dns_label, label_errors
+from cfo.api.flux.validation.service_names import service_name_errors
+from cfo.api.flux.validation.syntax import MAX_DNS_LABEL, between, count_errors, label_errors, service_name
 from cfo.runtime import FieldError, Object
 from cfo.runtime.field import MAX_ERRORS, OMIT, Path, invalid
 
@@ -82,12 +83,12 @@ def name_errors(obj: Object) -> Iterator[FieldError]:
     """Yield an error if a MiniCluster cannot have the name of ``obj``, which is one, or a FluxJob that gets one."""
     metadata = obj.get("metadata") or {}
     if metadata.get("name") or not metadata.get("generateName"):
-        yield from dns_label(Path("metadata", "name"), metadata.get("name") or "", MAX_NAME)
+        yield from service_name(Path("metadata", "name"), metadata.get("name") or "", MAX_NAME)
     else:
         limit = MAX_NAME - _RANDOM_SUFFIX
         prefix = metadata["generateName"]
-        if len(prefix) > limit or any(True for _ in dns_label(Path(), cluster_name(obj))):
-            detail = f"must be at most {limit} lower-case letters, digits and '-', beginning with a letter or digit"
+        if len(prefix) > limit or any(True for _ in service_name(Path(), cluster_name(obj))):
+            detail = f"must be at most {limit} lower-case letters, digits and '-', beginning with a letter"
             yield invalid(Path("metadata", "generateName"), prefix, detail)
 
 
@@ -120,7 +121,7 @@ def spec_errors(spec: Mapping[str, Any], path: Path, cluster: str, *, partial: b
     yield from between(path.child("ttlSecondsAfterFinished"), spec.get("ttlSecondsAfterFinished"), 0, _MAX_INT32)
     yield from label_errors(path.child("jobLabels"), spec.get("jobLabels"))
     if headless := (spec.get("network") or {}).get("headlessName"):
-        yield from dns_label(path.child("network", "headlessName"), headless)
+        yield from service_name(path.child("network", "headlessName"), headless)
     flux = spec.get("flux") or {}
     yield from flux_errors(flux, path.child("flux"))
     if (flux.get("container") or {}).get("name") == cluster:
@@ -130,6 +131,8 @@ def spec_errors(spec: Mapping[str, Any], path: Path, cluster: str, *, partial: b
     containers = spec.get("containers") or []
     if containers or not partial:
         yield from container_errors(containers, path.child("containers"), cluster, flux.get("container") or {})
+        if len(containers) <= MAX_CONTAINERS:
+            yield from service_name_errors(spec, path, cluster)
     yield from service_errors(spec.get("services") or [], path.child("services"))
     if (size := _size_of_scripts(spec)) > MAX_SCRIPTS:
         detail = f"all commands together have {size} bytes; at most {MAX_SCRIPTS} are allowed"

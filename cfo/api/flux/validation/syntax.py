@@ -21,6 +21,7 @@ __all__ = [
     "environment_errors",
     "label_errors",
     "selector_errors",
+    "service_name",
 ]
 
 MAX_DNS_LABEL: Final = 63
@@ -48,6 +49,16 @@ def dns_label(path: Path, value: str, limit: int = MAX_DNS_LABEL) -> Iterator[Fi
         yield required(path)
     elif len(value) > limit or not _DNS_LABEL.fullmatch(value):
         yield invalid(path, value, f"must be at most {limit} {_DNS_LABEL_RULE}")
+
+
+def service_name(path: Path, value: str, limit: int = MAX_DNS_LABEL) -> Iterator[FieldError]:
+    """Yield an error unless ``value`` is a DNS label of at most ``limit`` characters that a Service can have as name.
+
+    It must begin with a letter (DNS-1035), unless the API server has the feature RelaxedServiceNameValidation.
+    """
+    yield from dns_label(path, value, limit)
+    if value[:1].isdigit():
+        yield invalid(path, value, "must begin with a letter, because it is the name of a Service")
 
 
 def dns_subdomain(path: Path, value: str) -> Iterator[FieldError]:

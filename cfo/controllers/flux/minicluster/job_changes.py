@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cfo.controllers.flux.minicluster.names import MAXIMUM_SIZE_ANNOTATION, SPEC_HASH_ANNOTATION
+from cfo.controllers.flux.minicluster.names import JOB_LABELS_ANNOTATION, MAXIMUM_SIZE_ANNOTATION, SPEC_HASH_ANNOTATION
 from cfo.controllers.flux.minicluster.plan import Plan, size_of, spec_hash, wanted_suspend
-from cfo.controllers.flux.minicluster.resources import backoff_limit, deadline_seconds, job_labels
+from cfo.controllers.flux.minicluster.resources import backoff_limit, deadline_seconds, job_label_keys, job_labels
 from cfo.runtime import Object, annotations_of, find_condition, labels_of
 
 __all__ = [
@@ -119,12 +119,7 @@ def job_patch(job: Mapping[str, Any], plan: Plan, exit_code: int | None = None) 
     ``exit_code`` is that of the command. A Job whose command failed and is not to be run again gets no more retries, so
     that it fails. Exit codes from 128 mean a signal, which is not the command's fault, and do not count.
     """
-    metadata: Object = {}
-    labels = {key: value for key, value in job_labels(plan).items() if labels_of(job).get(key) != value}
-    if labels:
-        metadata["labels"] = labels
-    if template_is_own(job) and annotations_of(job).get(MAXIMUM_SIZE_ANNOTATION) != str(plan.maximum):
-        metadata["annotations"] = {MAXIMUM_SIZE_ANNOTATION: str(plan.maximum)}
+    metadata = _metadata_patch(job, plan)
     current = job.get("spec") or {}
     has_failed = not plan.retries_command and exit_code is not None and 0 < exit_code < _SIGNALLED
     spec: Object = {
@@ -139,6 +134,26 @@ def job_patch(job: Mapping[str, Any], plan: Plan, exit_code: int | None = None) 
     if not changed.keys().isdisjoint({"completions", "parallelism"}):
         changed |= {"completions": plan.size, "parallelism": plan.size}
     return {**({"metadata": metadata} if metadata else {}), **({"spec": changed} if changed else {})}
+
+
+def _metadata_patch(job: Mapping[str, Any], plan: Plan) -> Object:
+    """Return the part of :func:`job_patch` for labels and annotations.
+
+    Only labels that came from ``spec.jobLabels`` are removed, so those of other clients stay.
+    """
+    labels, wanted, recorded = labels_of(job), job_labels(plan), annotations_of(job)
+    removed = {*(recorded.get(JOB_LABELS_ANNOTATION) or "").split(",")} & labels.keys() - wanted.keys()
+    patches: dict[str, Object] = {
+        "labels": {
+            **{key: value for key, value in wanted.items() if labels.get(key) != value},
+            **dict.fromkeys(sorted(removed)),
+        },
+        "annotations": {},
+    }
+    if template_is_own(job):
+        annotations = {MAXIMUM_SIZE_ANNOTATION: str(plan.maximum), JOB_LABELS_ANNOTATION: job_label_keys(plan) or None}
+        patches["annotations"] = {key: value for key, value in annotations.items() if recorded.get(key) != value}
+    return {key: patch for key, patch in patches.items() if patch}
 
 
 def suspension_patch(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> Object:

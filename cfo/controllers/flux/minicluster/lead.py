@@ -15,7 +15,16 @@ from cfo.api.flux import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.names import INDEX_LABEL
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
 
-__all__ = ["LeadPod", "add_index", "cluster_of", "lead_of", "needs_reconcile", "pods_of_cluster", "unlabelled_index"]
+__all__ = [
+    "LeadPod",
+    "add_index",
+    "cluster_of",
+    "lead_of",
+    "needs_reconcile",
+    "pods_of_cluster",
+    "unlabelled_index",
+    "unlabelled_pods",
+]
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _CLUSTER_INDEX = "minicluster"
@@ -76,6 +85,16 @@ def unlabelled_index(pod: Entry) -> str | None:
     """Return the completion index of a pod of a Job that lacks the label with its index, otherwise ``None``."""
     index = pod.meta.labels.get(_COMPLETION_INDEX)
     return index if index is not None and pod.meta.labels.get(INDEX_LABEL) != index else None
+
+
+def unlabelled_pods(pods: Iterable[Entry], job_uid: str) -> list[tuple[Entry, str]]:
+    """Return the pods of the Job that lack the label with their index, with their index, the lead broker's first."""
+    found = [
+        (pod, index)
+        for pod in pods
+        if (index := unlabelled_index(pod)) is not None and not pod.meta.is_deleting and _controller_uid(pod) == job_uid
+    ]
+    return sorted(found, key=lambda item: not _is_lead(item[0]))
 
 
 def lead_of(pods: Iterable[Entry], job_uid: str, cluster: str) -> LeadPod | None:

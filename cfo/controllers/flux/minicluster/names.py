@@ -8,6 +8,7 @@ __all__ = [
     "BROKER_PORT",
     "CERTIFICATE_KEY",
     "INDEX_LABEL",
+    "JOB_LABELS_ANNOTATION",
     "JOB_NAME_LABEL",
     "MAXIMUM_SIZE_ANNOTATION",
     "SCRIPTS_PATH",
@@ -25,6 +26,9 @@ INDEX_LABEL: Final = "job-index"
 
 JOB_NAME_LABEL: Final = "job-name"
 """Label with the Job's name, which the Job controller sets on the Job's pods; the headless Service selects by it."""
+
+JOB_LABELS_ANNOTATION: Final = "flux-framework.org/job-labels"
+"""Annotation of the Job: the keys of ``spec.jobLabels`` that it has, joined by commas; others are not removed."""
 
 SPEC_HASH_ANNOTATION: Final = "flux-framework.org/spec-hash"
 """Annotation of the Job: the hash of the part of the MiniCluster's spec that a Job cannot change once it exists."""

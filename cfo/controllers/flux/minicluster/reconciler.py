@@ -29,7 +29,7 @@ from cfo.controllers.flux.minicluster.lead import (
     lead_of,
     needs_reconcile,
     pods_of_cluster,
-    unlabelled_index,
+    unlabelled_pods,
 )
 from cfo.controllers.flux.minicluster.names import INDEX_LABEL
 from cfo.controllers.flux.minicluster.objects import Informers, ObjectWriter
@@ -65,6 +65,7 @@ from cfo.runtime import (
     is_controlled_by,
     is_deleting,
     key_of,
+    labels_of,
     name_of,
     namespace_of,
     resource_version_of,
@@ -74,6 +75,12 @@ from cfo.runtime import (
 __all__ = ["MiniClusterReconciler", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.flux")
+
+_LABELLED_PODS: Final = 20
+"""The maximum number of pods that one reconcile labels."""
+
+_NEXT_BATCH_SECONDS: Final = 0.1
+"""How long to wait before the next pods are labelled; the cache then contains the labels of most pods of the batch."""
 
 
 class MiniClusterReconciler:
@@ -116,11 +123,12 @@ class MiniClusterReconciler:
             await objects.delete_service_pod()
         else:
             job = await objects.ensure(job)
-        if job is not None:
-            await self._label_pods(cluster, job)
-        await self._write_status(cluster, job, children, error_message(errors) if errors else "")
+        if not await self._write_status(cluster, job, children, error_message(errors) if errors else ""):
+            return Result()  # the MiniCluster was deleted in the meantime
+        unlabelled_remain = job is not None and await self._label_pods(cluster, job)
         children.raise_errors()
-        return Result(requeue_after=await self._clean_up(cluster, job) or children.retry_after)
+        requeue_after = await self._clean_up(cluster, job) or children.retry_after
+        return Result(requeue_after=_NEXT_BATCH_SECONDS if unlabelled_remain else requeue_after)
 
     def _own_job(self, cluster: Object) -> Object | None:
         entry = self._informers.jobs.entry(key_of(cluster))
@@ -150,21 +158,26 @@ class MiniClusterReconciler:
             f"{size}.",
         )
 
-    async def _label_pods(self, cluster: Object, job: Object) -> None:
-        """Label the pods of the Job with their index, by which the minimal Service selects the lead broker."""
-        for pod in pods_of_cluster(self._informers.pods, key_of(cluster)):
-            index = unlabelled_index(pod)
-            controller = pod.meta.controller
-            if index is None or pod.meta.is_deleting or controller is None or controller.uid != uid_of(job):
-                continue
+    async def _label_pods(self, cluster: Object, job: Object) -> bool:
+        """Label the pods of the Job with their index, by which the minimal Service selects the lead broker.
+
+        The lead broker's pod is the first. At most :data:`_LABELLED_PODS` requests are sent, so that a large
+        MiniCluster does not occupy a worker; returns whether to continue with the other pods.
+        """
+        pods = unlabelled_pods(pods_of_cluster(self._informers.pods, key_of(cluster)), uid_of(job))
+        has_effect = False
+        for pod, index in pods[:_LABELLED_PODS]:
             metadata = {"uid": pod.meta.uid, "labels": {INDEX_LABEL: index}}
             try:
-                await self._client.patch(POD, pod.key, {"metadata": metadata})
+                patched = await self._client.patch(POD, pod.key, {"metadata": metadata})
             except (NotFound, Conflict):
                 continue  # the pod was deleted, or replaced by another
+            # A webhook of another client may remove the label; then the next batch would be the same.
+            has_effect |= labels_of(patched).get(INDEX_LABEL) == index
+        return has_effect and len(pods) > _LABELLED_PODS
 
-    async def _write_status(self, cluster: Object, job: Object | None, children: Children, error: str) -> None:
-        """Apply the status if it changed, and record what changed."""
+    async def _write_status(self, cluster: Object, job: Object | None, children: Children, error: str) -> bool:
+        """Apply the status if it changed, and record what changed; return whether the MiniCluster still exists."""
         pods = pods_of_cluster(self._informers.pods, key_of(cluster)) if job is not None else []
         observed = Observed(
             job=job,
@@ -176,12 +189,16 @@ class MiniClusterReconciler:
         )
         status = desired_status(cluster, observed, self._clock.now())
         if status == cluster.get("status"):
-            return
+            return True
         metadata = {"namespace": namespace_of(cluster), "name": name_of(cluster), "uid": uid_of(cluster)}
         obj = {"apiVersion": MINICLUSTER.api_version, "kind": MINICLUSTER.kind, "metadata": metadata}
-        await self._client.apply({**obj, "status": status}, subresource="status")
+        try:
+            await self._client.apply({**obj, "status": status}, subresource="status")
+        except NotFound:
+            return False
         for notice in notices(cluster, status):
             self._events.event(cluster, notice.type, notice.reason, notice.message)
+        return True
 
     async def _clean_up(self, cluster: Object, job: Object | None) -> float:
         """Delete a MiniCluster that has ended, if its spec says so; return the seconds until then, or 0.

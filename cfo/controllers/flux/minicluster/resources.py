@@ -11,6 +11,7 @@ from cfo.controllers.flux.minicluster.names import (
     BROKER_PORT,
     CERTIFICATE_KEY,
     INDEX_LABEL,
+    JOB_LABELS_ANNOTATION,
     JOB_NAME_LABEL,
     MAXIMUM_SIZE_ANNOTATION,
     SPEC_HASH_ANNOTATION,
@@ -22,6 +23,7 @@ from cfo.controllers.flux.minicluster.plan import (
     DEFAULT_BACKOFF_LIMIT,
     DEFAULT_DEADLINE_SECONDS,
     Plan,
+    is_queued_by_kueue,
     spec_hash,
     wanted_suspend,
 )
@@ -37,6 +39,7 @@ __all__ = [
     "desired_secret",
     "desired_service",
     "desired_sidecar_service",
+    "job_label_keys",
     "job_labels",
     "owned",
 ]
@@ -86,10 +89,11 @@ def desired_sidecar_service(plan: Plan, container: Mapping[str, Any], name: str)
 def desired_job(plan: Plan) -> Object:
     """Return the Job as it is created; :mod:`.job_changes` has what changes later.
 
-    The Job has succeeded when the pod of the lead broker has, so the other brokers end with it. ``suspend`` is absent
-    if another client decides on it.
+    The Job has succeeded when the pod of the lead broker has, so the other brokers end with it. A Job
+    with a queue of Kueue is suspended, as Kueue's webhook does it, so it has no pods without Kueue. ``suspend`` is
+    absent if nothing decides on it.
     """
-    suspend = wanted_suspend(plan.cluster)
+    suspend = True if is_queued_by_kueue(plan.cluster) else wanted_suspend(plan.cluster)
     job = _object(plan, "Job", plan.name)
     job["metadata"] |= {
         # The API server gives a Job without labels those of its template, one of which is the MiniCluster's name.
@@ -97,6 +101,7 @@ def desired_job(plan: Plan) -> Object:
         "annotations": {
             SPEC_HASH_ANNOTATION: spec_hash(plan.cluster),
             MAXIMUM_SIZE_ANNOTATION: str(plan.maximum),
+            **({JOB_LABELS_ANNOTATION: keys} if (keys := job_label_keys(plan)) else {}),
         },
     }
     job["spec"] = {
@@ -115,6 +120,11 @@ def desired_job(plan: Plan) -> Object:
 def job_labels(plan: Plan) -> dict[str, str]:
     """Return the labels that the Job must have."""
     return {**(plan.spec.get("jobLabels") or {}), MINICLUSTER_LABEL: plan.name}
+
+
+def job_label_keys(plan: Plan) -> str:
+    """Return the keys of ``spec.jobLabels`` as the Job's annotation records them, empty if there are none."""
+    return ",".join(sorted(plan.spec.get("jobLabels") or {}))
 
 
 def backoff_limit(spec: Mapping[str, Any]) -> int:

@@ -7,6 +7,7 @@ names of its own; an Event says which.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -58,12 +59,17 @@ class ServiceWriter:
 
     async def apply_sidecars(self, plan: Plan) -> None:
         """Create or update a Service for each container with ports that does not run Flux."""
+        ambiguous = _ambiguous_names(plan)
         for container in plan.sidecars:
             if not container.get("ports"):
                 continue
             name = str(container.get("name"))
             own_name = f"{plan.name}-{name}"
-            if name in self._names or self._is_own(plan, own_name):
+            if name in ambiguous or own_name in ambiguous:
+                # Validation refuses such names. Two desired states of one Service would replace each other forever.
+                self._children.add_problem("NameTaken", f"Several Services would have the name {name} or {own_name}.")
+                continue
+            if self._is_own(plan, own_name):
                 await self._apply(desired_sidecar_service(plan, container, own_name))
                 continue
             if await self._apply(desired_sidecar_service(plan, container, name), required=False):
@@ -96,6 +102,16 @@ class ServiceWriter:
         if applied:
             self._names.add(name_of(desired))
         return applied
+
+
+def _ambiguous_names(plan: Plan) -> set[str]:
+    """Return the names that more than one Service of the MiniCluster could have."""
+    headless = (plan.spec.get("network") or {}).get("headlessName") or plan.name
+    names = Counter({plan.name, plan.service, headless})
+    for container in plan.sidecars:
+        if container.get("ports"):
+            names.update((str(container.get("name")), f"{plan.name}-{container.get('name')}"))
+    return {name for name, count in names.items() if count > 1}
 
 
 def _changes_type(current: Entry, desired: Object) -> bool:

@@ -237,6 +237,13 @@ def messages(obj: Object) -> list[str]:
             f'spec.network.headlessName: Invalid value: "a.b": must be at most 63 {LABEL}',
         ),
         (
+            {"network": {"headlessName": "9brokers"}},
+            (
+                'spec.network.headlessName: Invalid value: "9brokers": '
+                "must begin with a letter, because it is the name of a Service"
+            ),
+        ),
+        (
             pod(restartPolicy="Always"),
             'spec.pod.restartPolicy: Unsupported value: "Always": supported values: "OnFailure", "Never"',
         ),
@@ -286,7 +293,19 @@ def test_valid_spec_is_accepted(spec: dict[str, Any]) -> None:
     ("metadata", "expected"),
     [
         ({"name": "n" * MAX_NAME}, []),
-        ({"name": "9lives"}, []),
+        (
+            {"name": "9lives"},
+            ['metadata.name: Invalid value: "9lives": must begin with a letter, because it is the name of a Service'],
+        ),
+        (
+            {"generateName": "2024-"},
+            [
+                (
+                    'metadata.generateName: Invalid value: "2024-": must be at most 47 '
+                    "lower-case letters, digits and '-', beginning with a letter"
+                )
+            ],
+        ),
         (
             {"name": "n" * (MAX_NAME + 1)},
             [f'metadata.name: Invalid value: "{"n" * 53}": must be at most 52 {LABEL}'],
@@ -298,7 +317,7 @@ def test_valid_spec_is_accepted(spec: dict[str, Any]) -> None:
             [
                 (
                     'metadata.generateName: Invalid value: "a.bbbbbbbbbb": must be at most 47 '
-                    "lower-case letters, digits and '-', beginning with a letter or digit"
+                    "lower-case letters, digits and '-', beginning with a letter"
                 )
             ],
         ),
@@ -306,6 +325,38 @@ def test_valid_spec_is_accepted(spec: dict[str, Any]) -> None:
 )
 def test_name_must_allow_names_of_all_objects(metadata: dict[str, str], expected: list[str]) -> None:
     assert messages({**minicluster(), "metadata": metadata}) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "headless", "expected"),
+    [
+        (["web", "side"], "brokers", []),
+        (["web"], "", []),
+        (["w" * 56], "", []),
+        (["w" * 57], "", ["must be at most 56 characters, because its Service may be named NAME-CONTAINER"]),
+        (["9web"], "", ["must begin with a letter, because it is the name of a Service"]),
+        (["web"], "web", ["must not equal network.headlessName, because both are names of Services"]),
+        (
+            ["web"],
+            "sample-web",
+            ["its Service may be named sample-web, which is the name of the Service of network.headlessName"],
+        ),
+        (
+            ["sample-web", "web"],
+            "",
+            ["its Service may be named sample-web, which is the name of the Service of container sample-web"],
+        ),
+    ],
+)
+def test_services_of_one_cluster_must_have_valid_and_different_names(
+    names: list[str], headless: str, expected: list[str]
+) -> None:
+    sidecars = [{"name": name, "ports": [80]} for name in names]
+    containers = [{"runFlux": True, "command": "hostname"}, *sidecars]
+    errors = validate_minicluster(minicluster(containers=containers, network={"headlessName": headless}))
+    assert [error.detail for error in errors] == expected
+    without_ports = [{**container, "ports": []} for container in containers]
+    assert messages(minicluster(containers=without_ports, network={"headlessName": headless})) == []
 
 
 def test_errors_that_existed_before_do_not_block_updates() -> None:

@@ -259,7 +259,8 @@ def test_suspension_is_decided_by_spec_annotation_or_kueue(
     if annotation is not None:
         cluster["metadata"]["annotations"] = {"flux-framework.org/suspend": annotation}
     assert wanted_suspend(cluster) is expected
-    assert desired_job(Plan.of(cluster))["spec"].get("suspend") is expected
+    # A Job with a queue waits for Kueue, also if Kueue's webhook did not suspend it.
+    assert desired_job(Plan.of(cluster))["spec"].get("suspend") is (True if "jobLabels" in spec else expected)
 
 
 def pod(
@@ -286,6 +287,26 @@ def pod(
 def container(state_name: str = "state", exit_code: int = 3, name: str = "flux-sample") -> Object:
     """Return the status of a container that has ended."""
     return {"containerStatuses": [{"name": name, state_name: {"terminated": {"exitCode": exit_code}}}]}
+
+
+def test_removed_job_labels_are_removed_from_the_job() -> None:
+    cluster, job = stored(mini_cluster(jobLabels={"team": "a", "tier": "gold"}))
+    assert job_patch(job, Plan.of(cluster)) == {}
+    job["metadata"]["labels"]["other"] = "client"
+    kept = {**cluster, "spec": {**cluster["spec"], "jobLabels": {"team": "b"}}}
+    assert job_patch(job, Plan.of(kept)) == {
+        "metadata": {
+            "labels": {"team": "b", "tier": None},
+            "annotations": {"flux-framework.org/job-labels": "team"},
+        }
+    }
+    none = {**cluster, "spec": {**cluster["spec"], "jobLabels": {}}}
+    assert job_patch(job, Plan.of(none)) == {
+        "metadata": {
+            "labels": {"team": None, "tier": None},
+            "annotations": {"flux-framework.org/job-labels": None},
+        }
+    }
 
 
 def test_exit_code_is_that_of_the_container_that_runs_flux() -> None:

@@ -1,0 +1,111 @@
+"""Tests of the order and the number of requests in a reconcile of a MiniCluster."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+
+from cfo.api.flux import MINICLUSTER_LABEL
+from cfo.controllers.flux.minicluster.objects import Informers
+from cfo.controllers.flux.minicluster.plan import Plan
+from cfo.controllers.flux.minicluster.reconciler import MiniClusterReconciler
+from cfo.controllers.flux.minicluster.resources import desired_job, owned
+from cfo.runtime import GVK, Client, Entry, EventRecorder, NamespacedName, NotFound, Object, Result, SystemClock
+from cfo.runtime.cache.entry import EntryDecoder
+from test.support.flux_environment import mini_cluster
+
+KEY = NamespacedName("ns", "flux-sample")
+
+
+class RecordingClient:
+    """Answers requests for one MiniCluster and its pods, and records the writes."""
+
+    def __init__(self, cluster: Object, *, is_deleted: bool = False, strips_labels: bool = False) -> None:
+        self.cluster = cluster
+        self.is_deleted = is_deleted
+        self.strips_labels = strips_labels
+        self.writes: list[str] = []
+
+    async def get(self, gvk: GVK, key: NamespacedName, **options: Any) -> Object:
+        return self.cluster
+
+    async def apply(self, obj: Object, *, subresource: str = "") -> Object:
+        self.writes.append(subresource)
+        if self.is_deleted:
+            raise NotFound(404)
+        return obj
+
+    async def patch(self, gvk: GVK, key: NamespacedName, patch: Object) -> Object:
+        self.writes.append(key.name)
+        return {"metadata": {}} if self.strips_labels else patch
+
+
+def entry(kind: str, obj: Object) -> Entry:
+    """Return an object as in the cache of an informer."""
+    metadata = {"namespace": "ns", "resourceVersion": "1", **obj["metadata"]}
+    return EntryDecoder(GVK("", "v1", kind)).decode(orjson.dumps({**obj, "metadata": metadata}))
+
+
+async def reconcile(client: RecordingClient, pods: int) -> Result:
+    """Reconcile a MiniCluster with a Job and this number of pods without an index label."""
+    cluster = client.cluster
+    job = owned(cluster, desired_job(Plan.of(cluster)))
+    job["metadata"] |= {"uid": "j"}
+    owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": "flux-sample", "uid": "j", "controller": True}]
+    entries = [
+        entry(
+            "Pod",
+            {
+                "metadata": {
+                    "name": f"pod-{index}",
+                    "uid": f"p{index}",
+                    "ownerReferences": owner,
+                    "labels": {
+                        MINICLUSTER_LABEL: "flux-sample",
+                        "batch.kubernetes.io/job-completion-index": str(index),
+                    },
+                }
+            },
+        )
+        for index in reversed(range(pods))
+    ]
+    informers = SimpleNamespace(
+        jobs=SimpleNamespace(entry=lambda key: entry("Job", job)),
+        pods=SimpleNamespace(entries=lambda index: entries),
+    )
+    events = SimpleNamespace(event=lambda *args: None)
+    reconciler = MiniClusterReconciler(
+        cast("Client", client), cast("EventRecorder", events), SystemClock(), cast("Informers", informers)
+    )
+    return await reconciler.reconcile(KEY)
+
+
+def invalid_cluster() -> Object:
+    """Return a MiniCluster whose objects stay as they are, except for their labels."""
+    cluster = mini_cluster(size=50, tasks=-1)
+    cluster["metadata"] |= {"uid": "u", "generation": 1}
+    return cluster
+
+
+async def test_status_is_written_before_a_limited_number_of_pods_is_labelled() -> None:
+    client = RecordingClient(invalid_cluster())
+    result = await reconcile(client, 50)
+    assert client.writes[:2] == ["status", "pod-0"]
+    assert len(client.writes) == 21
+    assert 0 < result.requeue_after < 1
+    small = RecordingClient(invalid_cluster())
+    assert await reconcile(small, 20) == Result()
+    assert len(small.writes) == 21
+
+
+async def test_labels_that_are_removed_by_others_are_not_written_in_a_loop() -> None:
+    client = RecordingClient(invalid_cluster(), strips_labels=True)
+    assert await reconcile(client, 50) == Result()
+
+
+async def test_status_of_a_deleted_cluster_is_no_error() -> None:
+    client = RecordingClient(invalid_cluster(), is_deleted=True)
+    assert await reconcile(client, 2) == Result()
+    assert client.writes == ["status"]
