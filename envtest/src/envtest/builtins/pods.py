@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from envtest.builtins.go_rendering import difference
 from envtest.builtins.pod_rules import pod_spec_errors
 from envtest.builtins.pod_warnings import pod_warnings
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid
+from envtest.field_errors import FieldError, forbidden, invalid, required
 from envtest.objects import Object
 from envtest.schema.shaping import copy_json
 
 __all__ = ["PodStrategy", "image_pull_policy", "source_defaults", "template_defaults"]
 
+_REPOSITORY = re.compile(r"{0}(/{0})*".format(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"))
 _NO_EXECUTE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _MUTABLE_FIELDS = (
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
@@ -24,8 +27,16 @@ _MUTABLE_FIELDS = (
 
 
 def image_pull_policy(image: str) -> str:
-    """Return ``Always`` for the tag ``latest``, which is also the default tag, and ``IfNotPresent`` otherwise."""
+    """Return ``Always`` for the tag ``latest``, which is also the default tag, and ``IfNotPresent`` otherwise.
+
+    A reference that cannot be parsed has no tag.
+    """
     name, _, digest = image.partition("@")
+    domain, slash, path = name.partition("/")
+    if not slash or not (domain == "localhost" or "." in domain or ":" in domain or domain != domain.lower()):
+        path = name
+    if not _REPOSITORY.fullmatch(path.partition(":")[0]):
+        return "IfNotPresent"
     tag = name.rpartition("/")[2].partition(":")[2]
     return "IfNotPresent" if digest or (tag and tag != "latest") else "Always"
 
@@ -223,6 +234,13 @@ def _change_errors(new: Object, old: Object) -> Iterator[FieldError]:
     if len(new.get("initContainers") or ()) != len(old.get("initContainers") or ()):
         yield forbidden("spec.initContainers", "pod updates may not add or remove containers")
         return
+    for name in ("containers", "initContainers"):
+        for position, container in enumerate(new.get(name) or ()):
+            path, image = f"spec.{name}[{position}].image", container.get("image") or ""
+            if not image:
+                yield required(path)
+            elif image != image.strip():
+                yield invalid(path, image, "must not have leading or trailing whitespace")
     before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
     if after is not None:
         if not 0 <= after <= 2**31 - 1:
@@ -239,7 +257,7 @@ def _change_errors(new: Object, old: Object) -> Iterator[FieldError]:
         if not kept:
             text = "existing toleration can not be modified except its tolerationSeconds"
             yield forbidden("spec.tolerations", text)
-            return
+            break
     had_gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
     for position, gate in enumerate(new.get("schedulingGates") or ()):
         if gate.get("name") not in had_gates:
@@ -260,7 +278,7 @@ def _change_errors(new: Object, old: Object) -> Iterator[FieldError]:
         restored["terminationGracePeriodSeconds"] = old["terminationGracePeriodSeconds"]
     if restored != old:
         yield forbidden(
-            "spec", f"pod updates may not change fields other than {_MUTABLE_FIELDS}\n{_difference(restored, old)}"
+            "spec", f"pod updates may not change fields other than {_MUTABLE_FIELDS}\n{difference(old, restored)}"
         )
 
 
@@ -316,9 +334,3 @@ def _only_adds(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
 
 def _same_toleration(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return all(a.get(name) == b.get(name) for name in ("key", "operator", "value", "effect"))
-
-
-def _difference(new: Mapping[str, Any], old: Mapping[str, Any]) -> str:
-    """Return the names of the fields that differ, one per line."""
-    names = sorted(name for name in new.keys() | old.keys() if new.get(name) != old.get(name))
-    return "\n".join(f"  {name}" for name in names)
