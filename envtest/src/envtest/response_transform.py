@@ -127,7 +127,7 @@ def _converted_list(
             "kind": "PartialObjectMetadataList",
             "apiVersion": f"meta.k8s.io/{output.as_version}",
             "metadata": metadata,
-            "items": [partial_metadata(obj, output.as_version) for obj in objects],
+            "items": [partial_metadata(obj, output.as_version) for obj in objects] or None,
         }
     else:
         document = _table(request, info, output, objects, metadata)

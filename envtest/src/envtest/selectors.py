@@ -77,11 +77,12 @@ def _unescape(value: str) -> str:
 
 _NAMESPACES = GroupResource("", "namespaces")
 _NEW_EVENTS = GroupResource("events.k8s.io", "events")
+_JOBS = GroupResource("batch", "jobs")
 _META = ("metadata.name", "metadata.namespace")
 _DEFAULTS = {
     "spec.unschedulable": "false",
     "spec.hostNetwork": "false",
-    "status.successful": "0",
+    "status.succeeded": "0",
     "status.replicas": "0",
 }
 
@@ -141,11 +142,15 @@ def selector_for(info: ResourceInfo, labels: str, fields: str) -> Selector:
     aliases = {"name": "metadata.name"} if info.resource == _NAMESPACES else {}
     for field, _, _ in terms:
         if field not in _META and field not in own and field not in aliases:
+            if info.resource == _JOBS:
+                raise bad_request(f'field label "{field}" not supported for Job')
             if info.is_crd or own:
                 raise bad_request(f"field label not supported: {field}")
             raise bad_request(f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"')
     if info.resource == _NEW_EVENTS:  # stored as core/v1 Events
         aliases = {field: field.replace("regarding.", "involvedObject.") for field in own}
         aliases["reportingController"] = "reportingComponent"
+    if info.resource == _JOBS:
+        aliases = {"status.successful": "status.succeeded"}
     named = [(aliases.get(field, field), operator, value) for field, operator, value in terms]
     return Selector(parse_labels(labels), named)

@@ -76,16 +76,18 @@ def job(image: str = "i", **labels: str) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("new", "fields"),
+    ("suspended", "new", "fields"),
     [
-        (job("other"), ["spec.template.spec"]),
-        (job(added="1"), ["spec.template"]),
-        (job(""), [*["spec.template.spec.containers[0].image"] * 2, "spec.template"]),
+        (True, job("other"), ["spec.template.spec"]),
+        (True, job(added="1"), []),
+        (False, job("other"), ["spec.template"]),
+        (False, job(""), [*["spec.template.spec.containers[0].image"] * 2, "spec.template"]),
     ],
-    ids=["spec", "labels", "invalid"],
 )
-def test_job_update_reports_the_changed_template(new: Object, fields: list[str]) -> None:
-    assert [each.field for each in checked("batch", "Job", new, job())] == fields
+def test_job_update_reports_the_changed_template(suspended: bool, new: Object, fields: list[str]) -> None:
+    old, new = job(), copy_json(new)
+    old["spec"]["suspend"] = new["spec"]["suspend"] = suspended
+    assert [each.field for each in checked("batch", "Job", new, old)] == fields
 
 
 def stateful_set(**changes: Any) -> Object:

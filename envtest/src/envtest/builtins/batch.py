@@ -7,6 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from envtest.builtins.go_rendering import internal_pod_spec, internal_pod_template
+from envtest.builtins.job_rules import indexed_name_errors, job_policy_errors, job_status_errors
 from envtest.builtins.pod_rules import template_errors
 from envtest.builtins.pod_warnings import template_warnings
 from envtest.builtins.pods import template_defaults
@@ -52,9 +53,10 @@ def _job_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         yield from nonnegative(f"{path}.{name}", spec.get(name))
     mode = spec.get("completionMode")
     if mode not in ("NonIndexed", "Indexed"):
-        yield not_supported(f"{path}.completionMode", mode, ("Indexed", "NonIndexed"))
+        yield not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
     if mode == "Indexed" and spec.get("completions") is None:
         yield required(f"{path}.completions", "when completion mode is Indexed")
+    yield from job_policy_errors(spec, path)
     yield from template_errors(spec["template"], f"{path}.template")
     policy = spec["template"]["spec"].get("restartPolicy")
     field_path = f"{path}.template.spec.restartPolicy"
@@ -102,13 +104,26 @@ class JobStrategy(WorkloadStrategy):
         selector.setdefault("matchLabels", {}).setdefault("batch.kubernetes.io/controller-uid", uid)
         spec["selector"] = selector
 
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """See :meth:`WorkloadStrategy.check`; pods of Indexed Jobs have names with an index."""
+        if ctx.subresource == "status":
+            yield from job_status_errors(obj, old or obj)
+            return
+        yield from indexed_name_errors(obj)
+        selector = obj["spec"].get("selector")
+        if selector is not None and not obj["spec"].get("manualSelector"):
+            expected = {"batch.kubernetes.io/controller-uid": obj["metadata"].get("uid")}
+            if (selector.get("matchLabels") or {}) != expected or selector.get("matchExpressions"):
+                yield invalid("spec.selector", selector, "`selector` not auto-generated")
+        yield from super().check(obj, old, ctx)
+
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`; an update reports the errors of the new spec twice."""
         errors = list(self._new_spec_errors(spec))
         yield from errors
         if old is not None:
             yield from errors
-            yield from self._change_errors(spec, old, is_valid=not errors)
+            yield from self._change_errors(spec, old)
 
     @staticmethod
     def _new_spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -123,12 +138,12 @@ class JobStrategy(WorkloadStrategy):
             yield invalid("spec.template.metadata.labels", labels, text)
 
     @staticmethod
-    def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any], *, is_valid: bool) -> Iterator[FieldError]:
-        """Yield the errors of changes. That of the template names its spec if only that changed, and is valid."""
-        if spec.get("completions") != old.get("completions"):
-            is_elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
-            if not is_elastic:
-                yield invalid("spec.completions", spec.get("completions"), "field is immutable")
+    def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+        completions = spec.get("completions")
+        if spec.get("completionMode") != "Indexed":
+            yield from immutable(spec, old, "completions")
+        elif completions not in (old.get("completions"), spec.get("parallelism"), None):
+            yield invalid("spec.completions", completions, "can only be modified in tandem with spec.parallelism")
         for name in (
             "selector",
             "completionMode",
@@ -151,7 +166,7 @@ class JobStrategy(WorkloadStrategy):
                 if part in before["spec"]:
                     changed["spec"][part] = before["spec"][part]
         if changed != before:
-            if is_valid and changed["spec"] != before["spec"]:
+            if old.get("suspend"):
                 yield invalid("spec.template.spec", internal_pod_spec(spec["template"]["spec"]), "field is immutable")
             else:
                 yield invalid("spec.template", internal_pod_template(spec["template"]), "field is immutable")
