@@ -27,7 +27,10 @@ def add(left: Quantities, right: Mapping[str, Quantity]) -> Quantities:
     total = dict(left)
     for name, quantity in right.items():
         known = total.get(name)
-        total[name] = quantity if known is None else Quantity(known.value + quantity.value, known.family)
+        if known is None or known.value == 0:  # zero takes the format of what is added
+            total[name] = quantity
+        else:
+            total[name] = Quantity(known.value + quantity.value, known.family)
     return total
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from envtest.builtins.resource_names import container_resource_errors, quantity_errors
 from envtest.builtins.string_validation import (
     INVALID_IP,
     config_key,
@@ -24,7 +25,7 @@ from envtest.field_errors import (
     not_supported,
     required,
 )
-from envtest.metadata import dns_label, qualified_name
+from envtest.metadata import dns_label
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["containers_errors", "relative_path_errors", "security_errors"]
@@ -270,9 +271,8 @@ def resource_errors(resources: Mapping[str, Any], path: str) -> Iterator[FieldEr
     for kind, quantities in (("limits", limits), ("requests", requests)):
         for name, quantity in quantities.items():
             field_path = key(f"{path}.{kind}", name)
-            yield from _resource_name_errors(name, field_path)
-            if parse_quantity(quantity).value < 0:
-                yield invalid(field_path, quantity, "must be greater than or equal to 0")
+            yield from container_resource_errors(name, field_path)
+            yield from quantity_errors(name, quantity, field_path)
     for name, quantity in requests.items():
         if name not in limits:
             continue
@@ -283,15 +283,6 @@ def resource_errors(resources: Mapping[str, Any], path: str) -> Iterator[FieldEr
         elif not standard and parse_quantity(quantity).value != parse_quantity(limits[name]).value:
             text = f"must be equal to {name} limit of {limits[name]}"
             yield invalid(f"{path}.requests", quantity, text)
-
-
-def _resource_name_errors(name: str, path: str) -> Iterator[FieldError]:
-    for problem in qualified_name(name):
-        yield invalid(path, name, problem)
-    if "/" in name or name in _STANDARD_RESOURCES or name.startswith("hugepages-"):
-        return
-    yield invalid(path, name, "must be a standard resource type or fully qualified")
-    yield invalid(path, name, "must be a standard resource for containers")
 
 
 def _probe_errors(probe: Mapping[str, Any], path: str) -> Iterator[FieldError]:

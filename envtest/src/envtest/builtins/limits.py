@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from envtest.builtins.quota_scopes import scope_errors
+from envtest.builtins.resource_names import (
+    container_resource_errors,
+    quantity_errors,
+    quota_resource_errors,
+    resource_name_errors,
+)
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, key, required
@@ -15,20 +22,20 @@ from envtest.schema.quantity import parse_quantity
 __all__ = ["LimitRangeStrategy", "ResourceQuotaStrategy"]
 
 _ORDER = (
-    ("min", "min", "max", "max"),
-    ("defaultRequest", "min", "defaultRequest", "default request"),
-    ("defaultRequest", "defaultRequest", "max", "max"),
-    ("defaultRequest", "defaultRequest", "default", "default limit"),
-    ("default", "min", "default", "default"),
-    ("default", "default", "max", "max"),
+    ("min", "min", "min", "max"),
+    ("defaultRequest", "defaultRequest", "min", "defaultRequest"),
+    ("defaultRequest", "defaultRequest", "defaultRequest", "max"),
+    ("defaultRequest", "defaultRequest", "defaultRequest", "default"),
+    ("default", "min", "min", "default"),
+    ("default", "max", "default", "max"),
 )
 """Pairs of bounds that must be in order.
 
-Each entry names the field that reports the error, the field with the lower value, the field with the higher value, and
-the latter's name in messages.
+Each entry names the field that reports the error, the field whose value the error shows, and the fields with the lower
+and the higher value.
 """
 _TYPES = ("Container", "PersistentVolumeClaim", "Pod")
-_NAMES = {"min": "min", "default": "default", "defaultRequest": "default request"}
+_NAMES = {"defaultRequest": "default request"}
 
 
 class LimitRangeStrategy(BuiltinStrategy):
@@ -71,26 +78,59 @@ class LimitRangeStrategy(BuiltinStrategy):
             yield from _bounds_errors(item, path)
 
 
+_BOUNDS = ("max", "min", "default", "defaultRequest")
+
+
 def _bounds_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield an error for each resource whose minimum, defaults and maximum are not in ascending order."""
-    names = {name for part in ("min", "max", "default", "defaultRequest") for name in item.get(part) or ()}
+    """Yield the errors of the resources' names, and of bounds that are not in ascending order."""
+    name_errors = container_resource_errors if item.get("type") in ("Container", "Pod") else resource_name_errors
+    for part in (*_BOUNDS, "maxLimitRequestRatio"):
+        for name in item.get(part) or ():
+            yield from name_errors(name, key(f"{path}.{part}", name))
+    names = {name for part in (*_BOUNDS, "maxLimitRequestRatio") for name in item.get(part) or ()}
     for name in sorted(names):
-        for place, low, high, high_name in _ORDER:
+        for place, shown, low, high in _ORDER:
             lower, upper = (item.get(low) or {}).get(name), (item.get(high) or {}).get(name)
             if lower is None or upper is None or parse_quantity(lower).value <= parse_quantity(upper).value:
                 continue
-            value = (item.get(place) or {}).get(name)
-            text = f"{_NAMES[low]} value {lower} is greater than {high_name} value {upper}"
-            yield invalid(key(f"{path}.{place}", name), value, text)
+            high_name = "default limit" if (low, high) == ("defaultRequest", "default") else _NAMES.get(high, high)
+            text = f"{_NAMES.get(low, low)} value {lower} is greater than {high_name} value {upper}"
+            yield invalid(key(f"{path}.{place}", name), (item.get(shown) or {}).get(name), text)
+        yield from _ratio_errors(item, name, path)
+
+
+def _ratio_errors(item: Mapping[str, Any], name: str, path: str) -> Iterator[FieldError]:
+    text = (item.get("maxLimitRequestRatio") or {}).get(name)
+    if text is None:
+        return
+    ratio, field_path = parse_quantity(text).value, key(f"{path}.maxLimitRequestRatio", name)
+    if ratio < 1:
+        yield invalid(field_path, text, f"ratio {text} is less than 1")
+    low, high = ((item.get(part) or {}).get(name) for part in ("min", "max"))
+    if low is not None and high is not None and (smallest := parse_quantity(low).value):
+        largest = parse_quantity(high).value / smallest
+        if ratio > largest:
+            yield invalid(field_path, text, f"ratio {text} is greater than max/min = {float(largest):f}")
 
 
 class ResourceQuotaStrategy(BuiltinStrategy):
     """Strategy of v1 ResourceQuota."""
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of negative quantities, and of changes to the immutable scopes."""
-        for name, quantity in (obj["spec"].get("hard") or {}).items():
-            if parse_quantity(quantity).value < 0:
-                yield invalid(key("spec.hard", name), quantity, "must be greater than or equal to 0")
-        if old is not None and obj["spec"].get("scopes") != old["spec"].get("scopes"):
-            yield invalid("spec.scopes", obj["spec"].get("scopes"), "field is immutable")
+        """Yield the errors of names, quantities and scopes; the scopes are immutable."""
+        if ctx.subresource == "status":
+            for part in ("hard", "used"):
+                yield from _quantities_errors((obj.get("status") or {}).get(part) or {}, f"status.{part}")
+            return
+        spec = obj["spec"]
+        yield from _quantities_errors(spec.get("hard") or {}, "spec.hard")
+        yield from scope_errors(spec)
+        if old is not None and spec.get("scopes") != old["spec"].get("scopes"):
+            yield invalid("spec.scopes", spec.get("scopes"), "field is immutable")
+
+
+def _quantities_errors(quantities: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    for name, quantity in quantities.items():
+        field_path = key(path, name)
+        yield from quota_resource_errors(name, field_path)
+        yield from quantity_errors(name, quantity, field_path)
