@@ -1,7 +1,4 @@
-"""InferenceStacks with three applications each; no pods run, so that only the operator is measured.
-
-Each has a Service, and the API server has addresses for 253.
-"""
+"""InferenceStacks with three applications each; no pods run, so that only the operator is measured."""
 
 from __future__ import annotations
 
@@ -46,9 +43,9 @@ async def create_stacks(server: APIServer, count: int) -> None:
     title="new InferenceStacks with three applications, from the first create until all objects exist",
     unit="stacks",
     subjects=("cfo",),
-    sizes=(100, 240),
+    sizes=(100, 300),
     quick=(20,),
-    goals=[Goal("child writes per stack", CHILDREN, 240)],
+    goals=[Goal("child writes per stack", CHILDREN, 300)],
 )
 async def inferencestacks(case: Case) -> Sample:
     async with api_server(CRD) as server, run_operator(server, "cfo", SECTIONS) as (process, _):
@@ -72,10 +69,10 @@ async def inferencestacks(case: Case) -> Sample:
     title="a restart with unchanged InferenceStacks of three applications",
     unit="stacks",
     subjects=("cfo",),
-    sizes=(240,),
+    sizes=(300,),
     quick=(20,),
     repeat=2,
-    goals=[Goal("writes", 0, 240), Goal("requests", 40, 240)],
+    goals=[Goal("writes", 0, 300), Goal("requests", 40, 300)],
 )
 async def inferencestacks_restart(case: Case) -> Sample:
     async with api_server(CRD) as server:
