@@ -8,28 +8,16 @@ from cfo.controllers.inferencestack import claims
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
 from cfo.runtime.kinds import EVENT, LEASE
-from cfo.runtime.leaderelection import LeaderElectionOptions
 from cfo.runtime.lifecycle import RunnableFailed
 from cfo.runtime.manager import Manager
 from test.support.inference_environment import (
     InferenceEnvironment,
+    election,
     new_stack,
     run_inference_controllers,
     start_inference_environment,
 )
 from test.support.raycluster_environment import eventually
-
-
-def election(identity: str, namespace: str, version: str = "v2") -> LeaderElectionOptions:
-    """Return options with short retries; the operators have different Leases of their own."""
-    return LeaderElectionOptions(
-        name=f"main-{identity}",
-        namespace=namespace,
-        identity=identity,
-        lease_duration=15.0,
-        renew_deadline=10.0,
-        retry_period=0.1,
-    )
 
 
 async def unclaimed(manager: Manager) -> dict[tuple[str, ...], float]:

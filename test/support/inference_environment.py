@@ -109,6 +109,18 @@ def condition(obj: Object, kind: str) -> dict[str, Any]:
     return dict(find_condition((obj.get("status") or {}).get("conditions"), kind) or {})
 
 
+def election(identity: str, namespace: str) -> LeaderElectionOptions:
+    """Return options with short retries; the operators have different Leases of their own."""
+    return LeaderElectionOptions(
+        name=f"main-{identity}",
+        namespace=namespace,
+        identity=identity,
+        lease_duration=15.0,
+        renew_deadline=10.0,
+        retry_period=0.1,
+    )
+
+
 @asynccontextmanager
 async def start_inference_environment(*crds: Object) -> AsyncIterator[InferenceEnvironment]:
     """Run a control plane with the CRDs of stacks and ``crds``, and the namespace ``ns``."""
