@@ -150,7 +150,11 @@ async def run_inference_controllers(
         contextlib.nullcontext(transport) if transport else Transport(target, observe=environment.exchanges.append)
     )
     async with connection as connected:
-        options = ManagerOptions(field_manager=inferencestack.FIELD_MANAGER, leader_election=election)
+        options = ManagerOptions(
+            field_manager=inferencestack.FIELD_MANAGER,
+            field_managers=[inferencestack.CLAIMS_FIELD_MANAGER],
+            leader_election=election,
+        )
         manager = Manager(connected, options, clock=clock)
         config = InferenceStackConfiguration(enabled=True, operator_version=version)
         inferencestack.setup(manager, config, election)

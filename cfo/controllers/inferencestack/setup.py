@@ -9,16 +9,10 @@ from functools import partial
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.config import InferenceStackConfiguration
 from cfo.controllers.inferencestack.children import Children
-from cfo.controllers.inferencestack.claims import (
-    LEASE_LABELS,
-    LEASE_SELECTOR,
-    ClaimMetrics,
-    ClaimReconciler,
-    OperatorLeases,
-    lease_name,
-)
+from cfo.controllers.inferencestack.claims import ClaimMetrics, ClaimReconciler
 from cfo.controllers.inferencestack.metrics import StackMetrics
 from cfo.controllers.inferencestack.names import FIELD_MANAGER, version_selector
+from cfo.controllers.inferencestack.operator_leases import LEASE_LABELS, LEASE_SELECTOR, OperatorLeases, lease_name
 from cfo.controllers.inferencestack.pods import POD_SELECTOR, add_index, failure_of, stack_of
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
 from cfo.runtime import (
@@ -127,6 +121,7 @@ def _add_claims(
                 gvk,
                 stacks.reader,
                 leases,
+                manager.client,
                 manager.events(name),
                 metrics,
                 manager.clock,
