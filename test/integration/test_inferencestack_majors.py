@@ -78,6 +78,8 @@ async def test_unclaimed_stacks_are_reported_by_one_operator(monkeypatch: pytest
     monkeypatch.setattr(claims, "GRACE_SECONDS", 0.3)
     async with start_inference_environment() as env:
         await env.create_namespace("other")
+        for name, namespace in (("one", "ns"), ("two", "ns"), ("three", "other")):
+            await create_operator_pod(env, name, namespace)
         for name, version in (("unlabelled", ""), ("future", "v7"), ("served", "v2")):
             await env.create(new_stack({}, name=name, version=version))
         async with (
@@ -103,6 +105,57 @@ async def test_unclaimed_stacks_are_reported_by_one_operator(monkeypatch: pytest
             await wait_until_claimed(env, "served")
         notes = [item for item in await env.client.list(EVENT, namespace="ns") if item["reason"] == "Unclaimed"]
         assert len(notes) == 2
+
+
+async def create_operator_pod(env: InferenceEnvironment, name: str, namespace: str) -> None:
+    """Create the pod of an operator, whose service account has all permissions."""
+    account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})
+    await env.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [account],
+        }
+    )
+    await create_pod(env, name, namespace, serviceAccountName=name)
+
+
+async def create_pod(env: InferenceEnvironment, name: str, namespace: str, **spec: str) -> None:
+    containers = [{"name": "main", "image": "image"}]
+    metadata = {"name": name, "namespace": namespace}
+    await env.create(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
+    )
+
+
+async def test_leases_that_tenants_create_change_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The role ``edit`` allows it: neither are stacks of others reported, nor does the operator stop to report."""
+    monkeypatch.setattr(claims, "GRACE_SECONDS", 0.2)
+    async with start_inference_environment() as env:
+        await env.create_namespace("a-tenant")
+        await create_pod(env, "pod", "a-tenant")
+        for version in ("v2", "v3", "v999999"):
+            await env.create(
+                {
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {
+                        "name": f"inference-stack-operator-{version}",
+                        "namespace": "a-tenant",
+                        "labels": {"app.kubernetes.io/part-of": "inference-stack-operator"},
+                    },
+                    "spec": {"holderIdentity": "pod_1", "leaseDurationSeconds": 2**31 - 1},
+                }
+            )
+        for name, version in (("served", "v2"), ("newer", "v3")):
+            await env.create(new_stack({}, name=name, version=version))
+        async with run_inference_controllers(env, election=election("one", "ns")):
+            await env.wait_for_condition("Claimed", "False", "Unclaimed", name="newer")
+            await env.wait_for_condition("Ready", "True", name="served")
+            assert not condition(await env.stack("served"), "Claimed")
 
 
 async def test_reports_outlive_the_operator_and_end_when_a_new_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:

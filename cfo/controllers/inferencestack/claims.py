@@ -28,8 +28,6 @@ from cfo.controllers.inferencestack.names import CLAIMS_FIELD_MANAGER
 from cfo.controllers.inferencestack.operator_leases import OperatorLeases
 from cfo.runtime import (
     GVK,
-    LEASE,
-    READ,
     Client,
     Clock,
     Conflict,
@@ -43,7 +41,6 @@ from cfo.runtime import (
     Reader,
     Request,
     Result,
-    Rule,
     find_condition,
     rfc3339,
     set_condition,
@@ -104,7 +101,7 @@ class ClaimReconciler:
     ``version`` and ``namespace`` are those of this operator's Lease.
     """
 
-    rules: Final = (Rule(LEASE.group, "leases", READ[1:]),)
+    rules: Final = OperatorLeases.rules
 
     def __init__(
         self,
@@ -131,6 +128,7 @@ class ClaimReconciler:
 
     async def reconcile(self, request: Request) -> Result:
         """Report a stack that no operator reconciles, or several; end the report of any other."""
+        await self._leases.verify()
         entry = self._stacks.entry(request)
         live = self._leases.live()
         if entry is None or entry.meta.is_deleting or _reporter(live) != self._own:

@@ -94,10 +94,10 @@ class _Shared:
         """The informer of the Leases of all operators of stacks."""
         return self._manager.cache.informer(LEASE, label_selector=LEASE_SELECTOR)
 
-    def claims(self) -> tuple[OperatorLeases, ClaimMetrics]:
-        """Return the state of the reports of unclaimed stacks; it is created on the first call."""
+    def claims(self, namespace: str) -> tuple[OperatorLeases, ClaimMetrics]:
+        """Return the state of the reports of unclaimed stacks, created on the first call; ``namespace``: our own."""
         if self._claims is None:
-            leases = OperatorLeases(self.lease_informer, self._manager.clock)
+            leases = OperatorLeases(self.lease_informer, self._manager.client, self._manager.clock, namespace)
             self._claims = (leases, ClaimMetrics(self._manager.metrics.registry))
         return self._claims
 
@@ -108,7 +108,7 @@ def _add_claims(
     """Add the controller that reports unclaimed stacks."""
     name = f"inferencestack-claims-{gvk.group.partition('.')[0]}"
     stacks = manager.cache.informer(gvk, metadata_only=True)
-    leases, metrics = shared.claims()
+    leases, metrics = shared.claims(namespace)
     channel = Channel()
     leases.on_change(lambda: channel.enqueue([entry.key for entry in stacks.reader.entries()]))
     (
