@@ -292,6 +292,7 @@ def new_manager(
                 appwrapper.FIELD_MANAGER,
                 flux.FIELD_MANAGER,
                 inferencestack.FIELD_MANAGER,
+                inferencestack.CLAIMS_FIELD_MANAGER,
             ],
             namespaces=configuration.watch_namespaces or None,
             selectors=dict.fromkeys(_SELECTED_KINDS, configuration.label_selector),

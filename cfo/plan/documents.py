@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import yaml
-
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.plan.parsing import json_problem, parse
 from cfo.runtime import GVK, NamespacedName, Object, gvk_of, key_of
 
 __all__ = ["MAX_BYTES", "Documents", "InvalidDocument", "read_documents"]
@@ -17,6 +16,14 @@ MAX_BYTES: Final = 64 << 20
 """The maximum size of one file."""
 
 _GROUP_KINDS: Final = {(gvk.group, gvk.kind) for gvk in INFERENCE_STACKS}
+
+
+_TEMPLATE: Final = ("spec", "template")
+_OBJECTS: Final = {
+    "Deployment": ((*_TEMPLATE, "spec"), (*_TEMPLATE, "metadata", "labels"), (*_TEMPLATE, "metadata", "annotations")),
+    "ConfigMap": (("data",),),
+}
+"""Fields of existing objects that the plan reads, and that must be objects."""
 
 
 class InvalidDocument(ValueError):
@@ -61,9 +68,9 @@ def _is_stack(gvk: GVK) -> bool:
 def _objects(file: str, content: bytes) -> Iterator[Object]:
     """Yield the objects in ``content``, and those in its lists."""
     try:
-        documents = list(yaml.load_all(content, Loader=yaml.CSafeLoader))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidDocument(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
+        documents = parse(content)
+    except ValueError as error:
+        raise InvalidDocument(f"{file}: {error}") from None
     for document in documents:
         if document is None:
             continue
@@ -80,13 +87,26 @@ def _checked(file: str, document: Any) -> Object:
     metadata = document.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         raise InvalidDocument(f"{file}: {document.get('kind') or 'object'}: metadata.name is missing")
+    for key in ("namespace", "uid"):
+        if not isinstance(metadata.get(key, ""), str):
+            raise InvalidDocument(f"{file}: {metadata['name']!r}: metadata.{key}: must be a string")
+    for key in ("namespace", "name"):
+        if not (metadata.get(key, "").isascii() and metadata.get(key, "").isprintable()):
+            raise InvalidDocument(f"{file}: metadata.{key}: {metadata[key]!r}: not a valid name")
+    if problem := json_problem(document):
+        raise InvalidDocument(f"{file}: {document.get('kind')} {metadata['name']!r}: {problem}")
     for key in ("apiVersion", "kind"):
         if not isinstance(document.get(key), str):
             raise InvalidDocument(f"{file}: {metadata['name']}: {key} is missing")
-    for key in ("namespace", "uid"):
-        if not isinstance(metadata.get(key, ""), str):
-            raise InvalidDocument(f"{file}: {metadata['name']}: metadata.{key}: must be a string")
     for key in ("labels", "annotations"):
         if not isinstance(metadata.get(key) or {}, dict):
             raise InvalidDocument(f"{file}: {metadata['name']}: metadata.{key}: must be an object")
+    for path in _OBJECTS.get(document["kind"], ()):
+        value: Any = document
+        for key in path:
+            value = value.get(key) or {}
+            if not isinstance(value, dict):
+                raise InvalidDocument(f"{file}: {metadata['name']}: {'.'.join(path)}: must be an object")
+    if document["kind"] == "Deployment" and not isinstance((document.get("spec") or {}).get("replicas") or 0, int):
+        raise InvalidDocument(f"{file}: {metadata['name']}: spec.replicas: must be an integer")
     return document

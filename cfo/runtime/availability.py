@@ -20,7 +20,7 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.clock import Clock
-from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
+from cfo.runtime.discovery import DiscoveryIncomplete, DiscoveryPosition, RESTMapper
 from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION
 from cfo.runtime.objects import GVK
 from cfo.runtime.reconcile import READ, Rule
@@ -116,10 +116,11 @@ class Availability:
 
     async def _set_up_served(self) -> bool:
         all_known = True
+        position = self._mapper.position()  # one read answers for all kinds
         for item in tuple(self._pending):
             gvk, setup = item
             try:
-                served = await _query(self._mapper, gvk, self._clock)
+                served = await _query(self._mapper, gvk, self._clock, since=position)
             except DiscoveryIncomplete as error:
                 _log.warning("Failed to determine whether kind is served, will retry", kind=str(gvk), error=str(error))
                 all_known = False
@@ -152,15 +153,15 @@ async def is_served(mapper: RESTMapper, gvk: GVK, clock: Clock) -> bool:
             await clock.sleep(delay)
 
 
-async def _query(mapper: RESTMapper, gvk: GVK, clock: Clock) -> bool:
-    """Return whether a kind is served; retries until discovery responds.
+async def _query(mapper: RESTMapper, gvk: GVK, clock: Clock, *, since: DiscoveryPosition | None = None) -> bool:
+    """Return whether a kind is served according to a read after ``since``; retries until discovery responds.
 
     Raises :class:`DiscoveryIncomplete` if only the server of this group does not respond.
     """
     delays = _delays()
     while True:
         try:
-            await mapper.resource(gvk)
+            await mapper.resource(gvk, since=since)
         except UnknownKind:
             return False
         except (APIError, TransportError) as error:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import anyio
@@ -28,7 +28,7 @@ from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.objects import GVK, GVR
 from cfo.runtime.ratelimit import BucketRateLimiter
 
-__all__ = ["DiscoveryIncomplete", "RESTMapper", "Resource"]
+__all__ = ["DiscoveryIncomplete", "DiscoveryPosition", "RESTMapper", "Resource"]
 
 _AGGREGATED = ",".join(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")
@@ -42,6 +42,13 @@ _log = structlog.get_logger(__name__)
 
 class DiscoveryIncomplete(Exception):
     """Raised if discovery of a part of the API failed: it is unknown which kinds that part serves; retry later."""
+
+
+class DiscoveryPosition(NamedTuple):
+    """The numbers of the last reads of both root documents that had begun at a point in time."""
+
+    core: int
+    others: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,18 +140,24 @@ class RESTMapper:
         """Mark the cached discovery as outdated: the next lookup reads it again."""
         self._core.outdated = self._others.outdated = True
 
+    def position(self) -> DiscoveryPosition:
+        """Return the current position in the sequence of reads, for several lookups that share a read."""
+        return DiscoveryPosition(self._core.reads_begun, self._others.reads_begun)
+
     def cached(self, gvk: GVK) -> Resource | None:
         """Return the resource from the last discovery, without a request."""
         known = self._document(gvk.group).version(gvk.group, gvk.version)
         return known.kinds.get(gvk.kind) if known is not None else None
 
-    async def resource(self, gvk: GVK) -> Resource:
+    async def resource(self, gvk: GVK, *, since: DiscoveryPosition | None = None) -> Resource:
         """Return the resource of a kind.
+
+        A read that began after ``since``, by default the beginning of the call, proves that a kind is not served.
 
         Raises :class:`~cfo.runtime.client.errors.UnknownKind` if the kind is not served, :class:`DiscoveryIncomplete`
         if the server of its group does not respond, and the errors of requests.
         """
-        found = await self._look_up(gvk.group, gvk.version, lambda known: known.kinds.get(gvk.kind))
+        found = await self._look_up(gvk.group, gvk.version, lambda known: known.kinds.get(gvk.kind), since)
         if found is None:
             raise UnknownKind(f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"')
         return found
@@ -184,9 +197,15 @@ class RESTMapper:
             raise DiscoveryIncomplete(f"{group} is registered, but its API server does not respond")
         return True
 
-    async def _look_up(self, group: str, version: str, find: Callable[[_Version], Resource | None]) -> Resource | None:
+    async def _look_up(
+        self,
+        group: str,
+        version: str,
+        find: Callable[[_Version], Resource | None],
+        since: DiscoveryPosition | None = None,
+    ) -> Resource | None:
         document = self._document(group)
-        begun = document.reads_begun
+        begun = document.reads_begun if since is None else since.others if group else since.core
         await self._ensure_read(document)
         found = await self._find(document, group, version, find)
         if found is None and await self._wait_for_read(document):

@@ -157,7 +157,7 @@ async def api_server(*extra_crds: Object, controllers: Sequence[str] = ()) -> As
         command = [
             *(sys.executable, "-m", "envtest", "--kubeconfig", str(admin), "--crds", str(crd_file)),
             *("--token-auth-file", str(folder / "tokens.csv"), "--audit-log", str(folder / "audit.log")),
-            *("--controllers", ",".join(controllers) or "none"),
+            *("--controllers", ",".join(controllers) or "none", "--service-cluster-ip-range", "10.0.0.0/16"),
         ]
         async with start_process(command, folder / "envtest.log") as process:
 

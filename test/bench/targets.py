@@ -146,6 +146,21 @@ TARGETS = (
     Target("101 unchanged RayClusters on OpenShift: writes at restart", "openshift-restart", "writes", 101),
     Target("- requests at restart", "openshift-restart", "requests", 101, go=(2648, 2648)),
     Target("one AppWrapper with a pod: requests until ready", "appwrapper-one", "requests", go=(13, 13)),
+    Target("300 new MiniClusters: writes per MiniCluster", "flux-create", "writes per object", 300),
+    Target("300 unchanged MiniClusters: writes at restart", "flux-restart", "writes", 300),
+    Target("- requests at restart", "flux-restart", "requests", 300),
+    Target("10,000 waiting FluxJobs: CPU of one decision of the queue", "flux-decision", "cpu ms", 10_000),
+    Target("- memory of the queue per job", "flux-queue-memory", "bytes", 10_000),
+    Target("1,000 FluxJobs submitted at once: CPU until the queue is decided", "flux-burst", "cpu s", 1000),
+    Target(
+        "300 new InferenceStacks of three applications: writes of objects per stack",
+        "inferencestacks",
+        "child writes per stack",
+        300,
+    ),
+    Target("300 unchanged InferenceStacks: writes at restart", "inferencestacks-restart", "writes", 300),
+    Target("- requests at restart", "inferencestacks-restart", "requests", 300),
+    Target("- memory per cached object: multiple of its JSON", "inferencestacks-memory", "ratio", 100),
 )
 
 RATIO_TARGETS = (

@@ -19,6 +19,12 @@ from cfo.runtime.objects import NamespacedName, Object
 from test.support import appwrapper_environment as appwrappers
 from test.support.appwrapper_environment import CONTROLLERS, AppWrapperEnvironment, job, pod, wrapper
 from test.support.flux_environment import mini_cluster, run_minicluster_controller, start_flux_environment
+from test.support.inference_environment import (
+    election,
+    new_stack,
+    run_inference_controllers,
+    start_inference_environment,
+)
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
@@ -307,3 +313,38 @@ async def test_mini_cluster_takes_one_write_per_object_and_one_for_its_status() 
             assert {verb for verb, _ in found} == {"list"}
             assert sum(found.values()) == len(manager.cache.informers)
             assert count_reconciles(manager) == CLUSTERS
+
+
+# InferenceStacks.
+
+STACK_REQUESTS = {
+    ("get", "deployments"): 4,  # Helm may have created them
+    ("apply", "serviceaccounts"): 1,
+    ("apply", "services"): 1,
+    ("apply", "configmaps"): 4,
+    ("apply", "deployments"): 4,
+}
+
+
+async def test_stack_takes_one_write_per_object_and_a_restart_takes_none() -> None:
+    options = election("operator", "ns")
+    async with start_inference_environment() as env:
+        async with run_inference_controllers(env, election=options):
+            await env.wait_until_idle()
+            env.clear_requests()
+            for number in range(CLUSTERS):
+                await env.create(new_stack({"a": {}, "b": {}, "c": {}}, name=f"s-{number}"))
+            await env.wait_until_idle()
+            found = count_requests(env)
+            assert {key: found[key] for key in STACK_REQUESTS} == multiplied(CLUSTERS, STACK_REQUESTS)
+            others = {key for key in found if key[1] not in ("inferencestacks/status", "events", "leases")}
+            assert others == STACK_REQUESTS.keys()
+        async with run_inference_controllers(env, election=options) as manager:
+            await env.wait_until_idle()
+            found = count_requests(env)
+            written = {key for key in found if key[0] != "list" and key[1] not in ("events", "leases")}
+            assert written == set()
+            listed = sum(count for (verb, _), count in found.items() if verb == "list")
+            assert listed == len(manager.cache.informers)
+            reads = Counter(exchange.resource for exchange in env.exchanges if exchange.verb == "discover")
+            assert reads == {"/api": 1, "/apis": 2}, "kinds that are not served share the reads of discovery"

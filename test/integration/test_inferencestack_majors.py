@@ -7,29 +7,20 @@ import pytest
 from cfo.controllers.inferencestack import claims
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
-from cfo.runtime.kinds import EVENT, LEASE
-from cfo.runtime.leaderelection import LeaderElectionOptions
+from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION, EVENT, LEASE
 from cfo.runtime.lifecycle import RunnableFailed
 from cfo.runtime.manager import Manager
+from cfo.runtime.objects import NamespacedName
 from test.support.inference_environment import (
+    STACK,
     InferenceEnvironment,
+    condition,
+    election,
     new_stack,
     run_inference_controllers,
     start_inference_environment,
 )
 from test.support.raycluster_environment import eventually
-
-
-def election(identity: str, namespace: str, version: str = "v2") -> LeaderElectionOptions:
-    """Return options with short retries; the operators have different Leases of their own."""
-    return LeaderElectionOptions(
-        name=f"main-{identity}",
-        namespace=namespace,
-        identity=identity,
-        lease_duration=15.0,
-        renew_deadline=10.0,
-        retry_period=0.1,
-    )
 
 
 async def unclaimed(manager: Manager) -> dict[tuple[str, ...], float]:
@@ -87,24 +78,129 @@ async def test_unclaimed_stacks_are_reported_by_one_operator(monkeypatch: pytest
     monkeypatch.setattr(claims, "GRACE_SECONDS", 0.3)
     async with start_inference_environment() as env:
         await env.create_namespace("other")
+        for name, namespace in (("one", "ns"), ("two", "ns"), ("three", "other")):
+            await create_operator_pod(env, name, namespace)
         for name, version in (("unlabelled", ""), ("future", "v7"), ("served", "v2")):
             await env.create(new_stack({}, name=name, version=version))
         async with (
-            run_inference_controllers(env, "v1", election=election("one", "ns")) as lower,
             run_inference_controllers(env, "v2", election=election("two", "ns")) as higher,
+            run_inference_controllers(env, "v1", election=election("one", "ns")) as lower,
         ):
-            await env.wait_for_event("Unclaimed", "label operatorVersion is not set", "v1, v2")
+            await env.wait_for_event("Unclaimed", "label operatorVersion is not set", "Running: ")
             await env.wait_for_event("Unclaimed", "No operator of version v7 is running")
-            assert (await unclaimed(lower), await unclaimed(higher)) == ({}, {("ns", "Unclaimed"): 2.0})
+            await eventually_unclaimed(env, higher, {("ns", "Unclaimed"): 2.0})
+            await eventually_unclaimed(env, lower, {})
+            await env.wait_for_condition("Claimed", "False", "Unclaimed", name="future")
+            await env.wait_for_condition("Claimed", "False", "Unclaimed", name="unlabelled")
             await env.label("v1", "unlabelled")
             await env.wait_for_condition("Ready", "True", name="unlabelled")
             await eventually_unclaimed(env, higher, {("ns", "Unclaimed"): 1.0})
+            await wait_until_claimed(env, "unlabelled")
             async with run_inference_controllers(env, "v2", election=election("three", "other")) as twice:
                 await env.wait_for_event("ClaimedTwice", "version v2: ns, other")
                 assert await unclaimed(twice) == {}
+                await env.wait_for_condition("Claimed", "False", "ClaimedTwice", name="served")
+                assert condition(await env.stack("served"), "Ready")["status"] == "True"
             await eventually_unclaimed(env, higher, {("ns", "Unclaimed"): 1.0})
+            await wait_until_claimed(env, "served")
         notes = [item for item in await env.client.list(EVENT, namespace="ns") if item["reason"] == "Unclaimed"]
         assert len(notes) == 2
+
+
+async def create_operator_pod(env: InferenceEnvironment, name: str, namespace: str) -> None:
+    """Create the pod of an operator, whose service account has all permissions."""
+    account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})
+    await env.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [account],
+        }
+    )
+    await create_pod(env, name, namespace, serviceAccountName=name)
+
+
+async def create_pod(env: InferenceEnvironment, name: str, namespace: str, **spec: str) -> None:
+    containers = [{"name": "main", "image": "image"}]
+    metadata = {"name": name, "namespace": namespace}
+    await env.create(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
+    )
+
+
+async def test_leases_that_tenants_create_change_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The role ``edit`` allows it: neither are stacks of others reported, nor does the operator stop to report."""
+    monkeypatch.setattr(claims, "GRACE_SECONDS", 0.2)
+    async with start_inference_environment() as env:
+        await env.create_namespace("a-tenant")
+        await create_pod(env, "pod", "a-tenant")
+        for version in ("v2", "v3", "v999999"):
+            await env.create(
+                {
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {
+                        "name": f"inference-stack-operator-{version}",
+                        "namespace": "a-tenant",
+                        "labels": {"app.kubernetes.io/part-of": "inference-stack-operator"},
+                    },
+                    "spec": {"holderIdentity": "pod_1", "leaseDurationSeconds": 2**31 - 1},
+                }
+            )
+        for name, version in (("served", "v2"), ("newer", "v3")):
+            await env.create(new_stack({}, name=name, version=version))
+        async with run_inference_controllers(env, election=election("one", "ns")):
+            await env.wait_for_condition("Claimed", "False", "Unclaimed", name="newer")
+            await env.wait_for_condition("Ready", "True", name="served")
+            assert not condition(await env.stack("served"), "Claimed")
+
+
+async def test_reports_outlive_the_operator_and_end_when_a_new_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restarted operator writes nothing to stacks that have been reported, and ends the reports of others."""
+    monkeypatch.setattr(claims, "GRACE_SECONDS", 0.2)
+    async with start_inference_environment() as env:
+        for name, version in (("unlabelled", ""), ("newer", "v3")):
+            await env.create(new_stack({}, name=name, version=version))
+        async with run_inference_controllers(env, election=election("one", "ns")):
+            for name in ("unlabelled", "newer"):
+                await env.wait_for_condition("Claimed", "False", "Unclaimed", name=name)
+        before = await env.stack("unlabelled")
+        async with run_inference_controllers(env, election=election("one", "ns")) as manager:
+            await eventually_unclaimed(env, manager, {("ns", "Unclaimed"): 2.0})
+            await env.wait_until_idle()
+            assert env.writes() == [], "reported before"
+            async with run_inference_controllers(env, "v3", election=election("three", "ns")):
+                await wait_until_claimed(env, "newer")
+                await env.wait_for_condition("Ready", "True", name="newer")
+        assert await env.stack("unlabelled") == before
+        notes = [item for item in await env.client.list(EVENT, namespace="ns") if item["reason"] == "Unclaimed"]
+        assert len(notes) == 2, "no second Event of the restarted operator"
+
+
+async def test_condition_is_not_written_to_conditions_that_another_client_owns_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the CRD of the original operator, which has no schema, conditions are an atomic list."""
+    monkeypatch.setattr(claims, "GRACE_SECONDS", 0.2)
+    async with start_inference_environment() as env:
+        crd = await env.get(CUSTOM_RESOURCE_DEFINITION, "inferencestacks.doublewordai.co", "")
+        (version,) = crd["spec"]["versions"]
+        version["schema"]["openAPIV3Schema"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        await env.client.update(crd)
+        await env.create(new_stack({}))
+        status = {"conditions": [{"type": "Deployed", "status": "True"}]}
+        await env.client.patch(STACK, NamespacedName("ns", "s"), {"status": status}, subresource="status")
+        async with run_inference_controllers(env, "v1", election=election("one", "ns")):
+            await env.wait_for_event("Unclaimed", "No operator of version v2")
+            await env.wait_until_idle()
+        assert (await env.stack())["status"] == status
+
+
+async def wait_until_claimed(env: InferenceEnvironment, name: str) -> None:
+    await env.wait_for(lambda obj: not condition(obj, "Claimed"), "Claimed is removed", name=name)
 
 
 async def eventually_unclaimed(

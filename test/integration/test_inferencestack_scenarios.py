@@ -326,6 +326,38 @@ async def test_failures_and_upgrades_are_reported() -> None:
             await check_upgrade(env)
 
 
+async def test_failures_of_pods_are_reported_for_stacks_with_a_name_override() -> None:
+    async with start_inference_environment() as env:
+        unready = {"podAnnotations": {"envtest.cfo/ready": "false"}}
+        for name in ("s", "t"):
+            await env.create(new_stack({"a": unready}, name=name, nameOverride="custom"))
+        async with run_inference_controllers(env) as manager:
+            await env.wait_for_condition("Ready", "False")
+
+            def watches() -> int:
+                return len([informer for informer in manager.cache.informers if informer.gvk == POD])
+
+            async def pod() -> Object | None:
+                labels = "app.kubernetes.io/component=application-a,app.kubernetes.io/instance=s"
+                return next(iter(await env.client.list(POD, namespace="ns", label_selector=labels)), None)
+
+            found = await eventually(pod, "the pod of the application")
+            await env.patch(found, {"status": {"reason": "Evicted", "phase": "Failed"}}, subresource="status")
+            await env.wait_for_condition("Degraded", "True", "Evicted")
+            await env.wait_until_idle()
+            assert watches() == 2
+        async with run_inference_controllers(env) as manager:
+            await env.wait_until_idle()
+            assert env.writes() == []
+            for name in ("s", "t"):
+                await env.client.delete(STACK, NamespacedName("ns", name))
+
+            async def is_stopped() -> bool:
+                return watches() == 1
+
+            await eventually(is_stopped, "the informer of a name without stacks stops")
+
+
 async def check_pod_failure(env: InferenceEnvironment, unready: dict[str, Any]) -> None:
     await env.change(applications={"a": {**unready, "readerConfig": {"modelName": "m"}}})
     await env.wait_for_condition("Ready", "False", "ApplicationsNotReady")

@@ -109,6 +109,18 @@ def condition(obj: Object, kind: str) -> dict[str, Any]:
     return dict(find_condition((obj.get("status") or {}).get("conditions"), kind) or {})
 
 
+def election(identity: str, namespace: str) -> LeaderElectionOptions:
+    """Return options with short retries; the operators have different Leases of their own."""
+    return LeaderElectionOptions(
+        name=f"main-{identity}",
+        namespace=namespace,
+        identity=identity,
+        lease_duration=15.0,
+        renew_deadline=10.0,
+        retry_period=0.1,
+    )
+
+
 @asynccontextmanager
 async def start_inference_environment(*crds: Object) -> AsyncIterator[InferenceEnvironment]:
     """Run a control plane with the CRDs of stacks and ``crds``, and the namespace ``ns``."""
@@ -138,7 +150,11 @@ async def run_inference_controllers(
         contextlib.nullcontext(transport) if transport else Transport(target, observe=environment.exchanges.append)
     )
     async with connection as connected:
-        options = ManagerOptions(field_manager=inferencestack.FIELD_MANAGER, leader_election=election)
+        options = ManagerOptions(
+            field_manager=inferencestack.FIELD_MANAGER,
+            field_managers=[inferencestack.CLAIMS_FIELD_MANAGER],
+            leader_election=election,
+        )
         manager = Manager(connected, options, clock=clock)
         config = InferenceStackConfiguration(enabled=True, operator_version=version)
         inferencestack.setup(manager, config, election)

@@ -2,11 +2,12 @@
 
 :mod:`.rendering` computes the objects of a stack, :mod:`.profile_choice` with which defaults. :mod:`.reconciler`
 observes, writes (:mod:`.writes`, :mod:`.children`, :mod:`.ownership`) and reports: :mod:`.status` is a pure function of
-the states of the Deployments (:mod:`.rollout`) and the failures of pods (:mod:`.pods`). :mod:`.claims` reports stacks
-that no operator reconciles.
+the states of the Deployments (:mod:`.rollout`) and the failures of pods (:mod:`.pods`, :mod:`.pod_informers`).
+:mod:`.claims` reports stacks that no operator reconciles, according to the Leases of all operators
+(:mod:`.operator_leases`).
 """
 
-from cfo.controllers.inferencestack.names import FIELD_MANAGER
+from cfo.controllers.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER
 from cfo.controllers.inferencestack.setup import election_rules, rules, setup
 
-__all__ = ["FIELD_MANAGER", "election_rules", "rules", "setup"]
+__all__ = ["CLAIMS_FIELD_MANAGER", "FIELD_MANAGER", "election_rules", "rules", "setup"]

@@ -1,121 +1,63 @@
 """Reports stacks that no operator reconciles, or that several do.
 
-An operator reconciles the stacks whose label ``operatorVersion`` names its major version, and holds a Lease that is
-named after it while it does. A stack without a label, or of a version that no operator serves, is in no operator's
-cache; so this controller reads the metadata of all stacks. Exactly one operator reports: that of the highest version
-that has a Lease, and of several, the one in the first namespace.
+An operator reconciles the stacks whose label ``operatorVersion`` names its major version. A stack without a label, or
+of a version that no operator serves, is in no operator's cache; so this controller reads the metadata of all stacks.
+Exactly one operator reports: that of the highest version that has a Lease, and of several, the one in the first
+namespace.
+
+A report is the condition ``Claimed=False``, an Event when it becomes false, and a metric. The condition has a field
+manager of its own, so it does not conflict with the status that the operator of the stack writes, and applying nothing
+removes it. A status whose conditions another manager owns as a whole, as with the CRD of the original operator, which
+has no schema, is left as it is.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Count
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final, NamedTuple
 
-import msgspec
+import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version
-from cfo.api.inferencestack.names import MANAGED_BY
+from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL
+from cfo.controllers.inferencestack.names import CLAIMS_FIELD_MANAGER
+from cfo.controllers.inferencestack.operator_leases import OperatorLeases
 from cfo.runtime import (
     GVK,
-    LEASE,
-    READ,
+    Client,
     Clock,
-    Event,
+    Conflict,
+    Entry,
     EventRecorder,
-    Informer,
-    NamespacedName,
+    Forbidden,
+    Invalid,
+    Meta,
+    NotFound,
     Object,
     Reader,
     Request,
     Result,
-    Rule,
+    find_condition,
+    rfc3339,
+    set_condition,
+    uid_of,
 )
 
-__all__ = [
-    "GRACE_SECONDS",
-    "LEASE_LABELS",
-    "LEASE_SELECTOR",
-    "ClaimMetrics",
-    "ClaimReconciler",
-    "OperatorLeases",
-    "lease_name",
-]
-
-LEASE_LABELS: Final = {"app.kubernetes.io/part-of": MANAGED_BY}
-LEASE_SELECTOR: Final = f"app.kubernetes.io/part-of={MANAGED_BY}"
+__all__ = ["GRACE_SECONDS", "ClaimMetrics", "ClaimReconciler"]
 
 GRACE_SECONDS: Final = 60.0
-"""How long a stack must be unclaimed before it is reported: an operator that restarts has no Lease for some seconds."""
+"""How long a major version must be without operators, or have several, before its stacks are reported: an operator
+that restarts has no Lease for some seconds."""
 
-_LEASE_PREFIX: Final = f"{MANAGED_BY}-"
+_CONDITION: Final = "Claimed"
+_UNCLAIMED: Final = "Unclaimed"
+_CLAIMED_TWICE: Final = "ClaimedTwice"
 
-
-def lease_name(operator_version: str) -> str:
-    """Return the name of the Lease of an operator of this major version."""
-    return f"{_LEASE_PREFIX}{operator_version}"
-
-
-class _LeaseSpec(msgspec.Struct, gc=False, rename="camel"):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    renew_time: str | None = None
-
-
-class _Lease(msgspec.Struct, gc=False):
-    spec: _LeaseSpec | None = None
-
-
-_decoder = msgspec.json.Decoder(_Lease)
-
-
-class OperatorLeases:
-    """The Leases of all operators of stacks, in all namespaces.
-
-    A Lease is valid for its duration after its last change was observed; clocks of other machines are not compared.
-    """
-
-    def __init__(self, leases: Informer, clock: Clock) -> None:
-        self._clock = clock
-        self._specs: dict[NamespacedName, tuple[_LeaseSpec, float]] = {}
-        self._known: dict[str, list[str]] = {}
-        self._listeners: list[Callable[[], None]] = []
-        leases.add_handler(self._observe)
-
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` when an operator appears or disappears."""
-        self._listeners.append(listener)
-
-    def live(self) -> dict[str, list[str]]:
-        """Return the sorted namespaces of the operators that hold a Lease, by major version."""
-        found: dict[str, list[str]] = {}
-        for key, (spec, observed) in sorted(self._specs.items()):
-            version = key.name.removeprefix(_LEASE_PREFIX)
-            valid = observed + (spec.lease_duration_seconds or 0) > self._clock.monotonic()
-            if is_operator_version(version) and spec.holder_identity and valid:
-                found.setdefault(version, []).append(key.namespace)
-        return found
-
-    def _observe(self, event: Event) -> None:
-        if event.new is None:
-            self._specs.pop(event.key, None)
-        else:
-            spec = _decoder.decode(event.new.raw).spec or _LeaseSpec()
-            known = self._specs.get(event.key)
-            if known is None or known[0] != spec:
-                self._specs[event.key] = (spec, self._clock.monotonic())
-                self._clock.call_later((spec.lease_duration_seconds or 0) + 0.1, self._check)
-        self._check()
-
-    def _check(self) -> None:
-        live = self.live()
-        if live != self._known:
-            self._known = live
-            for listener in self._listeners:
-                listener()
+_log = structlog.get_logger("cfo.controllers.inferencestack.claims")
 
 
 class ClaimMetrics(Collector):
@@ -145,19 +87,28 @@ class ClaimMetrics(Collector):
         yield gauge
 
 
+class _Problem(NamedTuple):
+    """Reason and message of the condition, and the message of the Event, which also contains what changes often."""
+
+    reason: str
+    message: str
+    note: str
+
+
 class ClaimReconciler:
     """Reports the stacks of one API group; ``stacks`` reads the metadata of all of them.
 
     ``version`` and ``namespace`` are those of this operator's Lease.
     """
 
-    rules: Final = (Rule(LEASE.group, "leases", READ[1:]),)
+    rules: Final = OperatorLeases.rules
 
     def __init__(
         self,
         kind: GVK,
         stacks: Reader,
         leases: OperatorLeases,
+        client: Client,
         events: EventRecorder,
         metrics: ClaimMetrics,
         clock: Clock,
@@ -168,36 +119,86 @@ class ClaimReconciler:
         self._kind = kind
         self._stacks = stacks
         self._leases = leases
+        self._client = client
         self._events = events
         self._metrics = metrics
         self._clock = clock
         self._own = (version, namespace)
-        self._since: dict[Request, float] = {}
+        self._written: dict[Request, tuple[str, _Problem]] = {}
 
     async def reconcile(self, request: Request) -> Result:
-        """Report a stack that has been unclaimed, or claimed twice, for :data:`GRACE_SECONDS`."""
-        meta = self._stacks.meta(request)
+        """Report a stack that no operator reconciles, or several; end the report of any other."""
+        await self._leases.verify()
+        entry = self._stacks.entry(request)
         live = self._leases.live()
-        problem = None
-        if meta is not None and not meta.is_deleting and _reporter(live) == self._own:
-            problem = _problem(meta.labels.get(OPERATOR_VERSION_LABEL, ""), live)
-        if meta is None or problem is None:
-            self._since.pop(request, None)
-            self._metrics.set(self._kind, request, "")
+        if entry is None or entry.meta.is_deleting or _reporter(live) != self._own:
+            self._forget(request)
             return Result()
-        since = self._since.setdefault(request, self._clock.monotonic())
-        remaining = since + GRACE_SECONDS - self._clock.monotonic()
-        if remaining > 0:
-            return Result(requeue_after=remaining)
-        reason, message = problem
-        if self._metrics.set(self._kind, request, reason):
-            reference: Object = {
-                "apiVersion": self._kind.api_version,
-                "kind": self._kind.kind,
-                "metadata": {"namespace": request.namespace, "name": request.name, "uid": meta.uid},
-            }
-            self._events.event(reference, "Warning", reason, message)
+        version = entry.meta.labels.get(OPERATOR_VERSION_LABEL, "")
+        problem = _problem(version, live)
+        if problem is None:
+            self._forget(request)
+            if _has_condition(entry):
+                await self._remove_condition(request, entry.meta)
+            return Result()
+        if (wait := GRACE_SECONDS - self._leases.unchanged_seconds(version)) > 0:
+            return Result(requeue_after=wait)
+        is_new = self._metrics.set(self._kind, request, problem.reason)
+        if self._written.get(request) != (entry.meta.uid, problem):
+            is_new = await self._set_condition(request, entry.meta, problem, is_new)
+            self._written[request] = (entry.meta.uid, problem)
+            if is_new:
+                self._events.event(self._identity(request, entry.meta), "Warning", problem.reason, problem.note)
         return Result()
+
+    def _forget(self, request: Request) -> None:
+        self._written.pop(request, None)
+        self._metrics.set(self._kind, request, "")
+
+    def _identity(self, request: Request, meta: Meta) -> Object:
+        return {
+            "apiVersion": self._kind.api_version,
+            "kind": self._kind.kind,
+            "metadata": {"namespace": request.namespace, "name": request.name, "uid": meta.uid},
+        }
+
+    async def _set_condition(self, request: Request, meta: Meta, problem: _Problem, is_new: bool) -> bool:
+        """Write the condition; return whether the stack did not have it for this reason.
+
+        Returns ``is_new`` if the condition cannot be written.
+        """
+        stack = await self._client.get(self._kind, request, live=True)
+        if stack is None or uid_of(stack) != meta.uid:
+            return False
+        before = find_condition((stack.get("status") or {}).get("conditions"), _CONDITION) or {}
+        known = {key: before[key] for key in ("status", "lastTransitionTime") if key in before}
+        condition = {"type": _CONDITION, "status": "False", "reason": problem.reason, "message": problem.message}
+        if all(before.get(key) == value for key, value in condition.items()):
+            return False
+        conditions = [{"type": _CONDITION, **known}] if known else []
+        set_condition(conditions, {**condition, "observedGeneration": meta.generation}, now=rfc3339(self._clock.now()))
+        try:
+            await self._apply({**self._identity(request, meta), "status": {"conditions": conditions}})
+        except (Conflict, Invalid, Forbidden) as error:
+            _log.info("Condition not written", condition=_CONDITION, object=str(request), error=str(error))
+            return is_new
+        return before.get("status") != "False" or before.get("reason") != problem.reason
+
+    async def _remove_condition(self, request: Request, meta: Meta) -> None:
+        with suppress(Conflict, NotFound):  # the stack was deleted, and perhaps created again
+            await self._apply(self._identity(request, meta))
+
+    async def _apply(self, obj: Object) -> None:
+        # not forced: it would replace all conditions if the schema does not make them a map
+        await self._client.apply(obj, subresource="status", field_manager=CLAIMS_FIELD_MANAGER, force=False)
+
+
+def _has_condition(entry: Entry) -> bool:
+    """Return whether the condition was written, by this operator or another."""
+    return any(
+        item.get("manager") == CLAIMS_FIELD_MANAGER and "f:status" in (item.get("fieldsV1") or {})
+        for item in entry.managers
+    )
 
 
 def _reporter(live: dict[str, list[str]]) -> tuple[str, str] | None:
@@ -208,17 +209,17 @@ def _reporter(live: dict[str, list[str]]) -> tuple[str, str] | None:
     return version, live[version][0]
 
 
-def _problem(version: str, live: dict[str, list[str]]) -> tuple[str, str] | None:
+def _problem(version: str, live: dict[str, list[str]]) -> _Problem | None:
     serving = live.get(version, [])
     if len(serving) == 1:
         return None
     running = ", ".join(sorted(live))
     if serving:
         where = ", ".join(serving)
-        return (
-            "ClaimedTwice",
-            f"Operators in several namespaces reconcile version {version}: {where}. Remove all but one.",
-        )
+        message = f"Operators in several namespaces reconcile version {version}: {where}. Remove all but one."
+        return _Problem(_CLAIMED_TWICE, message, message)
     if not version:
-        return "Unclaimed", f"The label operatorVersion is not set, so no operator reconciles it. Running: {running}."
-    return "Unclaimed", f"No operator of version {version} is running. Set the label operatorVersion to: {running}."
+        message = "The label operatorVersion is not set, so no operator reconciles it."
+        return _Problem(_UNCLAIMED, message, f"{message} Running: {running}.")
+    message = f"No operator of version {version} is running."
+    return _Problem(_UNCLAIMED, message, f"{message} Set the label operatorVersion to: {running}.")

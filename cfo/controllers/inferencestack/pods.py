@@ -1,8 +1,4 @@
-"""Why pods of a stack do not run: the failures that a user must know, read from the status of the pods.
-
-The pods are selected by the label ``app.kubernetes.io/name`` with the name of the original chart, so those of stacks
-with ``spec.nameOverride`` are not cached; for these, only the Deployments report failures.
-"""
+"""Why pods of a stack do not run: the failures that a user must know, read from the status of the pods."""
 
 from __future__ import annotations
 
@@ -11,12 +7,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cfo.api.inferencestack.names import CHART_NAME, COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL
-from cfo.runtime import Entry, Informer, Reader, Request
+from cfo.api.inferencestack.names import COMPONENT_LABEL, INSTANCE_LABEL
+from cfo.runtime import Entry, Event, Informer, Reader, Request
 
-__all__ = ["POD_SELECTOR", "PodFailure", "add_index", "failure_of", "pod_failure", "stack_of"]
-
-POD_SELECTOR: Final = f"{NAME_LABEL}={CHART_NAME},{COMPONENT_LABEL},{INSTANCE_LABEL}"
+__all__ = ["PodFailure", "add_index", "failure_has_changed", "failure_of", "pod_failure", "stack_of"]
 
 _INDEX: Final = "inferencestack-component"
 _MAX_MESSAGE: Final = 300
@@ -105,14 +99,23 @@ def stack_of(pod: Entry) -> Request:
     return Request(pod.key.namespace, pod.meta.labels.get(INSTANCE_LABEL, ""))
 
 
-def pod_failure(pods: Reader, namespace: str, stack: str, component: str) -> PodFailure | None:
+def pod_failure(pods: Reader, stack: Request, component: str) -> PodFailure | None:
     """Return the failure of the newest pod of a component that has one, or ``None``."""
-    found = pods.entries(index=(_INDEX, _index_value(namespace, stack, component)))
+    found = pods.entries(index=(_INDEX, _index_value(stack.namespace, stack.name, component)))
     newest_first = sorted(found, key=lambda pod: (pod.meta.creation_timestamp, pod.key.name), reverse=True)
     for pod in newest_first:
         if not pod.meta.is_deleting and (failure := failure_of(pod)) is not None:
             return failure
     return None
+
+
+def failure_has_changed(event: Event) -> bool:
+    """Return whether the failure of a pod began, changed or ended."""
+    return _failure(event.old) != _failure(event.new)
+
+
+def _failure(pod: Entry | None) -> PodFailure | None:
+    return failure_of(pod) if pod is not None else None
 
 
 def failure_of(pod: Entry) -> PodFailure | None:

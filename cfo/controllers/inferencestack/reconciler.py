@@ -21,6 +21,7 @@ from cfo.api.inferencestack.validation import validate
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.names import HELM_FINALIZERS, PAUSE_ANNOTATION
 from cfo.controllers.inferencestack.ownership import belongs_to, owns_replicas
+from cfo.controllers.inferencestack.pod_informers import PodInformers
 from cfo.controllers.inferencestack.pods import pod_failure
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
 from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment, unserved_kinds
@@ -107,7 +108,7 @@ class InferenceStackReconciler:
         self,
         kind: GVK,
         stacks: Reader,
-        pods: Reader,
+        pods: PodInformers,
         children: Children,
         client: Client,
         events: EventRecorder,
@@ -127,9 +128,11 @@ class InferenceStackReconciler:
         """Reconcile one stack. Raises the errors of writes that failed; lasting ones are in the status."""
         entry = self._stacks.entry(request)
         if entry is None:
+            self._pods.release(self._kind, request)
             return Result()
         stack = entry.object()
         if is_deleting(stack):
+            self._pods.release(self._kind, request)
             await self._remove_helm_finalizers(stack)
             return Result()
         compute = _in_thread if len(entry.raw) > _LARGE_BYTES or len(_applications(stack)) > _MANY else _directly
@@ -157,7 +160,8 @@ class InferenceStackReconciler:
             await writes.prune(desired)
         if writes.is_disturbed:
             writes.raise_errors()  # the status stays until the retry
-        outcome = self._outcome(stack, profile, existing.deployments, desired)
+        pods = await self._pods.reader(self._kind, stack)
+        outcome = self._outcome(stack, profile, existing.deployments, desired, pods)
         await self._write_status(stack, replace(outcome, failures=writes.failures, paused=paused))
         writes.raise_errors()
         if not paused and not writes.failures:
@@ -199,12 +203,17 @@ class InferenceStackReconciler:
         return obj, obj["metadata"].get("managedFields") or ()
 
     def _outcome(
-        self, stack: Object, profile: Profile, deployments: Mapping[str, Object], desired: list[Object]
+        self,
+        stack: Object,
+        profile: Profile,
+        deployments: Mapping[str, Object],
+        desired: list[Object],
+        pods: Reader | None,
     ) -> Outcome:
         names, suspended = names_of(stack), bool((stack.get("spec") or {}).get("suspend"))
 
         def state(name: str, component: str) -> ComponentState:
-            failure = pod_failure(self._pods, namespace_of(stack), name_of(stack), component)
+            failure = pod_failure(pods, key_of(stack), component) if pods is not None else None
             return component_state(deployments.get(name), failure, suspended=suspended)
 
         applications = _applications(stack)

@@ -9,17 +9,12 @@ from functools import partial
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.config import InferenceStackConfiguration
 from cfo.controllers.inferencestack.children import Children
-from cfo.controllers.inferencestack.claims import (
-    LEASE_LABELS,
-    LEASE_SELECTOR,
-    ClaimMetrics,
-    ClaimReconciler,
-    OperatorLeases,
-    lease_name,
-)
+from cfo.controllers.inferencestack.claims import ClaimMetrics, ClaimReconciler
 from cfo.controllers.inferencestack.metrics import StackMetrics
 from cfo.controllers.inferencestack.names import FIELD_MANAGER, version_selector
-from cfo.controllers.inferencestack.pods import POD_SELECTOR, add_index, failure_of, stack_of
+from cfo.controllers.inferencestack.operator_leases import LEASE_LABELS, LEASE_SELECTOR, OperatorLeases, lease_name
+from cfo.controllers.inferencestack.pod_informers import POD_SELECTOR, PodInformers
+from cfo.controllers.inferencestack.pods import failure_has_changed, stack_of
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
 from cfo.runtime import (
     GVK,
@@ -37,7 +32,6 @@ from cfo.runtime import (
     Manager,
     Request,
     Rule,
-    from_functions,
     on_update,
     or_,
 )
@@ -90,6 +84,7 @@ class _Shared:
 
     def __init__(self, manager: Manager) -> None:
         self.children = Children(manager)
+        self.pods = PodInformers(manager)
         self.metrics = StackMetrics(manager.metrics.registry)
         self._manager = manager
         self._claims: tuple[OperatorLeases, ClaimMetrics] | None = None
@@ -99,10 +94,10 @@ class _Shared:
         """The informer of the Leases of all operators of stacks."""
         return self._manager.cache.informer(LEASE, label_selector=LEASE_SELECTOR)
 
-    def claims(self) -> tuple[OperatorLeases, ClaimMetrics]:
-        """Return the state of the reports of unclaimed stacks; it is created on the first call."""
+    def claims(self, namespace: str) -> tuple[OperatorLeases, ClaimMetrics]:
+        """Return the state of the reports of unclaimed stacks, created on the first call; ``namespace``: our own."""
         if self._claims is None:
-            leases = OperatorLeases(self.lease_informer, self._manager.clock)
+            leases = OperatorLeases(self.lease_informer, self._manager.client, self._manager.clock, namespace)
             self._claims = (leases, ClaimMetrics(self._manager.metrics.registry))
         return self._claims
 
@@ -113,7 +108,7 @@ def _add_claims(
     """Add the controller that reports unclaimed stacks."""
     name = f"inferencestack-claims-{gvk.group.partition('.')[0]}"
     stacks = manager.cache.informer(gvk, metadata_only=True)
-    leases, metrics = shared.claims()
+    leases, metrics = shared.claims(namespace)
     channel = Channel()
     leases.on_change(lambda: channel.enqueue([entry.key for entry in stacks.reader.entries()]))
     (
@@ -127,6 +122,7 @@ def _add_claims(
                 gvk,
                 stacks.reader,
                 leases,
+                manager.client,
                 manager.events(name),
                 metrics,
                 manager.clock,
@@ -144,23 +140,16 @@ def _add_controller(
     children = shared.children
     selector = version_selector(operator_version)
     stacks = manager.cache.informer(gvk, label_selector=selector)
-    pods = manager.cache.informer(POD, label_selector=POD_SELECTOR)
-    add_index(pods)
     shared.metrics.readers.append(stacks.reader)
 
     def request_of(pod: Entry) -> Iterable[Request]:
         request = stack_of(pod)
         return (request,) if stacks.reader.contains(request) else ()
 
-    has_failure = from_functions(
-        create=lambda pod: failure_of(pod) is not None,
-        update=lambda old, new: failure_of(old) != failure_of(new),
-        delete=lambda pod: failure_of(pod) is not None,
-    )
     builder = (
         Builder(manager, name)
         .for_(gvk, on_update(_has_changed), label_selector=selector)
-        .watches(POD, EnqueueRequestsFromMapFunc(request_of), has_failure, label_selector=POD_SELECTOR)
+        .watches(POD, EnqueueRequestsFromMapFunc(request_of), failure_has_changed, label_selector=POD_SELECTOR)
     )
     channel = Channel()
     children.watch(builder, gvk)
@@ -171,7 +160,7 @@ def _add_controller(
             InferenceStackReconciler(
                 gvk,
                 stacks.reader,
-                pods.reader,
+                shared.pods,
                 children,
                 manager.client.with_field_manager(FIELD_MANAGER),
                 manager.events(name),
@@ -181,6 +170,7 @@ def _add_controller(
         )
     )
     children.attach(controller, gvk, stacks, channel)
+    shared.pods.attach(stacks, channel)
 
 
 def _has_changed(old: Entry, new: Entry) -> bool:

@@ -8,7 +8,8 @@ it for every object would take more memory than small objects themselves.
 
 The managedFields entries of our own field managers are stored separately from the object, never in it: an API server
 trusts any managedFields that a client sends. The fields that one of our managers owns are the same for all its objects,
-except for the uids of their owners: such entries are stored once.
+except for the uids of their owners, and elements of lists with the object's name (containers): such entries are stored
+once.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _NONE: Final[Mapping[str, str]] = {}
 _NO_RAW: Final = msgspec.Raw()
 _UID_PLACEHOLDER: Final = b"\1%d\2"
 """Replaces the uid of an owner; JSON never contains these bytes."""
+_NAME_PLACEHOLDER: Final = b"\3"
+"""Replaces the object's name where it is the value of a key, in quotes that are escaped."""
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -140,7 +143,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     def of(cls, raw: bytes, meta: Meta, managers: bytes = b"") -> Self:
         """Return the entry of an object with this metadata."""
         version = version_number(meta.resource_version)
-        return cls(intern(meta.namespace), meta.name, raw, version, _without_owner_uids(managers, meta), meta)
+        return cls(intern(meta.namespace), meta.name, raw, version, _without_identity(managers, meta), meta)
 
     @property
     def key(self) -> NamespacedName:
@@ -173,7 +176,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     @property
     def managers(self) -> tuple[Mapping[str, Any], ...]:
         """The managedFields entries of our own field managers, without their time, decoded on each access."""
-        return tuple(orjson.loads(_with_owner_uids(self._managers, self))) if self._managers else ()
+        return tuple(orjson.loads(_with_identity(self._managers, self))) if self._managers else ()
 
     def __repr__(self) -> str:
         return f"Entry({self.key}, resourceVersion={self.meta.resource_version!r})"
@@ -252,21 +255,27 @@ def _meta_of(wire: _WireMeta) -> Meta:
     )
 
 
-# An apply owns the owner references that it sets, and fieldsV1 identifies an owner reference by its uid.
+# An apply owns the owner references that it sets, and fieldsV1 identifies an owner reference by its uid. It identifies
+# elements of list maps by keys as well (k:{"name":"x"}), and the only container often has the name of the object.
 
 
-def _without_owner_uids(managers: bytes, meta: Meta) -> bytes:
-    """Replace the owners' uids in ``managers`` by placeholders; equal results share the same bytes."""
+def _without_identity(managers: bytes, meta: Meta) -> bytes:
+    """Replace the owners' uids and the name in ``managers`` by placeholders; equal results share the same bytes."""
     if not managers:
         return managers
     for number, reference in enumerate(meta.owner_references):
         if reference.uid:
             managers = managers.replace(reference.uid.encode(), _UID_PLACEHOLDER % number)
-    return _shared(managers)
+    return _shared(managers.replace(_quoted(meta.name), _NAME_PLACEHOLDER))
 
 
-def _with_owner_uids(managers: bytes, entry: Entry) -> bytes:
-    """Insert the owners' uids again; the inverse of :func:`_without_owner_uids`."""
+def _quoted(name: str) -> bytes:
+    return b'\\"%s\\"' % name.encode()
+
+
+def _with_identity(managers: bytes, entry: Entry) -> bytes:
+    """Insert the name and the owners' uids again; the inverse of :func:`_without_identity`."""
+    managers = managers.replace(_NAME_PLACEHOLDER, _quoted(entry.name))
     if _UID_PLACEHOLDER[:1] not in managers:
         return managers
     for number, reference in reversed(list(enumerate(entry.meta.owner_references))):

@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from envtest.http import Page, PageResponse, Request, Response, json_response
 from envtest.objects import Object
 from envtest.server import Server
 from envtest.server_core import Core
+from envtest.service_network import DEFAULT_SERVICE_NETWORK
 from envtest.storage import ADDED, Change
 from envtest.strategy import Strategy
 
@@ -62,6 +64,7 @@ class APIServer:
     faults: Faults
     webhooks: WebhookClient
     endpoints: ServiceEndpoints
+    service_network: IPv4Network
 
 
 def assemble(
@@ -71,13 +74,19 @@ def assemble(
     audit_log: Path | None,
     service_accounts: bool = False,
     token_key: bytes | None = None,
+    service_network: IPv4Network = DEFAULT_SERVICE_NETWORK,
 ) -> APIServer:
     """Create the parts without starting them or storing anything.
 
-    ``service_accounts`` enables their admission plugin; ``token_key`` (PEM) is the key that signs their tokens.
+    ``service_accounts`` enables their admission plugin; ``token_key`` (PEM) is the key that signs their tokens;
+    ``service_network`` contains the cluster IPs.
     """
     core = Core(token_key=token_key)
-    register_builtins(core.registry, crd_strategy=_crd_strategy)
+    factories: dict[tuple[str, str], Callable[[Resource], BuiltinStrategy]] = {
+        ("apiextensions.k8s.io", "CustomResourceDefinition"): _crd_strategy,
+        ("", "Service"): partial(_service_strategy, service_network),
+    }
+    register_builtins(core.registry, factories)
     endpoints = ServiceEndpoints(core.store)
     webhooks = WebhookClient(endpoints)
     core.store.followers.append(_crd_follower(core, webhooks))
@@ -97,13 +106,21 @@ def assemble(
         audit,
         faults,
     )
-    return APIServer(core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints)
+    return APIServer(
+        core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints, service_network
+    )
 
 
 def _crd_strategy(resource: Resource) -> BuiltinStrategy:
     from envtest.crd.crd_strategy import CRDStrategy
 
     return CRDStrategy(resource)
+
+
+def _service_strategy(network: IPv4Network, resource: Resource) -> BuiltinStrategy:
+    from envtest.builtins.services import ServiceStrategy
+
+    return ServiceStrategy(resource, network)
 
 
 def _crd_follower(core: Core, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
@@ -185,7 +202,7 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
     return [status, issuer, documents]
 
 
-def _own_service(now: str) -> Object:
+def _own_service(now: str, address: str) -> Object:
     """Return the Service ``kubernetes`` of the API server; no pods use it, but clients look it up."""
     return {
         "apiVersion": "v1",
@@ -198,8 +215,8 @@ def _own_service(now: str) -> Object:
             "labels": {"component": "apiserver", "provider": "kubernetes"},
         },
         "spec": {
-            "clusterIP": "10.0.0.1",
-            "clusterIPs": ["10.0.0.1"],
+            "clusterIP": address,
+            "clusterIPs": [address],
             "internalTrafficPolicy": "Cluster",
             "ipFamilies": ["IPv4"],
             "ipFamilyPolicy": "SingleStack",
@@ -237,6 +254,6 @@ async def create_initial_objects(api_server: APIServer) -> None:
             await create_object(core, ctx, namespace)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if core.store.get(_SERVICES, "default", "kubernetes") is None:
-        core.store.create(_SERVICES, _own_service(now))
+        core.store.create(_SERVICES, _own_service(now, str(api_server.service_network[1])))
     install_policy(core.store, now)
     core.store.compact()

@@ -59,6 +59,12 @@ def _controllers(text: str) -> tuple[str, ...]:
     show_default=True,
     help="Controllers to run, comma-separated, or none.",
 )
+@click.option(
+    "--service-cluster-ip-range",
+    default="10.0.0.0/24",
+    show_default=True,
+    help="IPv4 network of the cluster IPs of Services.",
+)
 def command(
     port: int,
     host: str,
@@ -69,21 +75,23 @@ def command(
     crds: tuple[Path, ...],
     data_dir: Path | None,
     controllers: str,
+    service_cluster_ip_range: str,
 ) -> None:
     """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
     from envtest.plane import ControlPlane
 
-    plane = ControlPlane.embedded(
-        port=port,
-        host=host,
-        crds=crds,
-        controllers=_controllers(controllers),
-        token=token,
-        token_auth_file=token_auth_file,
-        audit_log=audit_log,
-        data_dir=data_dir,
-    )
     try:
+        plane = ControlPlane.embedded(
+            port=port,
+            host=host,
+            crds=crds,
+            controllers=_controllers(controllers),
+            token=token,
+            token_auth_file=token_auth_file,
+            audit_log=audit_log,
+            data_dir=data_dir,
+            service_cluster_ip_range=service_cluster_ip_range,
+        )
         asyncio.run(_serve(plane, kubeconfig))
     except (OSError, ValueError) as error:
         click.echo(f"{click.get_current_context().command_path}: {error}", err=True)

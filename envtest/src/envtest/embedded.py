@@ -18,6 +18,7 @@ from envtest.errors import StatusError
 from envtest.faults import Faults
 from envtest.manifests import Manifests, load_crds
 from envtest.objects import Object
+from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
 from envtest.storage import Store
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ _NAMES = (
     "kubernetes.default",
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
-    "10.0.0.1",
     "::1",
 )
 
@@ -59,7 +59,9 @@ class EmbeddedServer(BaseControlPlane):
         token_auth_file: Path | None,
         audit_log: Path | None,
         data_dir: Path | None = None,
+        service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
     ) -> None:
+        self._service_network = parse_service_network(service_cluster_ip_range)
         self._data_dir = data_dir
         self._archive: Archive | None = None
         self._port = port
@@ -109,6 +111,7 @@ class EmbeddedServer(BaseControlPlane):
             audit_log=self._audit_log,
             service_accounts="serviceaccount" in self._controllers,
             token_key=self._archive.get("token-key") if self._archive else None,
+            service_network=self._service_network,
         )
         self._api_server = api_server
         try:
@@ -118,7 +121,8 @@ class EmbeddedServer(BaseControlPlane):
                 resume(api_server)
             await create_initial_objects(api_server)
             await self.install_crds(*crds)
-            names = (self._host, *(name for name in ("127.0.0.1", *_NAMES) if name != self._host))
+            known = ("127.0.0.1", *_NAMES, str(self._service_network[1]))
+            names = (self._host, *(name for name in known if name != self._host))
             context = server_context(self._authority.server(names), self.ca_pem)
             await api_server.server.start(self._host, self._port, context)
             self._runner = create_runner(api_server.core, self._controllers, ca=self.ca_pem)

@@ -15,6 +15,7 @@ from envtest.base import BaseControlPlane, InstallError
 from envtest.embedded import EmbeddedServer
 from envtest.manifests import Manifests
 from envtest.real import RealServer
+from envtest.service_network import DEFAULT_SERVICE_NETWORK
 
 __all__ = ["ControlPlane", "EmbeddedControlPlane", "InstallError", "RealControlPlane"]
 
@@ -33,13 +34,15 @@ class ControlPlane(BaseControlPlane):
         token_auth_file: Path | None = None,
         audit_log: Path | None = None,
         data_dir: Path | None = None,
+        service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
     ) -> EmbeddedControlPlane:
         """Return a control plane that runs in this process and event loop.
 
         ``port`` 0 selects a free port. ``controllers`` names the built-in controllers to run. ``token`` is the bearer
         token of user ``admin`` (random by default). ``token_auth_file`` names more users in kube-apiserver's CSV
         format. ``audit_log`` is a file that receives audit events. ``data_dir`` keeps objects, CA and tokens after the
-        process ends; without it they are lost.
+        process ends; without it they are lost. ``service_cluster_ip_range`` is the IPv4 network from which Services
+        get their cluster IPs, in CIDR notation; raises ValueError if it is invalid.
         """
         return EmbeddedControlPlane(
             port=port,
@@ -50,15 +53,21 @@ class ControlPlane(BaseControlPlane):
             token_auth_file=token_auth_file,
             audit_log=audit_log,
             data_dir=data_dir,
+            service_cluster_ip_range=service_cluster_ip_range,
         )
 
     @staticmethod
-    def real(*, crds: Iterable[Manifests] = (), assets: Path | None = None) -> RealControlPlane:
+    def real(
+        *,
+        crds: Iterable[Manifests] = (),
+        assets: Path | None = None,
+        service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
+    ) -> RealControlPlane:
         """Return a control plane that runs etcd and kube-apiserver from ``assets``, by default ``$KUBEBUILDER_ASSETS``.
 
-        Raises StartFailed if neither is set.
+        ``service_cluster_ip_range`` is the network of cluster IPs. Raises StartFailed if neither is set.
         """
-        return RealControlPlane(crds=list(crds), assets=assets)
+        return RealControlPlane(crds=list(crds), assets=assets, service_cluster_ip_range=service_cluster_ip_range)
 
     @staticmethod
     def auto(*, crds: Iterable[Manifests] = ()) -> ControlPlane:

@@ -22,6 +22,7 @@ from envtest.certificates import CertificateAuthority
 from envtest.local_webhooks import free_port
 from envtest.manifests import Manifests, load_crds
 from envtest.objects import Object, find_condition
+from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
 
 __all__ = ["RealServer", "StartFailed"]
 
@@ -85,7 +86,14 @@ class RealServer(BaseControlPlane):
     admission plugin is disabled, and no controllers run.
     """
 
-    def __init__(self, *, crds: list[Manifests], assets: Path | None) -> None:
+    def __init__(
+        self,
+        *,
+        crds: list[Manifests],
+        assets: Path | None,
+        service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
+    ) -> None:
+        self._service_network = parse_service_network(service_cluster_ip_range)
         self._crds = crds
         folder = assets or (Path(os.environ["KUBEBUILDER_ASSETS"]) if "KUBEBUILDER_ASSETS" in os.environ else None)
         if folder is None:
@@ -150,7 +158,7 @@ class RealServer(BaseControlPlane):
             f"--cert-dir={folder}",
             "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount",
-            "--service-cluster-ip-range=10.0.0.0/24",
+            f"--service-cluster-ip-range={self._service_network}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={files['sa.key']}",
             f"--service-account-signing-key-file={files['sa.key']}",

@@ -11,7 +11,7 @@ import yaml
 
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.config import parse
-from cfo.controllers.inferencestack.claims import lease_name
+from cfo.controllers.inferencestack.operator_leases import lease_name
 from cfo.operator import leader_election_options, new_manager, webhook_configurations, webhook_options
 from cfo.runtime.client.config import ClientConfig
 from hack.files import ToolError

@@ -87,3 +87,42 @@ def test_large_file_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cfo.plan.documents.MAX_BYTES", 1 << 20)
     with pytest.raises(InvalidDocument, match="larger than 1 MiB"):
         read_documents([("f", b" " * ((1 << 20) + 1))], "default")
+
+
+STACK = (
+    "apiVersion: doublewordai.co/v1alpha1\nkind: InferenceStack\nmetadata: {name: s, labels: {operatorVersion: v2}}\n"
+)
+DEPLOYMENT = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: s-inference-stack-gateway}\n"
+EXPANDING = "".join(
+    f"  {name}: &{name} [{', '.join([value] * 99)}]\n"
+    for name, value in zip("abcd", ("x", "*a", "*b", "*c"), strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f"{STACK}spec: {'[' * 100_000}{']' * 100_000}", "more than 100 levels"),
+        (f"{STACK}spec: {'{a: ' * 200}1{'}' * 200}", "at most 100 levels"),
+        (f"{STACK}spec: &a {{gateway: *a}}", "at most 100 levels"),
+        (f"{STACK}spec:\n{EXPANDING}", "at most 200000 values"),
+        (f"{STACK}spec: {{}}\n{DEPLOYMENT}spec:\n{EXPANDING}", "at most 200000 values"),
+        (f"{STACK}spec: {{1: x}}", "keys must be strings"),
+        (f"{STACK}spec: {{null: x}}", "keys must be strings"),
+        (f"{STACK}spec: {{a: !!binary aGVsbG8=}}", "not bytes"),
+        (f"{STACK}spec: {{a: {'9' * 5000}}}", "not valid YAML"),
+        (STACK.replace("name: s,", 'name: "\\e[2J",'), "not a valid name"),
+        (f"{STACK}spec: {{}}\n{DEPLOYMENT}spec: {{template: {{metadata: {{labels: [a]}}}}}}", "must be an object"),
+        (f"{STACK}spec: {{}}\n{DEPLOYMENT}spec: {{replicas: x}}", "must be an integer"),
+    ],
+)
+def test_hostile_file_is_rejected(content: str, message: str) -> None:
+    with pytest.raises(InvalidDocument, match=message):
+        read_documents([("file", content.encode())], "default")
+
+
+def test_dates_are_strings() -> None:
+    content = f"{STACK}spec: {{applications: {{a: {{readerConfig: {{modelName: 2001-01-01}}}}}}}}"
+    found = read_documents([("file", content.encode())], "default")
+    (obj,) = found.stacks.values()
+    assert obj["spec"]["applications"]["a"]["readerConfig"]["modelName"] == "2001-01-01"

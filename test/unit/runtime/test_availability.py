@@ -15,7 +15,7 @@ from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.client.errors import TransportError, UnknownKind
 from cfo.runtime.clock import FakeClock
-from cfo.runtime.discovery import DiscoveryIncomplete, Resource
+from cfo.runtime.discovery import DiscoveryIncomplete, DiscoveryPosition, Resource
 from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION
 from cfo.runtime.objects import GVK, NamespacedName
 from test.support.scheduling import run_until_idle
@@ -36,7 +36,10 @@ class Mapper:
     def invalidate(self) -> None:
         pass
 
-    async def resource(self, gvk: GVK) -> Resource:
+    def position(self) -> DiscoveryPosition:
+        return DiscoveryPosition(0, 0)
+
+    async def resource(self, gvk: GVK, *, since: DiscoveryPosition | None = None) -> Resource:
         self.lookups += 1
         if self.errors.get(gvk):
             raise self.errors[gvk].pop(0)

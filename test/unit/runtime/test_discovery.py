@@ -107,6 +107,17 @@ async def test_discovery_sends_the_etag_of_the_last_response(server: ApiServer, 
     assert [request.headers.get("If-None-Match") for request in server.all_requests] == [None, '"a1"', None, '"c1"']
 
 
+async def test_lookups_since_the_same_position_share_a_read(server: ApiServer, mapper: RESTMapper) -> None:
+    serve(server, APIS, WITH_RAY)
+    position = mapper.position()
+    for version in ("v1", "v1alpha1"):
+        with pytest.raises(UnknownKind):
+            await mapper.resource(RAY._replace(version=version), since=position)
+    assert count_reads(server) == 1
+    assert (await mapper.resource(RAY, since=mapper.position())).plural == "rayclusters", "a read after the position"
+    assert count_reads(server) == 2
+
+
 async def test_lookups_of_missing_kinds_send_at_most_ten_requests_per_second(
     server: ApiServer, mapper: RESTMapper
 ) -> None:

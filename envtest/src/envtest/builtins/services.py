@@ -14,13 +14,26 @@ from envtest.errors import internal_error
 from envtest.field_errors import FieldError, Verbatim, duplicate, forbidden, invalid, not_supported, required
 from envtest.metadata import dns_label, dns_subdomain, label_value, mask_trailing_dash, qualified_name
 from envtest.objects import Object
+from envtest.service_network import DEFAULT_SERVICE_NETWORK
 
-__all__ = ["SERVICE_NETWORK", "ServiceStrategy"]
+__all__ = ["ServiceStrategy"]
 
-SERVICE_NETWORK: Final = IPv4Network("10.0.0.0/24")
 NODE_PORTS: Final = range(30000, 32768)
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
+
+
+class _Addresses(Sequence[str]):
+    """The addresses of a network, without those of the network itself and for broadcasts."""
+
+    def __init__(self, network: IPv4Network) -> None:
+        self._network = network
+
+    def __len__(self) -> int:
+        return self._network.num_addresses - 2
+
+    def __getitem__(self, index: Any) -> Any:
+        return str(self._network[index + 1])
 
 
 class _Allocator:
@@ -57,14 +70,15 @@ class _Allocator:
 
 
 class ServiceStrategy(BuiltinStrategy):
-    """Strategy of v1 Service."""
+    """Strategy of v1 Service; ``network`` contains the cluster IPs."""
 
     allow_create_on_update = True
 
-    def __init__(self, resource: Any) -> None:
+    def __init__(self, resource: Any, network: IPv4Network = DEFAULT_SERVICE_NETWORK) -> None:
         super().__init__(resource)
-        self._addresses = _Allocator("serviceIP", [str(address) for address in SERVICE_NETWORK.hosts()])
-        self._addresses.reserve("10.0.0.1", "kubernetes")
+        self._network = network
+        self._addresses = _Allocator("serviceIP", _Addresses(network))
+        self._addresses.reserve(str(network[1]), "kubernetes")
         self._node_ports = _Allocator("nodePort", NODE_PORTS)
 
     def adopt(self, obj: Object) -> None:
@@ -177,7 +191,7 @@ class ServiceStrategy(BuiltinStrategy):
         address = spec.get("clusterIP")
         if not address:
             address = spec["clusterIP"] = self._addresses.take(owner)
-        elif not is_ip(address) or ip_address(address) not in SERVICE_NETWORK:
+        elif not is_ip(address) or ip_address(address) not in self._network:
             text = f"failed to allocate IP {address}: the provided network does not match the current range"
             yield invalid("spec.clusterIPs", [address], text)
             return

@@ -5,7 +5,7 @@ Strategies, their modules and the schemas of their kinds are loaded when a kind 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -194,17 +194,20 @@ class _BuiltinInfo(ResourceInfo):
 _PLACEHOLDER: Final = Strategy()
 
 
-def register_builtins(registry: Registry, *, crd_strategy: StrategyFactory) -> None:
-    """Register all built-in resources; ``crd_strategy`` creates the strategy of CustomResourceDefinition."""
+def register_builtins(registry: Registry, factories: Mapping[tuple[str, str], StrategyFactory]) -> None:
+    """Register all built-in resources.
+
+    ``factories`` create the strategies of the kinds, by group and kind, that :func:`strategy_for` does not know, or
+    creates with defaults.
+    """
     for resource in all_resources():
-        is_crd = resource.kind == "CustomResourceDefinition"
         table, version, kind = _STORED_ELSEWHERE.get(
             (resource.group, resource.version, resource.plural),
             (GroupResource(resource.group, resource.plural), "", ""),
         )
         info = _BuiltinInfo(
             resource,
-            crd_strategy if is_crd else strategy_for,
+            factories.get((resource.group, resource.kind), strategy_for),
             subresources={
                 sub.name: Subresource(
                     sub.name, sub.kind if sub.kind != resource.kind else "", sub.group, sub.version, sub.verbs

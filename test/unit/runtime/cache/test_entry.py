@@ -134,6 +134,28 @@ def test_own_managed_fields_are_restored_with_the_uids_of_the_owners(uids: tuple
     assert entry.managers == (expected,)
 
 
+def container_metadata(name: str, uid: str = "0") -> dict[str, Any]:
+    """Return metadata of an object whose apply owns its container, which has the name of the object."""
+    metadata = owned_metadata(uid)
+    container = {f'k:{{"name":"{name}"}}': {"f:image": {}}, 'k:{"name":"other"}': {}}
+    metadata["managedFields"][0]["fieldsV1"]["f:spec"] = {"f:containers": container}
+    return {**metadata, "name": name}
+
+
+@pytest.mark.parametrize("name", ["a", "0", "name", "f:image", "other", "k"])
+def test_own_managed_fields_are_restored_with_the_name_of_the_object(name: str) -> None:
+    metadata = container_metadata(name)
+    entry = EntryDecoder(POD, field_managers=["cfo"]).decode(raw(metadata))
+    expected = {key: value for key, value in metadata["managedFields"][0].items() if key != "time"}
+    assert entry.managers == (expected,)
+
+
+def test_managed_fields_that_differ_only_in_names_and_owners_are_stored_once() -> None:
+    decoder = EntryDecoder(POD, field_managers=["cfo"])
+    one, other = (decoder.decode(raw(container_metadata(name, name * 3))) for name in ("x-1", "x-2"))
+    assert one._managers is other._managers
+
+
 def test_entries_use_less_than_1_3_times_the_memory_of_their_json() -> None:
     decoder = EntryDecoder(POD, field_managers=["cfo"])
     bodies = [
