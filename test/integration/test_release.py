@@ -156,7 +156,7 @@ def test_releases_leave_a_consistent_tree(clone: Path) -> None:
         (pulls / "opendatahub/config/manager/params.env").read_text().startswith("codeflare-operator-controller-image=")
     )
     assert not (pulls / "community-operators").exists()  # which has newer releases of the Go operator
-    assert "codeflare-sdk~=0.31.0" in (pulls / "opendatahub-notebooks/pull-request.md").read_text()
+    assert "codeflare-sdk~=0.41.0" in (pulls / "opendatahub-notebooks/pull-request.md").read_text()
     for part in (":v0.2.0", ":stable", ":dev", "push"):
         assert part in output
 
@@ -169,7 +169,7 @@ def test_releases_leave_a_consistent_tree(clone: Path) -> None:
     notes = (clone / "dist/release-v0.3.0/notes.md").read_text()
     assert notes.index("## envtest") < notes.index("A second thing")
     assert "| Kueue | [v0.20.0](" in (clone / "README.md").read_text()
-    assert "| KubeRay | [v1.5.0](" in (clone / "README.md").read_text()
+    assert "| KubeRay | [v1.8.0](" in (clone / "README.md").read_text()
     git(clone, "checkout", "--quiet", "-b", "release-0.2", "v0.2.0")
     note(clone, "### Fixed\n\n- A third thing.\n")
     code, _, error = release(clone, "v0.2.1", "--partial")
