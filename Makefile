@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-install fuzz soak lint manifests bench bench-report lock clean
+.PHONY: help run demo test test-install test-sdk fuzz soak lint manifests bench bench-report lock clean
 .PHONY: audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -41,6 +41,22 @@ SOAK_SEED    ?= 0
 soak: $(VENV)/.installed ## Inject random faults, then run hostile tenants, together for SOAK_SECONDS (SOAK_SEED repeats a run)
 	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 3)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak \
 		test/integration/test_faults_soak.py test/integration/hostile/test_soak.py
+
+SDK        := build/sdk
+SDK_OLDEST ?= 0.30.0
+$(SDK)/newest/.installed: config/stack.yaml | $(VENV)/.installed
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		"codeflare-sdk==$$($(BIN)/python -m hack.release.stack CodeFlare-SDK)"
+	@touch $@
+
+$(SDK)/oldest/.installed: Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check "codeflare-sdk==$(SDK_OLDEST)"
+	@touch $@
+
+test-sdk: $(VENV)/.installed $(SDK)/newest/.installed $(SDK)/oldest/.installed ## Test releases of the CodeFlare SDK from PyPI: the one in config/stack.yaml, and SDK_OLDEST
+	CODEFLARE_SDK=$(SDK) $(BIN)/python -m pytest -s test/sdk
 
 lint: $(VENV)/.installed ## Check style, types, layers, generated files and prose
 	$(BIN)/ruff check .

@@ -307,21 +307,22 @@ def new_manager(
     )
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
+    cluster_errors: appwrapper_webhooks.ClusterErrors | None = None
     if configuration.kuberay.enabled:
         cluster_environment = raycluster.setup(manager, configuration.kuberay)
         if webhook is not None:
-            raycluster_webhooks.setup(
+            cluster_errors = raycluster_webhooks.setup(
                 manager,
                 configuration.kuberay,
                 version=f"v{__version__}",
                 is_openshift=cluster_environment.platform.is_openshift,
                 ingress_domain=lambda: cluster_environment.domain.read(manager.client),
                 environment=os.environ,
-            )
+            ).submission_errors
     if webhook is not None:
         # Registered even if the controllers are disabled: the manifests contain the webhooks, and objects created
         # without them would bypass validation when the controllers are enabled later.
-        appwrapper_webhooks.setup(manager, configuration.appwrapper)
+        appwrapper_webhooks.setup(manager, configuration.appwrapper, cluster_errors)
         flux_webhooks.setup(manager, (namespace, *configuration.flux.admin_namespaces))
         inferencestack_webhooks.setup(manager, configuration.inference_stack)
     if configuration.appwrapper.enabled:

@@ -14,29 +14,41 @@ from hack.release.semver import Version
 
 STACK = "config/stack.yaml"
 OPERATOR = "CodeFlare Operator"
-FIELDS = ("name", "version", "releases")
+FIELDS = ("name", "version", "releases", "tested")
+PLATFORM_FIELDS = ("name", "version", "tested")
 
 
 def load(root: Path = ROOT) -> list[dict[str, str]]:
-    """Return the components: name, version, URL of the releases. Raises :class:`ToolError`."""
-    document = parse(read(root / STACK, root), STACK)
-    entries = document.get("components") if isinstance(document, dict) else None
-    if not isinstance(entries, list) or not entries:
-        raise ToolError(f"{STACK}: components: must be a list of components")
+    """Return the components: name, version, URL of the releases, how it was tested. Raises :class:`ToolError`."""
+    entries = _entries(root, "components", FIELDS)
     for index, entry in enumerate(entries):
-        at = f"{STACK}: components[{index}]"
-        if not isinstance(entry, dict) or entry.keys() != set(FIELDS):
-            raise ToolError(f"{at}: must have {', '.join(FIELDS)}")
-        for field in FIELDS:
-            if not isinstance(entry[field], str):
-                raise ToolError(f"{at}.{field}: {entry[field]!r}: must be a string")
         try:
             Version.parse(entry["version"])
         except ValueError as error:
-            raise ToolError(f"{at}.version: {error}") from None
+            raise ToolError(f"{STACK}: components[{index}].version: {error}") from None
+    return entries
+
+
+def platforms(root: Path = ROOT) -> list[dict[str, str]]:
+    """Return the platforms: name, versions in words, how they were tested. Raises :class:`ToolError`."""
+    return _entries(root, "platforms", PLATFORM_FIELDS)
+
+
+def _entries(root: Path, section: str, fields: tuple[str, ...]) -> list[dict[str, str]]:
+    document = parse(read(root / STACK, root), STACK)
+    entries = document.get(section) if isinstance(document, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise ToolError(f"{STACK}: {section}: must be a list of {section}")
+    for index, entry in enumerate(entries):
+        at = f"{STACK}: {section}[{index}]"
+        if not isinstance(entry, dict) or entry.keys() != set(fields):
+            raise ToolError(f"{at}: must have {', '.join(fields)}")
+        for field in fields:
+            if not isinstance(entry[field], str):
+                raise ToolError(f"{at}.{field}: {entry[field]!r}: must be a string")
     names = [entry["name"] for entry in entries]
     if duplicates := {name for name in names if names.count(name) > 1}:
-        raise ToolError(f"{STACK}: components: {', '.join(sorted(duplicates))}: is listed twice")
+        raise ToolError(f"{STACK}: {section}: {', '.join(sorted(duplicates))}: is listed twice")
     return entries
 
 

@@ -7,12 +7,14 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from cfo.config import AppWrapperConfiguration
+from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.client import Client
 from cfo.runtime.discovery import Resource, UnknownKind
 from cfo.runtime.objects import GVK, Object
 from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.appwrapper import AppWrapperWebhook
+from cfo.webhooks.raycluster import RayClusterWebhook
+from cfo.webhooks.raycluster.injection_settings import Images
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
 from test.fuzz.reviews import Reviewer, encoded, review_of
@@ -40,8 +42,24 @@ class FakeClient:
         return {"status": {"allowed": attributes["resource"] != "deployments"}}
 
 
+async def is_openshift() -> bool:
+    return True
+
+
+async def ingress_domain() -> str:
+    return "apps.test"
+
+
 def webhook() -> Reviewer:
-    admission = AppWrapperWebhook(cast("Client", FakeClient()), AppWrapperConfiguration(default_queue_name="default"))
+    clusters = RayClusterWebhook(
+        KubeRayConfiguration(),
+        version="v1",
+        images=Images(),
+        is_openshift=is_openshift,
+        ingress_domain=ingress_domain,
+    )
+    config = AppWrapperConfiguration(default_queue_name="default")
+    admission = AppWrapperWebhook(cast("Client", FakeClient()), config, clusters.submission_errors)
     return Reviewer(DefaultingHandler(admission), ValidatingHandler(admission))
 
 

@@ -8,18 +8,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from cfo.api.appwrapper import USER_ID_LABEL, USER_LABEL
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.config import AppWrapperConfiguration
+from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import Object, labels_of, name_of
 from cfo.runtime.webhook.admission import Operation, UserInfo
 from cfo.webhooks import appwrapper
+from cfo.webhooks.raycluster import RayClusterWebhook
+from cfo.webhooks.raycluster.injection_settings import Images
 from envtest import ControlPlane
 from envtest.api_client import APIClient, Response
 from test.support.appwrapper_recordings import DIFFERENCES, WEBHOOK, actions, recorded_denial, settings_of, user_of
@@ -133,7 +136,14 @@ async def start_admission_environment(config: AppWrapperConfiguration) -> AsyncI
         async with Transport(ClientConfig.for_control_plane(plane), observe=exchanges.append) as transport:
             webhook = replace(OPTIONS, url=free_url())
             manager = Manager(transport, ManagerOptions(field_manager="codeflare-operator", webhook=webhook))
-            appwrapper.setup(manager, config)
+            clusters = RayClusterWebhook(
+                KubeRayConfiguration(),
+                version="v1",
+                images=Images(),
+                is_openshift=AsyncMock(return_value=False),
+                ingress_domain=AsyncMock(return_value=""),
+            )
+            appwrapper.setup(manager, config, clusters.submission_errors)
             async with manager:
                 await manager.started()
 
@@ -258,6 +268,26 @@ async def test_responses_equal_recorded_responses(configuration: str) -> None:
 
 
 # Further cases.
+
+
+async def test_raycluster_that_its_webhook_refuses_is_refused_with_the_appwrapper(
+    environment: AdmissionEnvironment,
+) -> None:
+    containers = [{"name": "ray", "image": "ray"}]
+    head = {"enableIngress": True, "template": {"spec": {"containers": containers}}}
+    workers = [{"replicas": 1, "template": {"spec": {"containers": containers}}}]
+    spec = {"headGroupSpec": head, "workerGroupSpecs": workers}
+    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "r"}, "spec": spec}
+    job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"}, "spec": {"rayClusterSpec": spec}}
+    answer = await environment.create(wrapper(cluster, job, POD))
+    assert answer.code == 403
+    message = "Invalid value: true: RayCluster with enableIngress set to true is not allowed"
+    assert [(cause["field"], cause["message"]) for cause in answer.body["details"]["causes"]] == [
+        ("spec.components[0].template.spec.headGroupSpec.enableIngress", message),
+        ("spec.components[1].template.spec.rayClusterSpec.headGroupSpec.enableIngress", message),
+    ]
+    head["enableIngress"] = False
+    assert (await environment.create(wrapper(cluster, job, POD))).code == 201
 
 
 async def test_permissions_of_requesting_user_are_checked(environment: AdmissionEnvironment) -> None:

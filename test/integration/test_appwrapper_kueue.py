@@ -196,6 +196,21 @@ async def test_appwrapper_without_queue_runs_immediately(environment: AppWrapper
         assert await environment.client.list(WORKLOAD, namespace="ns") == []
 
 
+async def test_workload_contains_what_kuberay_adds(environment: AppWrapperEnvironment) -> None:
+    head = {"template": {"spec": {"containers": [{"name": "head", "image": "ray"}]}}}
+    cluster = {"enableInTreeAutoscaling": True, "headGroupSpec": head}
+    ray_job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"}}
+    obj = queued({**ray_job, "spec": {"rayClusterSpec": cluster}}, suspend=True)
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        await environment.create(obj)
+        workload = await get_workload(environment)
+    requests = [
+        [container.get("resources", {}).get("requests") for container in item["template"]["spec"]["containers"]]
+        for item in workload["spec"]["podSets"]
+    ]
+    assert requests == [[None, {"cpu": "500m", "memory": "512Mi"}], [{"cpu": "500m", "memory": "200Mi"}]]
+
+
 async def test_external_queue_controls_the_appwrapper(environment: AppWrapperEnvironment) -> None:
     """Kueue's own integration suspends and resumes the AppWrapper and sets the fields to inject into the pods."""
     async with run_appwrapper_controllers(environment):

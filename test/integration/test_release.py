@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 FRESH = f"{sys.executable} -m hack.generate --check"
 CONSISTENT = f"{sys.executable} -m pytest -q -p no:cacheprovider test/unit/manifests/test_olm.py"
 VERSION_FILES = ("cfo/version.py", "envtest/src/envtest/version.py", "pyproject.toml")
-STACK = ("--sdk", "v0.31.0", "--appwrapper", "v1.1.2", "--kuberay", "v1.4.2", "--kueue", "v0.12.0")
+STACK = ("--sdk", "v0.41.0", "--appwrapper", "v1.2.2", "--kuberay", "v1.7.2", "--kueue", "v0.20.0")
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -118,10 +118,10 @@ def test_plan_is_complete_and_changes_nothing(clone: Path) -> None:
     assert (code, error) == (0, "")
     for part in (
         "v0.2.0",
-        "v0.31.0",
-        "v1.1.2",
-        "v1.4.2",
-        "v0.12.0",
+        "v0.41.0",
+        "v1.2.2",
+        "v1.7.2",
+        "v0.20.0",
         "README.md",
         "bundle/",
         "catalog/",
@@ -142,7 +142,7 @@ def test_releases_leave_a_consistent_tree(clone: Path) -> None:
     assert git(clone, "rev-parse", "v0.2.0^{commit}") == git(clone, "rev-parse", "HEAD")
     assert "codeflare-operator:v0.2.0\n" in (clone / "config/manager/params.env").read_text()
     readme = (clone / "README.md").read_text()
-    assert "| Kueue | [v0.12.0](" in readme
+    assert "| Kueue | [v0.20.0](" in readme
     assert versions(clone) == ['__version__ = "0.2.0"', '__version__ = "0.2.0"', '"envtest==0.2.0"']
     changelog = (clone / "CHANGELOG.md").read_text()
     assert changelog.index("## Unreleased") < changelog.index("## 0.2.0 - ") < changelog.index("A first thing")
@@ -156,20 +156,20 @@ def test_releases_leave_a_consistent_tree(clone: Path) -> None:
         (pulls / "opendatahub/config/manager/params.env").read_text().startswith("codeflare-operator-controller-image=")
     )
     assert not (pulls / "community-operators").exists()  # which has newer releases of the Go operator
-    assert "codeflare-sdk~=0.31.0" in (pulls / "opendatahub-notebooks/pull-request.md").read_text()
+    assert "codeflare-sdk~=0.41.0" in (pulls / "opendatahub-notebooks/pull-request.md").read_text()
     for part in (":v0.2.0", ":stable", ":dev", "push"):
         assert part in output
 
     # a release of part of the stack, then a hotfix of the previous stream
     note(clone, "### Fixed\n\n- A second thing.\n", "envtest/CHANGELOG.md")
-    assert release(clone, "v0.3.0", "--partial", "--kuberay", "v1.5.0", "--run")[0] == 0
+    assert release(clone, "v0.3.0", "--partial", "--kuberay", "v1.8.0", "--run")[0] == 0
     changelog = (clone / "envtest/CHANGELOG.md").read_text()
     assert changelog.index("## Unreleased") < changelog.index("## 0.3.0 - ") < changelog.index("A second thing")
     assert "## 0.3.0" not in (clone / "CHANGELOG.md").read_text()
     notes = (clone / "dist/release-v0.3.0/notes.md").read_text()
     assert notes.index("## envtest") < notes.index("A second thing")
-    assert "| Kueue | [v0.12.0](" in (clone / "README.md").read_text()
-    assert "| KubeRay | [v1.5.0](" in (clone / "README.md").read_text()
+    assert "| Kueue | [v0.20.0](" in (clone / "README.md").read_text()
+    assert "| KubeRay | [v1.8.0](" in (clone / "README.md").read_text()
     git(clone, "checkout", "--quiet", "-b", "release-0.2", "v0.2.0")
     note(clone, "### Fixed\n\n- A third thing.\n")
     code, _, error = release(clone, "v0.2.1", "--partial")
@@ -284,7 +284,7 @@ def test_failing_check_missing_component_dirty_tree_and_released_version_are_rej
     assert ": already released" in error
 
 
-KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.test/"}
+KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.test/", "tested": "yes"}
 
 
 @pytest.mark.parametrize(

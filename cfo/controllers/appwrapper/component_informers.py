@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper import APPWRAPPER, MPI_JOBS
 from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime import (
@@ -41,11 +41,11 @@ __all__ = ["ComponentInformers"]
 
 _FINAL_CONDITIONS: Final[Mapping[GVK, tuple[str, str]]] = {
     JOB: ("Failed", "Complete"),
-    GVK("kubeflow.org", "v1", "PyTorchJob"): ("Failed", "Succeeded"),
+    **dict.fromkeys((GVK("kubeflow.org", "v1", "PyTorchJob"), *MPI_JOBS), ("Failed", "Succeeded")),
 }
 """The conditions with which an object of a kind reports failure and completion.
 
-RayClusters and RayJobs are not included: they can leave their state ``failed`` again.
+RayClusters, RayJobs and RayServices are not included: they can leave their state ``failed`` again.
 """
 
 _SYNC_TIMEOUT: Final = 2.0

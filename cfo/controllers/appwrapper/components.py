@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfo.api.appwrapper import PodSetError, pod_sets_of
+from cfo.api.appwrapper import PodSetError, expected_pods, pod_sets_of
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.injection import InjectionError, inject
 from cfo.controllers.appwrapper.names import RESOURCES_DEPLOYED
@@ -71,6 +71,11 @@ class Component:
     def display_name(self) -> str:
         """Kind and name, for messages."""
         return f"{self.gvk.kind} {self.key.name}"
+
+    @property
+    def expected_pods(self) -> int:
+        """The number of pods that it must have to be ready."""
+        return expected_pods(self.gvk, self.pod_sets)
 
     @property
     def may_exist(self) -> bool:

@@ -9,13 +9,22 @@ wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from cfo.api.appwrapper import PodSetError, pod_template_at
+from cfo.api.appwrapper import (
+    RAY_JOB,
+    SUBMITTER_PATH,
+    PodSetError,
+    is_submitter,
+    pod_template_at,
+    submitter_template,
+)
 from cfo.api.quantity import is_zero
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
-from cfo.runtime import Object
+from cfo.runtime import Object, gvk_of
+
+_SUBMITTER_FIELD: Final = SUBMITTER_PATH.rpartition(".")[2]
 
 __all__ = ["InjectionError", "inject", "requests_resource"]
 
@@ -34,23 +43,30 @@ def inject(
     """Inject the settings into ``obj``, the object of a component. Raises :class:`InjectionError`."""
     obj["metadata"]["labels"] = {APPWRAPPER_LABEL: wrapper_name, **(obj["metadata"].get("labels") or {})}
     pod_set_infos = list(infos)
-    for index, pod_set in enumerate(pod_sets):
-        try:
+    sets = list(pod_sets)
+    gvk = gvk_of(obj)
+    try:
+        if len(pod_set_infos) == len(sets) + 1 and gvk == RAY_JOB:  # the last one is for a submitter without a pod set
+            obj["spec"][_SUBMITTER_FIELD] = submitter_template(obj)
+            sets.append({"path": SUBMITTER_PATH})
+        for index, pod_set in enumerate(sets):
             template = pod_template_at(obj, pod_set.get("path") or "")
-        except PodSetError as error:  # only if the AppWrapper was created without admission
-            raise InjectionError(str(error)) from error
-        info = pod_set_infos[index] if index < len(pod_set_infos) else {}
-        _inject_pod_template(template, info, wrapper_name, config)
+            info = pod_set_infos[index] if index < len(pod_set_infos) else {}
+            # A failed submitter is replaced by its Job, so it must not count as a failed pod of the AppWrapper.
+            label = {} if is_submitter(gvk, pod_set) else {APPWRAPPER_LABEL: wrapper_name}
+            _inject_pod_template(template, info, label, config)
+    except PodSetError as error:  # only if the AppWrapper was created without admission
+        raise InjectionError(str(error)) from error
 
 
 def _inject_pod_template(
-    template: Object, info: Mapping[str, Any], wrapper_name: str, config: AppWrapperConfiguration
+    template: Object, info: Mapping[str, Any], label: Mapping[str, str], config: AppWrapperConfiguration
 ) -> None:
     metadata: Object = template.get("metadata") or {}
     template["metadata"] = metadata
     spec: Object = template["spec"]
     _merge(metadata, "annotations", info.get("annotations"))
-    _merge(metadata, "labels", {APPWRAPPER_LABEL: wrapper_name, **(info.get("labels") or {})})
+    _merge(metadata, "labels", {**label, **(info.get("labels") or {})})
     _merge(spec, "nodeSelector", info.get("nodeSelector"))
     if tolerations := info.get("tolerations"):
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *tolerations]

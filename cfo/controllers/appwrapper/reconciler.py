@@ -91,8 +91,9 @@ class AppWrapperReconciler:
         Rule("jobset.x-k8s.io", "jobsets", CRUD),
         Rule("scheduling.sigs.k8s.io", "podgroups", CRUD),
         Rule("scheduling.x-k8s.io", "podgroups", CRUD),
-        Rule("kubeflow.org", "pytorchjobs", CRUD),
-        Rule("ray.io", ("rayclusters", "rayjobs"), CRUD),
+        Rule("kubeflow.org", ("mpijobs", "pytorchjobs"), CRUD),
+        Rule("leaderworkerset.x-k8s.io", "leaderworkersets", CRUD),
+        Rule("ray.io", ("rayclusters", "rayjobs", "rayservices"), CRUD),
     )
 
     def __init__(

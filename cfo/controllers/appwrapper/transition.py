@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from cfo.api.appwrapper import Phase, PodSetError, expected_pods
+from cfo.api.appwrapper import MPI_JOBS, Phase, PodSetError, replicas_of
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
 from cfo.controllers.appwrapper.decision import Decision, Observation
@@ -150,6 +150,9 @@ def after_creation(observation: Observation, creations: Sequence[Creation]) -> D
         return decision
     deadline = status.last_transition(RESOURCES_DEPLOYED) + observation.settings.admission_grace
     if not failed.fatal and observation.now < deadline:
+        if failed.component.reason != CREATION_ERRORED:
+            message = f"{failed.component.display_name} cannot be created, will retry: {failed.error}"
+            decision.record_warning(CREATION_ERRORED, message)
         decision.requeue_at(min(observation.now + _CREATION_RETRY, deadline))
         return decision
     _unhealthy(decision, "CreateFailed", f"error creating components: {failed.error}")
@@ -165,7 +168,8 @@ def _run(observation: Observation, decision: Decision) -> None:
         return
     status = decision.status
     counts = count_pods((labeled.pod for labeled in observation.pods), observation.settings, observation.no_execute)
-    expected = sum(expected_pods(component.pod_sets) for component in observation.components)
+    unfinished = _unfinished_components(observation)
+    expected = sum(component.expected_pods for component in unfinished)
     deployed = [obj for obj in observation.objects if obj is not None and obj.owned and not obj.deleting]
     failed = sum(obj.failed for obj in deployed)
     if len(deployed) != len(observation.components):
@@ -174,12 +178,14 @@ def _run(observation: Observation, decision: Decision) -> None:
     elif failed:
         _unhealthy(decision, "FailedComponent", f"Found {failed} failed components")
         _reset_or_fail(observation, status, terminal=counts.terminal_failure)
+    elif len(unfinished) < len(observation.components) and not expected:
+        _succeed(status, "All components with pods report that they have completed")
     elif (
         counts.succeeded == counts.existing
         and not counts.failed
         and counts.succeeded >= _required_successes(observation)
     ):
-        _succeed(status, counts)
+        _succeed(status, f"{counts.succeeded} pods succeeded and no running, pending, or failed pods")
     elif counts.failed:
         _tolerate_failed_pods(observation, decision, counts)
     elif counts.no_execute_nodes:
@@ -202,14 +208,26 @@ def _missing_components_message(observation: Observation, deployed: int) -> str:
     return message
 
 
+def _unfinished_components(observation: Observation) -> list[Component]:
+    """Return the components except MPIJobs that have completed, whose workers can continue to run."""
+    return [
+        component
+        for component, obj in zip(observation.components, observation.objects, strict=True)
+        if not (component.gvk in MPI_JOBS and obj is not None and obj.completed)
+    ]
+
+
 def _required_successes(observation: Observation) -> int:
-    """Return the number of pods that must succeed (at least 1).
+    """Return the number of pods that must succeed: at least 1, and none only if all pod sets have no pods.
 
     These are the pods that run at a time or, for a Job that has not completed, its completions, if those are more.
     """
+    pod_sets = [pod_set for component in observation.components for pod_set in component.pod_sets]
+    if pod_sets and not any(map(replicas_of, pod_sets)):
+        return 0
     required = 0
     for component, obj in zip(observation.components, observation.objects, strict=True):
-        pods = expected_pods(component.pod_sets)
+        pods = component.expected_pods
         if component.gvk == JOB and not (obj is not None and obj.completed):
             completions = _completions(observation.wrapper, component.index)
             pods = max(pods, completions)
@@ -223,8 +241,7 @@ def _completions(wrapper: Mapping[str, Any], index: int) -> int:
     return completions if isinstance(completions, int) else 0
 
 
-def _succeed(status: Status, counts: PodCounts) -> None:
-    message = f"{counts.succeeded} pods succeeded and no running, pending, or failed pods"
+def _succeed(status: Status, message: str) -> None:
     status.set(QUOTA_RESERVED, False, "Succeeded", message)
     status.set(RESOURCES_DEPLOYED, True, "Succeeded", message)
     status.phase = Phase.SUCCEEDED

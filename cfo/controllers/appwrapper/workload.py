@@ -7,12 +7,19 @@ of Kueue's own integration.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from cfo.api.appwrapper import APPWRAPPER, QUEUE_NAME_LABEL, pod_sets_of, pod_template_at, replicas_of
+from cfo.api.appwrapper import (
+    APPWRAPPER,
+    QUEUE_NAME_LABEL,
+    PodGroup,
+    is_submitter,
+    pod_sets_of,
+    pods_with_quota,
+    replicas_of,
+)
 from cfo.api.appwrapper.podsets import POD_INDEX_LABEL, SUB_GROUP_COUNT, SUB_GROUP_INDEX_LABEL
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
@@ -20,6 +27,7 @@ from cfo.runtime import (
     Object,
     annotations_of,
     find_condition,
+    gvk_of,
     labels_of,
     name_of,
     namespace_of,
@@ -99,23 +107,33 @@ def _components(wrapper: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 def _pod_sets(wrapper: Object) -> list[Object]:
     found: list[Object] = []
-    for component in _components(wrapper):
-        for pod_set in pod_sets_of(component):
-            template = pod_template_at(component["template"], pod_set["path"])
-            metadata = {
-                key: dict(values)
-                for key, values in (("labels", labels_of(template)), ("annotations", annotations_of(template)))
-                if values
-            }
-            item: Object = {
-                "name": f"{name_of(wrapper)}-{len(found)}",
-                "count": replicas_of(pod_set),
-                "template": {"metadata": metadata, "spec": copy.deepcopy(template["spec"])},
-            }
-            if topology := _topology(pod_set, annotations_of(template)):
-                item["topologyRequest"] = topology
-            found.append(item)
+    for _, group in _numbered_groups(wrapper):
+        metadata = {
+            key: dict(values)
+            for key, values in (("labels", labels_of(group.template)), ("annotations", annotations_of(group.template)))
+            if values
+        }
+        item: Object = {
+            "name": f"{name_of(wrapper)}-{len(found)}",
+            "count": replicas_of(group.pod_set),
+            "template": {"metadata": metadata, "spec": group.template["spec"]},
+        }
+        if topology := _topology(group.pod_set, annotations_of(group.template)):
+            item["topologyRequest"] = topology
+        found.append(item)
     return found
+
+
+def _numbered_groups(wrapper: Mapping[str, Any]) -> list[tuple[int, PodGroup]]:
+    """Return all pods that need quota, each with the index of its component, in the order of the Workload.
+
+    Submitters of RayJobs are last, so that they do not change the numbers of other pod sets: a Workload that an earlier
+    version created does not have them.
+    """
+    groups = [
+        (index, group) for index, component in enumerate(_components(wrapper)) for group in pods_with_quota(component)
+    ]
+    return sorted(groups, key=lambda item: item[1].is_submitter)
 
 
 def _topology(pod_set: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
@@ -158,17 +176,14 @@ def pod_set_infos(
     """
     admission = workload["status"]["admission"]
     assignments = {item["name"]: item for item in admission["podSetAssignments"]}
-    found: list[list[Object]] = []
-    number = 0
-    for component in _components(wrapper):
-        infos: list[Object] = []
-        for _ in pod_sets_of(component):
-            name = f"{name_of(wrapper)}-{number}"
-            number += 1
-            if name not in assignments:
-                raise LookupError(f"the admission has no assignment for pod set {name}")
-            infos.append(_info(wrapper, workload, assignments[name], flavor))
-        found.append(infos)
+    found: list[list[Object]] = [[{} for _ in pod_sets_of(component)] for component in _components(wrapper)]
+    for number, (index, group) in enumerate(_numbered_groups(wrapper)):
+        name = f"{name_of(wrapper)}-{number}"
+        if name in assignments:
+            info = _info(wrapper, workload, assignments[name], flavor)
+            found[index][group.position : group.position + 1] = [info]
+        elif not group.is_submitter:
+            raise LookupError(f"the admission has no assignment for pod set {name}")
     return found
 
 
@@ -228,6 +243,8 @@ def reclaimable_pods(wrapper: Mapping[str, Any], succeeded: Iterable[int]) -> li
     number = 0
     for component, done in zip(_components(wrapper), succeeded, strict=True):
         for pod_set in pod_sets_of(component):
+            if is_submitter(gvk_of(component["template"]), pod_set):
+                continue  # the Workload has it after all others
             name, count = f"{name_of(wrapper)}-{number}", replicas_of(pod_set)
             number += 1
             if done <= 0 or component["template"].get("kind") != "Job":

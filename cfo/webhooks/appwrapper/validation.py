@@ -15,14 +15,18 @@ import orjson
 from cfo.api.appwrapper import (
     APPWRAPPER,
     MAX_POD_SETS,
+    QUEUE_NAME_LABEL,
     USER_ID_LABEL,
     USER_LABEL,
     PodSetError,
-    expected_pods,
+    check_added_pods,
     infer_pod_sets,
+    is_submitter,
     pod_set_mismatches,
+    pod_sets_of,
     pod_template_at,
     replicas_of,
+    uncounted_additions,
 )
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
 from cfo.runtime.field import (
@@ -43,7 +47,7 @@ from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.defaulting import MAX_LABEL_VALUE
 from cfo.webhooks.appwrapper.json_types import COMPONENTS, count_errors, json_type_errors, too_many_pod_sets
 
-__all__ = ["component_kinds", "create_errors", "update_errors"]
+__all__ = ["component_kinds", "create_errors", "create_warnings", "update_errors"]
 
 _REQUIRED_VERBS: Final = frozenset({"create", "delete", "get"})
 _MAX_REPLICAS: Final = 2**31 - 1
@@ -65,7 +69,7 @@ def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Acces
         return errors
     if len(name_of(appwrapper).encode()) > MAX_LABEL_VALUE:
         errors.append(too_long(Path("metadata", "name"), name_of(appwrapper), MAX_LABEL_VALUE))
-    pod_sets, pods = 0, 0
+    pod_sets = 0
     names: set[tuple[str, str, str]] = set()
     for index, component in enumerate(_components(appwrapper)):
         path = COMPONENTS.index(index)
@@ -79,14 +83,28 @@ def create_errors(appwrapper: Object, namespace: str, access: Mapping[GVK, Acces
         found = _PodSets(component, path)
         errors += found.errors
         pod_sets += found.count
-        pods += found.pods
     if pod_sets == 0:
         errors.append(invalid(COMPONENTS, OMIT, "components contains no podspecs"))
-    elif pods == 0:
-        errors.append(invalid(COMPONENTS, OMIT, "components contains no pods: all podspecs have 0 replicas"))
     if pod_sets > MAX_POD_SETS:
         errors.append(too_many_pod_sets(pod_sets))
     return errors
+
+
+def create_warnings(appwrapper: Object, *, counts_added_pods: bool) -> Iterator[str]:
+    """Yield warnings about a new AppWrapper that passed validation.
+
+    ``counts_added_pods``: the operator queues the AppWrapper itself, with the pods that KubeRay adds.
+    """
+    components = _components(appwrapper)
+    pod_sets = [pod_set for component in components for pod_set in pod_sets_of(component)]
+    if not any(map(replicas_of, pod_sets)):
+        yield f"{COMPONENTS}: all pod sets have 0 replicas, so the AppWrapper succeeds as soon as they are created"
+    if counts_added_pods or not labels_of(appwrapper).get(QUEUE_NAME_LABEL):
+        return
+    for index, component in enumerate(components):
+        for addition in uncounted_additions(component["template"]):
+            path = COMPONENTS.index(index).child("template")
+            yield f"{path}: Kueue's integration of AppWrappers does not count what KubeRay adds: {addition}"
 
 
 def update_errors(old: Object, new: Object) -> list[FieldError]:
@@ -185,7 +203,7 @@ def _name_errors(template: Object, path: Path, names: set[tuple[str, str, str]])
 
 
 class _PodSets:
-    """The pod sets of one component: their number, the number of their pods, and the errors in them."""
+    """The pod sets of one component: their number, without submitters of RayJobs, and the errors in them."""
 
     def __init__(self, component: Mapping[str, Any], path: Path) -> None:
         template, declared = component["template"], component.get("podSets") or []
@@ -195,6 +213,7 @@ class _PodSets:
         failure = ""
         try:
             inferred = infer_pod_sets(template)
+            check_added_pods(template)
         except PodSetError as error:
             failure = f"error inferring PodSets: {error}"
         problems = {pod_set["path"]: "" for pod_set in inferred}  # their templates have been read
@@ -204,13 +223,16 @@ class _PodSets:
         if failure:
             self.errors.append(invalid(path.child("template"), OMIT, failure))
         else:
-            self.count = max(len(declared), len(inferred))
+            self.count = max(_count(template, declared), _count(template, inferred))
             self.errors += [
                 invalid(sets_path, _as_go_prints(declared), mismatch)
                 for mismatch in pod_set_mismatches(declared, inferred)
             ]
-        # If the pods cannot be counted, do not report in addition that there are none.
-        self.pods = 1 if self.errors else expected_pods(declared or inferred)
+
+
+def _count(template: Object, pod_sets: list[Object]) -> int:
+    """Return the number of ``pod_sets`` without submitters, which the Go operator does not infer."""
+    return sum(not is_submitter(gvk_of(template), pod_set) for pod_set in pod_sets)
 
 
 def _declared_errors(

@@ -16,6 +16,7 @@ from typing import Final
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
 from cfo.runtime.field import MAX_ERRORS, Path, invalid, required, too_long
+from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import OAUTH, Action, InjectionStep, plan_injection
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types, json_type_errors
@@ -29,7 +30,7 @@ from cfo.webhooks.raycluster.pod_additions import (
 )
 from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_by_key, pod_groups_of
 
-__all__ = ["create_errors", "update_errors"]
+__all__ = ["create_errors", "submission_errors", "update_errors"]
 
 _NAME_LIMIT: Final = 63
 """KubeRay labels each pod with the name of its RayCluster, and label values have at most 63 characters."""
@@ -56,6 +57,11 @@ def create_errors(cluster: Object, settings: InjectionSettings) -> list[FieldErr
     if len(name) > _NAME_LIMIT:
         errors.append(too_long(Path("metadata", "name"), name, _NAME_LIMIT))
     return [*errors, *_reported(_errors(cluster, None, settings))]
+
+
+def submission_errors(cluster: Object, settings: InjectionSettings) -> list[FieldError]:
+    """Return the errors with which a new RayCluster would be refused after defaulting, as a user submits it."""
+    return create_errors(default(cluster, None, settings).cluster, settings)
 
 
 def update_errors(old: Object, cluster: Object, settings: InjectionSettings) -> list[FieldError]:

@@ -13,6 +13,7 @@ from cfo.runtime import (
     APIError,
     Denied,
     DiscoveryIncomplete,
+    FieldError,
     FieldErrors,
     Manager,
     Object,
@@ -21,7 +22,7 @@ from cfo.runtime import (
 )
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
-from cfo.webhooks.raycluster.validation import create_errors, update_errors
+from cfo.webhooks.raycluster.validation import create_errors, submission_errors, update_errors
 
 __all__ = ["RayClusterWebhook", "setup"]
 
@@ -75,6 +76,13 @@ class RayClusterWebhook:
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         """Allow every deletion."""
 
+    async def submission_errors(self, cluster: Object, request: AdmissionRequest) -> list[FieldError]:
+        """Return the errors with which ``cluster`` would be refused if it were created in the namespace of ``request``.
+
+        For webhooks of objects from which RayClusters are created later. ``request`` is the request for such an object.
+        """
+        return await request.compute(submission_errors, _with_name(cluster, request), await self._settings())
+
     async def _settings(self) -> InjectionSettings:
         config = self._config
         try:
@@ -114,8 +122,8 @@ def setup(
     is_openshift: Callable[[], Awaitable[bool]],
     ingress_domain: Callable[[], Awaitable[str]],
     environment: Mapping[str, str],
-) -> None:
-    """Register the webhook of RayClusters with ``manager``, which serves it on every replica.
+) -> RayClusterWebhook:
+    """Register the webhook of RayClusters with ``manager``, which serves it on every replica; return it.
 
     ``version`` is written into the version annotation of new RayClusters. ``environment`` can contain the images (see
     :meth:`~cfo.webhooks.raycluster.injection_settings.Images.from_environment`). For the other parameters see
@@ -135,3 +143,4 @@ def setup(
         defaulter_name="mraycluster.ray.openshift.ai",
         validator_name="vraycluster.ray.openshift.ai",
     )
+    return webhook

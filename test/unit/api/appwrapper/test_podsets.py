@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper import (
+    RAY_JOB,
     PodSetError,
     expected_pods,
     infer_pod_sets,
@@ -15,6 +16,7 @@ from cfo.api.appwrapper import (
     pod_sets_of,
     pod_template_at,
 )
+from cfo.runtime import JOB
 
 TEMPLATE: dict[str, Any] = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}}
 INDEX = {"workload.codeflare.dev.appwrapper/tas-pod-index-label": "batch.kubernetes.io/job-completion-index"}
@@ -83,7 +85,7 @@ def test_ray_job_has_pod_sets_of_its_cluster() -> None:
         "template.spec.rayClusterSpec.headGroupSpec.template",
         "template.spec.rayClusterSpec.workerGroupSpecs[0].template",
     ]
-    assert expected_pods(found) == 3
+    assert expected_pods(RAY_JOB, found) == 3
 
 
 def test_job_set_replicas_are_multiplied() -> None:
@@ -185,8 +187,8 @@ def test_long_list_of_problems_is_truncated() -> None:
 def test_declared_pod_sets_take_precedence() -> None:
     declared = [{"path": "template.spec.template"}]
     assert pod_sets_of({"template": job(parallelism=3), "podSets": declared}) is declared
-    assert expected_pods(pod_sets_of({"template": job(parallelism=3)})) == 3
-    assert expected_pods(declared) == 1
+    assert expected_pods(JOB, pod_sets_of({"template": job(parallelism=3)})) == 3
+    assert expected_pods(JOB, declared) == 1
 
 
 def test_pod_template_is_not_a_copy() -> None:

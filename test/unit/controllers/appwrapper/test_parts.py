@@ -244,6 +244,76 @@ def test_workload_has_pod_sets_of_all_components() -> None:
     assert (old["spec"]["priorityClassName"], old["spec"]["priorityClassSource"]) == ("high", "g/k")
 
 
+def ray_job_wrapper(**spec: Any) -> Object:
+    """Return an AppWrapper with a RayJob without workers, and a Pod."""
+    obj = wrapper("Pod", "Pod")
+    head = {"template": {"spec": {"containers": [{"name": "head", "image": "ray"}]}}}
+    ray_job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"}}
+    obj["spec"]["components"][0] = {
+        "template": {**ray_job, "spec": {"rayClusterSpec": {"headGroupSpec": head}, **spec}}
+    }
+    return obj
+
+
+def admitted(*numbers: int) -> Object:
+    assignments = [{"name": f"w-{number}", "flavors": {"cpu": f"f{number}"}} for number in numbers]
+    status = {"admission": {"clusterQueue": "cq", "podSetAssignments": assignments}}
+    return {"metadata": {"name": "x"}, "status": status}
+
+
+def flavor(name: str) -> dict[str, Any]:
+    return {"nodeLabels": {"flavor": name}}
+
+
+OWN_SUBMITTER = {"spec": {"containers": [{"name": "own", "image": "own"}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "image"), [({}, "ray"), ({"submitterPodTemplate": OWN_SUBMITTER}, "own")], ids=["default", "own"]
+)
+def test_submitter_of_rayjob_is_queued_and_runs_in_its_flavor(spec: dict[str, Any], image: str) -> None:
+    obj = ray_job_wrapper(**spec)
+    pod_sets = desired_workload(obj, WORKLOAD, ("", "", "", 0))["spec"]["podSets"]
+    images = [item["template"]["spec"]["containers"][0]["image"] for item in pod_sets]
+    assert images == ["ray", "busybox", image], "the numbers of other pod sets are those of earlier versions"
+    infos = pod_set_infos(obj, admitted(0, 1, 2), flavor)
+    assert [[info["nodeSelector"]["flavor"] for info in item] for item in infos] == [["f0", "f2"], ["f1"]]
+    obj["spec"]["components"][0]["podSetInfos"] = infos[0]
+    original = copy.deepcopy(obj)
+    created = desired_object(obj, components_of(obj)[0], CONFIG)
+    assert obj == original
+    submitter = created["spec"]["submitterPodTemplate"]
+    assert submitter["spec"]["nodeSelector"] == {"flavor": "f2"}
+    assert submitter["spec"]["containers"][0]["image"] == image
+    head = created["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
+    assert head["metadata"]["labels"]["workload.codeflare.dev/appwrapper"] == "w"
+    assert "workload.codeflare.dev/appwrapper" not in submitter["metadata"]["labels"], "its Job replaces it"
+
+
+def test_submitter_that_is_declared_first_gets_its_own_flavor() -> None:
+    obj = ray_job_wrapper(submitterPodTemplate=OWN_SUBMITTER)
+    paths = ["template.spec.submitterPodTemplate", "template.spec.rayClusterSpec.headGroupSpec.template"]
+    obj["spec"]["components"][0]["podSets"] = [{"path": path} for path in paths]
+    infos = pod_set_infos(obj, admitted(0, 1, 2), flavor)
+    assert [info["nodeSelector"]["flavor"] for info in infos[0]] == ["f2", "f0"]
+
+
+@pytest.mark.parametrize("spec", [{}, {"submitterPodTemplate": OWN_SUBMITTER}], ids=["default", "own"])
+def test_workload_of_an_earlier_version_has_no_submitter(spec: dict[str, Any]) -> None:
+    obj = ray_job_wrapper(**spec)
+    infos = pod_set_infos(obj, admitted(0, 1), flavor)
+    assert [info.get("nodeSelector") for item in infos for info in item if info] == [{"flavor": "f0"}, {"flavor": "f1"}]
+    obj["spec"]["components"][0]["podSetInfos"] = infos[0]
+    created = desired_object(obj, components_of(obj)[0], CONFIG)
+    assert ("submitterPodTemplate" in created["spec"]) == bool(spec)
+
+
+def test_reclaimable_pods_are_numbered_without_submitters() -> None:
+    obj = ray_job_wrapper(submitterPodTemplate=OWN_SUBMITTER)
+    obj["spec"]["components"][1] = wrapper("Job")["spec"]["components"][0]
+    assert reclaimable_pods(obj, [0, 1]) == [{"name": "w-1", "count": 1}]
+
+
 def test_pod_set_infos_are_derived_from_admission() -> None:
     obj = wrapper("Job")
     assignment = {"name": "w-0", "flavors": {"cpu": "gold", "memory": "gold"}, "topologyAssignment": {"levels": []}}

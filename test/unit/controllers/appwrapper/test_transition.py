@@ -233,8 +233,67 @@ def test_denied_component_creation(
     decision = after_creation(observation, [Creation(observation.components[0], **creation)])
     assert decision.status.phase == expected
     assert decision.deadline == (None if retry_after is None else seconds_later(retry_after))
-    if expected != Phase.RESUMING:
-        assert decision.events[0].message == f"CreateFailed: error creating components: {creation['error']}"
+    (event,) = decision.events
+    if expected == Phase.RESUMING:
+        assert event.message == f"Pod pod-0 cannot be created, will retry: {creation['error']}"
+    else:
+        assert event.message == f"CreateFailed: error creating components: {creation['error']}"
+
+
+def test_repeatedly_denied_component_creation_is_reported_once() -> None:
+    obj, events = resumed_wrapper(), 0
+    for seconds in range(5):
+        observation = observe(obj, now=seconds_later(seconds))
+        decision = after_creation(observation, [Creation(observation.components[0], error="exceeded quota")])
+        obj, events = with_decided_status(obj, decision), events + len(decision.events)
+    assert events == 1
+
+
+@pytest.mark.parametrize(("api_version", "kind"), [("apps/v1", "Deployment"), ("apps/v1", "StatefulSet")])
+def test_appwrapper_without_pods_succeeds_at_once(api_version: str, kind: str) -> None:
+    obj = wrapper()
+    spec = {"replicas": 0, "template": {"spec": {"containers": [{"name": "main"}]}}}
+    component = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+    obj["spec"]["components"] = [{"template": component}]
+    obj, _ = step(obj)
+    observation = observe(obj)
+    obj = with_decided_status(obj, after_creation(observation, [Creation(observation.components[0], uid="u")]))
+    obj, _ = step(obj)
+    assert phase(obj) == Phase.SUCCEEDED
+
+
+def running_component(**template: Any) -> Object:
+    obj = wrapper()
+    obj["spec"]["components"] = [{"template": {"metadata": {"name": "x"}, **template}}]
+    obj, _ = step(obj)
+    observation = observe(obj)
+    return with_decided_status(obj, after_creation(observation, [Creation(observation.components[0], uid="u")]))
+
+
+def test_completed_mpi_job_succeeds_although_its_workers_run() -> None:
+    template = {"template": {"spec": {"containers": [{"name": "main"}]}}}
+    spec = {"mpiReplicaSpecs": {"Launcher": template, "Worker": {**template, "replicas": 2}}}
+    obj = running_component(apiVersion="kubeflow.org/v2beta1", kind="MPIJob", spec=spec)
+    pods = [SUCCEEDED_POD, RUNNING_POD, RUNNING_POD]
+    running, _ = step(obj, pods=pods, objects=[ComponentObject(uid="u")])
+    assert phase(running) == Phase.RUNNING
+    for left in (pods, [FAILED_POD, *pods], pods[:1], []):
+        done, _ = step(obj, pods=left, objects=[ComponentObject(uid="u", completed=True)])
+        assert phase(done) == Phase.SUCCEEDED
+    failed, _ = step(obj, pods=pods, objects=[ComponentObject(uid="u", failed=True)])
+    assert phase(failed) == Phase.RESETTING
+
+
+def test_rayjob_is_ready_before_its_submitter_exists() -> None:
+    pod_template = {"spec": {"containers": [{"name": "main"}]}}
+    cluster = {"headGroupSpec": {"template": pod_template}, "workerGroupSpecs": [{"template": pod_template}]}
+    spec = {"rayClusterSpec": cluster, "submitterPodTemplate": pod_template}
+    obj = running_component(apiVersion="ray.io/v1", kind="RayJob", spec=spec)
+    assert len(obj["status"]["componentStatus"][0]["podSets"]) == 3
+    obj, decision = step(obj, pods=[RUNNING_POD, PENDING_POD])
+    assert decision.deadline == seconds_later(300), "enough pods: the warm-up grace period"
+    obj, _ = step(obj, pods=[RUNNING_POD, RUNNING_POD])
+    assert condition(obj, "PodsReady")["status"] == "True"
 
 
 def test_components_are_not_deployed_before_admission() -> None:

@@ -11,7 +11,7 @@ from cfo.api.appwrapper import USER_LABEL
 from cfo.runtime.discovery import Resource
 from cfo.runtime.objects import GVK, Object
 from cfo.webhooks.appwrapper.access import Access
-from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, update_errors
+from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, create_warnings, update_errors
 
 POD_SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "busybox"}]}
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": POD_SPEC}
@@ -86,16 +86,21 @@ def test_appwrapper_without_components_is_invalid() -> None:
         ]
 
 
-def test_pod_sets_without_pods_are_invalid() -> None:
-    expected = ["spec.components: Invalid value: components contains no pods: all podspecs have 0 replicas"]
+def warnings(obj: Object, *, counts_added_pods: bool = False) -> list[str]:
+    assert errors(obj) == []
+    return list(create_warnings(obj, counts_added_pods=counts_added_pods))
+
+
+def test_pod_sets_without_pods_are_admitted_with_a_warning() -> None:
+    expected = ["spec.components: all pod sets have 0 replicas, so the AppWrapper succeeds as soon as they are created"]
     job = template("batch/v1", "Job", parallelism=0, template={"spec": POD_SPEC})
-    assert errors(wrapper(job)) == expected
-    assert errors(wrapper(job, POD)) == []
+    assert warnings(wrapper(job)) == expected
+    assert warnings(wrapper(job, POD)) == []
     declared = {
         "template": template("v1", "Service", t={"spec": POD_SPEC}),
         "podSets": [{"path": "template.spec.t", "replicas": 0}],
     }
-    assert errors(wrapper(declared)) == expected
+    assert warnings(wrapper(declared)) == expected
 
 
 def test_each_component_is_validated() -> None:

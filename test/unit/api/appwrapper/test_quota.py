@@ -1,0 +1,133 @@
+"""Pods that need quota: what KubeRay adds to the pods of a component.
+
+The resources are those of KubeRay 1.7, and of Kueue's integrations of RayClusters and RayJobs.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from cfo.api.appwrapper import PodSetError, check_added_pods, pods_with_quota, uncounted_additions
+
+HEAD: dict[str, Any] = {"name": "ray-head", "image": "ray:2", "resources": {"requests": {"cpu": "2", "memory": "8G"}}}
+CLUSTER: dict[str, Any] = {
+    "headGroupSpec": {"template": {"spec": {"containers": [HEAD]}}},
+    "workerGroupSpecs": [{"replicas": 2, "template": {"spec": {"containers": [{"name": "ray-worker"}]}}}],
+}
+AUTOSCALER = {"cpu": "500m", "memory": "512Mi"}
+SUBMITTER = {
+    "name": "ray-job-submitter",
+    "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "200Mi"}},
+}
+
+
+def ray_cluster(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "x"}, "spec": {**CLUSTER, **spec}}
+
+
+def ray_job(cluster: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    spec = {"entrypoint": "true", "rayClusterSpec": {**CLUSTER, **(cluster or {})}, **spec}
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "x"}, "spec": spec}
+
+
+def ray_service(**cluster: Any) -> dict[str, Any]:
+    spec = {"rayClusterConfig": {**CLUSTER, **cluster}}
+    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "x"}, "spec": spec}
+
+
+def containers(template: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    before = copy.deepcopy(template)
+    found = [group.template["spec"]["containers"] for group in pods_with_quota({"template": template})]
+    assert template == before
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "resources"),
+    [
+        ({}, {"limits": AUTOSCALER, "requests": AUTOSCALER}),
+        ({"autoscalerOptions": {"idleTimeoutSeconds": 60}}, {"limits": AUTOSCALER, "requests": AUTOSCALER}),
+        ({"autoscalerOptions": {"resources": {"requests": {"cpu": "1"}}}}, {"requests": {"cpu": "1"}}),
+        ({"autoscalerOptions": {"resources": {}}}, {}),
+    ],
+)
+def test_autoscaler_is_counted_in_the_head_pod(options: dict[str, Any], resources: dict[str, Any]) -> None:
+    options = {"enableInTreeAutoscaling": True, **options}
+    for template in (ray_cluster(**options), ray_job(options, submissionMode="HTTPMode"), ray_service(**options)):
+        head, worker = containers(template)
+        assert head == [HEAD, {"name": "autoscaler", "resources": resources}]
+        assert worker == [{"name": "ray-worker"}]
+        assert uncounted_additions(template) == ["container autoscaler of the head pod"]
+
+
+def test_cluster_without_autoscaler_is_counted_unchanged() -> None:
+    for template in (ray_cluster(), ray_cluster(enableInTreeAutoscaling=False, autoscalerOptions={}), ray_service()):
+        assert containers(template) == [[HEAD], [{"name": "ray-worker"}]]
+        assert uncounted_additions(template) == []
+
+
+def test_default_submitter_is_counted_as_its_own_pod() -> None:
+    head, _, submitter = containers(ray_job())
+    assert head == [HEAD]
+    assert submitter == [{**SUBMITTER, "image": "ray:2"}]
+    assert len(uncounted_additions(ray_job())) == 1
+    declared = [{"path": "template.spec.rayClusterSpec.headGroupSpec.template"}]
+    groups = pods_with_quota({"template": ray_job(), "podSets": declared})
+    assert [(group.position, group.is_submitter) for group in groups] == [(0, False), (1, True)]
+
+
+def test_submitter_with_a_template_is_counted_with_its_resources() -> None:
+    own = {"spec": {"containers": [{"name": "own", "resources": {"requests": {"cpu": "3"}}}]}}
+    template = ray_job(submitterPodTemplate=own)
+    assert containers(template)[2] == own["spec"]["containers"]
+    assert uncounted_additions(template) == []
+
+
+def test_sidecar_submitter_is_counted_in_the_head_pod() -> None:
+    template = ray_job({"enableInTreeAutoscaling": True}, submissionMode="SidecarMode")
+    head, _ = containers(template)
+    assert [container["name"] for container in head] == ["ray-head", "autoscaler", "ray-job-submitter"]
+    assert head[2] == SUBMITTER
+
+
+@pytest.mark.parametrize("mode", ["HTTPMode", "InteractiveMode"])
+def test_submission_without_pod_is_not_counted(mode: str) -> None:
+    assert containers(ray_job(submissionMode=mode)) == [[HEAD], [{"name": "ray-worker"}]]
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        ({}, {"cpu": "200m", "memory": "256Mi"}),
+        ({"cpu": "100m", "memory": "1Gi"}, {"cpu": "200m", "memory": "1Gi"}),
+        ({"memory": None}, {"cpu": "200m", "memory": None}),
+        ({"cpu": "1e99999999999999999999"}, {"cpu": "1e99999999999999999999", "memory": "256Mi"}),
+    ],
+)
+def test_head_pod_has_quota_for_the_cleanup_of_redis(requests: dict[str, Any], expected: dict[str, Any]) -> None:
+    head = {"template": {"spec": {"containers": [{"name": "h", "resources": {"requests": requests}}]}}}
+    template = ray_cluster(headGroupSpec=head, gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
+    found = containers(template)
+    assert found[0][0]["resources"]["requests"] == expected
+    template = ray_cluster(headGroupSpec=head)
+    template["metadata"]["annotations"] = {"ray.io/ft-enabled": "True"}
+    assert containers(template)[0] == found[0]
+
+
+@pytest.mark.parametrize(
+    "resources", ["1", {"requests": {"cpu": {}}}, {"requests": ["cpu"]}, {"unknown": {}}, {"limits": {"cpu": [1]}}]
+)
+def test_invalid_resources_of_the_autoscaler_are_an_error(resources: Any) -> None:
+    template = ray_cluster(enableInTreeAutoscaling=True, autoscalerOptions={"resources": resources})
+    with pytest.raises(PodSetError, match=r"content at template\.spec\.autoscalerOptions\.resources not parseable"):
+        check_added_pods(template)
+
+
+def test_other_kinds_are_counted_as_declared() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [HEAD]}}
+    assert containers(pod) == [[HEAD]]
+    check_added_pods(pod)
+    assert uncounted_additions(pod) == []
