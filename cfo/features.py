@@ -25,13 +25,14 @@ _log = structlog.get_logger("cfo.features")
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """An optional feature: its name in the manifests, its rules, and the group and resource that identify its role."""
+    """An optional feature: its name in the manifests, its rules, and the permission that identifies its role."""
 
     name: str
     title: str
     rules: Callable[[], list[Rule]]
     group: str
     resource: str
+    verb: str = "update"
 
 
 FEATURES: Final = (
@@ -40,6 +41,7 @@ FEATURES: Final = (
     Feature("flux", "Flux", flux.rules, "flux-framework.org", "miniclusters/finalizers"),
     Feature("inferencestack", "InferenceStacks", inferencestack.rules, "doublewordai.co", "inferencestacks/finalizers"),
     Feature("openshift", "OpenShift", raycluster.openshift_rules, ROUTE.group, "routes"),
+    Feature("defaultdeny", "default-deny NetworkPolicies", raycluster.default_deny_rules, "", "namespaces", "watch"),
 )
 
 
@@ -56,6 +58,11 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
         enabled.add("flux")
     if configuration.inference_stack.enabled:
         enabled.add("inferencestack")
+    if (
+        configuration.kuberay.enabled
+        and configuration.kuberay.network_policy.default_deny.namespace_selector is not None
+    ):
+        enabled.add("defaultdeny")
     if configuration.kuberay.enabled:
         try:
             await client.mapper.resource(ROUTE)
@@ -72,7 +79,7 @@ async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) 
     """
     for feature in features:
         resource, _, subresource = feature.resource.partition("/")
-        attributes = {"group": feature.group, "resource": resource, "subresource": subresource, "verb": "update"}
+        attributes = {"group": feature.group, "resource": resource, "subresource": subresource, "verb": feature.verb}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

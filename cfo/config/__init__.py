@@ -40,6 +40,12 @@ from cfo.config.model import (
     ResourceTaint,
     WebhookConfiguration,
 )
+from cfo.config.network_policy import (
+    DefaultDenyConfiguration,
+    EgressConfiguration,
+    EgressDestination,
+    NetworkPolicyConfiguration,
+)
 
 __all__ = [
     "AppWrapperConfiguration",
@@ -47,7 +53,10 @@ __all__ = [
     "CAConfiguration",
     "ClientConnection",
     "ConfigurationError",
+    "DefaultDenyConfiguration",
     "DefaultSetupConfiguration",
+    "EgressConfiguration",
+    "EgressDestination",
     "FaultToleranceConfiguration",
     "FluxConfiguration",
     "HealthConfiguration",
@@ -56,6 +65,7 @@ __all__ = [
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
+    "NetworkPolicyConfiguration",
     "OperatorConfiguration",
     "ParsedConfiguration",
     "ResourceTaint",

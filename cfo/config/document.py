@@ -222,7 +222,7 @@ def _problems(error: ValidationError) -> Iterator[str]:
             message = _MESSAGES[problem["type"]]
         else:
             message = problem["msg"].replace("Input should be a valid ", "must be a ").replace("Input should", "must")
-        yield f"{path}: {shown}{message}"
+        yield (f"{path}: " if path else "") + f"{shown}{message}"
 
 
 _MESSAGES = {
@@ -232,6 +232,7 @@ _MESSAGES = {
     "int_type": "must be an integer",
     "bool_type": "must be true or false",
     "missing": "is required",
+    "too_short": "must not be empty",
 }
 
 

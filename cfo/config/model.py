@@ -14,9 +14,7 @@ from ipaddress import ip_address
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     StrictBool,
@@ -27,7 +25,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from cfo.config.durations import format_duration, parse_duration
-from cfo.runtime import LabelSelector
+from cfo.config.network_policy import NetworkPolicyConfiguration
+from cfo.config.section import DNS_LABEL, Namespace, Section, Selector, check_namespace
 
 __all__ = [
     "AppWrapperConfiguration",
@@ -47,8 +46,6 @@ __all__ = [
     "ResourceTaint",
     "WebhookConfiguration",
 ]
-
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _duration(value: object) -> timedelta:
@@ -91,21 +88,14 @@ def _bind_address(value: object) -> object:
 BindAddress = Annotated[str, BeforeValidator(_bind_address)]
 
 
-def _namespace(value: object) -> object:
-    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
-        raise ValueError("must be the name of a namespace (a lower-case DNS label)")
-    return value
-
-
-Namespace = Annotated[str, BeforeValidator(_namespace)]
-OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else _namespace(value))]
+OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else check_namespace(value))]
 
 
 def _object_name(value: object) -> object:
     if (
         not isinstance(value, str)
         or len(value) > 253
-        or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))
+        or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))
     ):
         raise ValueError("must be the name of an object (lower-case DNS labels joined by dots)")
     return value
@@ -117,7 +107,7 @@ ObjectName = Annotated[str, BeforeValidator(_object_name)]
 def _domain(value: object) -> object:
     if not isinstance(value, str):
         raise ValueError("must be a domain name such as apps.example.com")  # noqa: TRY004 (pydantic's contract)
-    if value and (len(value) > 253 or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))):
+    if value and (len(value) > 253 or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))):
         raise ValueError("must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)")
     return value
 
@@ -134,11 +124,7 @@ def _endpoint(value: object) -> object:
 EndpointName = Annotated[str, BeforeValidator(_endpoint)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", populate_by_name=True)
-
-
-class ClientConnection(_Section):
+class ClientConnection(Section):
     """Rate limit of the API client. By default there is none, and only the server's Priority and Fairness applies."""
 
     qps: float | None = Field(
@@ -150,7 +136,7 @@ class ClientConnection(_Section):
     burst: StrictInt | None = Field(default=None, ge=0, description="Maximum burst of requests above `qps`.")
 
 
-class MetricsConfiguration(_Section):
+class MetricsConfiguration(Section):
     """The Prometheus metrics endpoint."""
 
     bind_address: BindAddress = Field(
@@ -166,7 +152,7 @@ class MetricsConfiguration(_Section):
     )
 
 
-class HealthConfiguration(_Section):
+class HealthConfiguration(Section):
     """The endpoint for the kubelet's liveness and readiness probes."""
 
     bind_address: BindAddress = Field(
@@ -187,12 +173,12 @@ def _webhook_address(value: object) -> object:
 
 
 def _service(value: object) -> object:
-    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
+    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
         raise ValueError("must be the name of a Service (a lower-case DNS label)")
     return value
 
 
-class WebhookConfiguration(_Section):
+class WebhookConfiguration(Section):
     """The admission webhooks: server, certificate, Service and webhook configurations."""
 
     enabled: StrictBool | None = Field(
@@ -233,7 +219,7 @@ class WebhookConfiguration(_Section):
     )
 
 
-class LeaderElection(_Section):
+class LeaderElection(Section):
     """Leader election: which one of several replicas reconciles."""
 
     leader_elect: StrictBool | None = Field(
@@ -300,7 +286,7 @@ def _is_zero_duration(value: object) -> bool:
         return False
 
 
-class IngressConfiguration(_Section):
+class IngressConfiguration(Section):
     """The Ingresses for the dashboard and the Ray client, on clusters without Routes."""
 
     class_name: StrictStr | None = Field(
@@ -319,7 +305,7 @@ class IngressConfiguration(_Section):
     namespaces: list[Namespace] = Field(
         default_factory=list,
         description="Namespaces of the ingress controllers that the NetworkPolicies allow to reach the dashboard "
-        "(port 8265) and the client (port 10001).",
+        "(port 8265), the client (port 10001) and Serve (port 8000), or the ports that the RayCluster sets.",
     )
 
 
@@ -327,7 +313,7 @@ def _algorithm(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-class CAConfiguration(_Section):
+class CAConfiguration(Section):
     """The certificate authority (CA) that each RayCluster gets for mTLS."""
 
     key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
@@ -335,7 +321,7 @@ class CAConfiguration(_Section):
     )
 
 
-class KubeRayConfiguration(_Section):
+class KubeRayConfiguration(Section):
     """The RayCluster controllers and webhooks."""
 
     enabled: StrictBool = Field(
@@ -369,10 +355,11 @@ class KubeRayConfiguration(_Section):
         "(feature gate `RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions`.",
     )
     ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
+    network_policy: NetworkPolicyConfiguration = Field(default_factory=NetworkPolicyConfiguration)
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
 
 
-class ResourceTaint(_Section):
+class ResourceTaint(Section):
     """A node label (and taint) with which Autopilot marks a resource of a node as unhealthy."""
 
     key: StrictStr = Field(min_length=1)
@@ -391,7 +378,7 @@ def _autopilot_taints() -> dict[str, list[ResourceTaint]]:
     }
 
 
-class AutopilotConfiguration(_Section):
+class AutopilotConfiguration(Section):
     """Scheduling by node health, as reported by Autopilot."""
 
     inject_anti_affinities: StrictBool = Field(
@@ -413,7 +400,7 @@ class AutopilotConfiguration(_Section):
     )
 
 
-class FaultToleranceConfiguration(_Section):
+class FaultToleranceConfiguration(Section):
     """Timeouts and retries of AppWrappers. Annotations on an AppWrapper override them, up to the ceilings."""
 
     admission_grace_period: Duration = Field(
@@ -444,7 +431,7 @@ class FaultToleranceConfiguration(_Section):
     )
 
 
-class AppWrapperConfiguration(_Section):
+class AppWrapperConfiguration(Section):
     """The AppWrapper controller. Its settings can also be in `appwrapper.Config`, as for the Go operator."""
 
     enabled: StrictBool = Field(default=False, description="Whether the AppWrapper controller runs.")
@@ -506,7 +493,7 @@ def _operator_version(value: object) -> object:
     return value
 
 
-class InferenceStackConfiguration(_Section):
+class InferenceStackConfiguration(Section):
     """The InferenceStack controller and webhook."""
 
     enabled: StrictBool = Field(default=False, description="Whether the InferenceStack controller runs.")
@@ -517,7 +504,7 @@ class InferenceStackConfiguration(_Section):
     )
 
 
-class DefaultSetupConfiguration(_Section):
+class DefaultSetupConfiguration(Section):
     """The FluxSetup `default`, with which FluxJobs run before an administrator has created a FluxSetup."""
 
     enabled: StrictBool = Field(
@@ -534,7 +521,7 @@ class DefaultSetupConfiguration(_Section):
     )
 
 
-class FluxConfiguration(_Section):
+class FluxConfiguration(Section):
     """The controllers of MiniClusters, FluxJobs and FluxSetups."""
 
     enabled: StrictBool = Field(default=False, description="Whether the Flux controllers run.")
@@ -546,13 +533,7 @@ class FluxConfiguration(_Section):
     default_setup: DefaultSetupConfiguration = Field(default_factory=DefaultSetupConfiguration)
 
 
-def _label_selector(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("must be a label selector such as operatorVersion=v1")  # noqa: TRY004 (pydantic's contract)
-    return str(LabelSelector.of(value))
-
-
-class OperatorConfiguration(_Section):
+class OperatorConfiguration(Section):
     """The whole configuration document."""
 
     watch_namespaces: list[Namespace] = Field(
@@ -562,7 +543,7 @@ class OperatorConfiguration(_Section):
         "ClusterRoleBindings, and AppWrappers, which need to read ValidatingWebhookConfigurations), and does not "
         "detect `kuberay.operatorNamespaces`, so set that as well.",
     )
-    label_selector: Annotated[str, BeforeValidator(_label_selector)] = Field(
+    label_selector: Selector = Field(
         default="",
         description="Label selector of the RayClusters, AppWrappers and Flux objects that are reconciled; if empty, "
         "all. With selectors such as `operatorVersion=v1`, operators of several versions can share a cluster.",
@@ -576,3 +557,12 @@ class OperatorConfiguration(_Section):
     appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
     flux: FluxConfiguration = Field(default_factory=FluxConfiguration)
     inference_stack: InferenceStackConfiguration = Field(default_factory=InferenceStackConfiguration)
+
+    @model_validator(mode="after")
+    def _namespaces_can_be_selected(self) -> Self:
+        if self.watch_namespaces and self.kuberay.network_policy.default_deny.namespace_selector is not None:
+            raise ValueError(
+                "kuberay.networkPolicy.defaultDeny.namespaceSelector requires an operator for all namespaces: "
+                "unset it, or unset watchNamespaces"
+            )
+        return self

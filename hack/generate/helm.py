@@ -103,6 +103,9 @@ inferencestack:
 # Permissions for OpenShift.
 openshift:
   enabled: false
+# Permission to read Namespaces, if kuberay.networkPolicy.defaultDeny is set in the configuration.
+defaultdeny:
+  enabled: false
 # Allow only connections to the webhooks, and from namespaces with the label `metrics: enabled` to the metrics.
 networkPolicy:
   enabled: false

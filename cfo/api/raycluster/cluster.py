@@ -11,6 +11,7 @@ from cfo.runtime import labels_of, name_of, namespace_of, owner_references_of, u
 __all__ = [
     "CERTIFICATE_CONTAINER",
     "HEAD_LABELS",
+    "POD_CLUSTER_LABEL",
     "TLS_VARIABLE",
     "cluster_labels",
     "has_cluster_labels",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 POD_CLUSTER_LABEL = "ray.io/cluster"
+"""The label that KubeRay sets on the pods of each RayCluster, with its name."""
 NODE_TYPE_LABEL = "ray.io/node-type"
 CERTIFICATE_CONTAINER = "create-cert"
 """The injected init container that creates a Ray node's certificate."""

@@ -36,7 +36,14 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["MAX_CACHED_BYTES", "NAME_CONFLICT_RETRY_SECONDS", "Children", "NameConflict", "belongs_to"]
+__all__ = [
+    "ABSENT_VERSION",
+    "MAX_CACHED_BYTES",
+    "NAME_CONFLICT_RETRY_SECONDS",
+    "Children",
+    "NameConflict",
+    "belongs_to",
+]
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
@@ -52,7 +59,7 @@ NAME_CONFLICT_RETRY_SECONDS = 300.0
 _PREDECESSOR_RETRY_SECONDS = 5.0
 _EXPLAINED = (Invalid, Forbidden, BadRequest)
 
-_ABSENT = "1"
+ABSENT_VERSION = "1"
 """A resourceVersion that no stored object has, since etcd's first revision is 1 before anything is written.
 
 The API server ignores it when an apply creates the object, and rejects the apply with a 409 when the object exists.
@@ -153,7 +160,7 @@ class Children:
         return None
 
     async def _apply(self, desired: Object, uid: str) -> Object:
-        precondition = {"uid": uid} if uid else {"resourceVersion": _ABSENT}
+        precondition = {"uid": uid} if uid else {"resourceVersion": ABSENT_VERSION}
         claimed = {**desired, "metadata": {**desired["metadata"], **precondition}}
         return await self._client.apply(claimed, owner=self.cluster)
 

@@ -18,14 +18,15 @@ from typing import Any
 from cfo.api.raycluster.cluster import has_cluster_labels, uses_kuberay_network_policy
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.api.raycluster.ports import ports_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import all_clusters
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers, service_account_of
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
+from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
-from cfo.controllers.raycluster.resources import desired_head_policy, desired_workers_policy
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,
@@ -96,10 +97,11 @@ class NetworkPolicyReconciler:
         if workers_by_kuberay:
             await self._delete(children, names.workers_policy)
         else:
-            await self._apply(children, desired_workers_policy(cluster))
+            await self._apply(children, desired_workers_policy(cluster, self._config))
         if head_by_kuberay:
             await self._delete(children, names.head_policy)
             return children.result()
+        self._record_refused_ports(children)
         try:
             namespaces = await self._namespaces.current()
         except DiscoveryIncomplete:
@@ -108,15 +110,15 @@ class NetworkPolicyReconciler:
         return children.result()
 
     def _is_restricted_by_kuberay(self, cluster: Object, group: str) -> bool:
-        """Return whether KubeRay's policy for the head (``head``) or the ``workers`` restricts ingress to them."""
+        """Return whether KubeRay's policy for the head (``head``) or the ``workers`` restricts what ours would."""
         if not uses_kuberay_network_policy(cluster):
             return False
         if "networkPolicy" in self._config.kuberay_features:
             return True
         entry = self._policies.entry(NamespacedName(namespace_of(cluster), f"{name_of(cluster)}-{group}"))
         policy = entry.object() if entry is not None else {}
-        restricts_ingress = "Ingress" in ((policy.get("spec") or {}).get("policyTypes") or ())
-        return restricts_ingress and _is_by_kuberay(policy, cluster)
+        restricted = set((policy.get("spec") or {}).get("policyTypes") or ())
+        return restricted.issuperset(policy_types(self._config)) and _is_by_kuberay(policy, cluster)
 
     def _record_kuberay_policies(self, children: Children, active: bool) -> None:
         if active:
@@ -130,6 +132,11 @@ class NetworkPolicyReconciler:
                 "The RayCluster sets spec.networkPolicy, but KubeRay has not created NetworkPolicies that restrict the "
                 "ingress to its head and workers: the operator's own NetworkPolicies stay until then",
             )
+
+    def _record_refused_ports(self, children: Children) -> None:
+        refused = ports_of(children.cluster).refused
+        if refused:
+            children.record_warning("PortRefused", f"The NetworkPolicies do not open all ports: {'; '.join(refused)}")
 
     async def _apply(self, children: Children, desired: Object) -> None:
         current = self._policies.entry(key_of(desired))

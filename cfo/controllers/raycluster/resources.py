@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from cfo.api.raycluster.cluster import cluster_labels, has_injected_tls, pod_labels, uses_kuberay_tls
+from cfo.api.raycluster.cluster import cluster_labels, pod_labels
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
-from cfo.config import IngressConfiguration, KubeRayConfiguration
+from cfo.api.raycluster.ports import service_port_of
+from cfo.config import IngressConfiguration
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
     GVK,
     INGRESS,
-    NETWORK_POLICY,
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
@@ -28,31 +28,22 @@ from cfo.runtime import (
 )
 
 __all__ = [
-    "CLIENT_PORT",
     "COOKIE_KEY",
+    "child_object",
     "desired_client_ingress",
     "desired_client_route",
     "desired_cluster_role_binding",
     "desired_dashboard_ingress",
     "desired_dashboard_route",
-    "desired_head_policy",
     "desired_proxy_service",
     "desired_proxy_service_account",
     "desired_secret",
-    "desired_workers_policy",
 ]
 
 COOKIE_KEY = "cookie_secret"
 """The key in the cookie Secret that the injected proxy reads."""
 
-CLIENT_PORT = 10001
-DASHBOARD_PORT = 8265
-METRICS_PORT = 8080
-PROXY_PORT = 8443
-
 _PROXY = "oauth-proxy"
-_KUBERAY_LABELS = {"app.kubernetes.io/component": "kuberay-operator"}
-_NAMESPACE_NAME = "kubernetes.io/metadata.name"
 # nginx annotations that pass a client's TLS through to Ray, which verifies the certificate itself
 _CLIENT_INGRESS_CLASS = "nginx"
 _CLIENT_INGRESS_ANNOTATIONS = {
@@ -62,7 +53,8 @@ _CLIENT_INGRESS_ANNOTATIONS = {
 }
 
 
-def _object(cluster: Mapping[str, Any], gvk: GVK, name: str, **fields: Any) -> Object:
+def child_object(cluster: Mapping[str, Any], gvk: GVK, name: str, **fields: Any) -> Object:
+    """Return an object of ``cluster`` in its namespace, with its label; ``fields`` are the fields beside metadata."""
     metadata: dict[str, Any] = {"name": name, "namespace": namespace_of(cluster), "labels": cluster_labels(cluster)}
     return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **fields}
 
@@ -78,7 +70,7 @@ def desired_dashboard_route(cluster: Mapping[str, Any]) -> Object:
         "port": {"targetPort": _PROXY},
         "tls": {"termination": "reencrypt", "insecureEdgeTerminationPolicy": "Redirect"},
     }
-    return _object(cluster, ROUTE, names.dashboard, spec=spec)
+    return child_object(cluster, ROUTE, names.dashboard, spec=spec)
 
 
 def desired_client_route(cluster: Mapping[str, Any]) -> Object:
@@ -88,14 +80,14 @@ def desired_client_route(cluster: Mapping[str, Any]) -> Object:
         "port": {"targetPort": "client"},
         "tls": {"termination": "passthrough"},
     }
-    return _object(cluster, ROUTE, names_of(cluster).client, spec=spec)
+    return child_object(cluster, ROUTE, names_of(cluster).client, spec=spec)
 
 
 def desired_proxy_service(cluster: Mapping[str, Any]) -> Object:
     """Return the Service in front of the proxy; OpenShift writes its serving certificate to the named Secret."""
     names = names_of(cluster)
     port = {"name": _PROXY, "port": 443, "protocol": "TCP", "targetPort": _PROXY}
-    service = _object(
+    service = child_object(
         cluster, SERVICE, names.proxy_service, spec={"ports": [port], "selector": pod_labels(cluster, "head")}
     )
     service["metadata"]["annotations"] = {
@@ -112,7 +104,7 @@ def desired_proxy_service_account(cluster: Mapping[str, Any]) -> Object:
         "apiVersion": "v1",
         "reference": {"kind": "Route", "name": names.dashboard},
     }
-    account = _object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
+    account = child_object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
     account["metadata"]["annotations"] = {
         "serviceaccounts.openshift.io/oauth-redirectreference.first": json.dumps(reference, separators=(",", ":")),
     }
@@ -149,7 +141,7 @@ def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Objec
 def desired_secret(cluster: Mapping[str, Any], name: str, data: Mapping[str, bytes]) -> Object:
     """Return a Secret with ``data`` (``stringData`` cannot be compared: the API server does not return it)."""
     encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
-    return _object(cluster, SECRET, name, data=encoded)
+    return child_object(cluster, SECRET, name, data=encoded)
 
 
 # --- Vanilla Kubernetes: Ingresses ------------------------------------------------------------------------------------
@@ -177,7 +169,7 @@ def desired_client_ingress(
         names_of(cluster).client,
         client_host(cluster, domain, suffix),
         path_type="ImplementationSpecific",
-        port={"number": CLIENT_PORT},
+        port={"number": service_port_of(cluster, "client")},
         config=config,
         class_name=_CLIENT_INGRESS_CLASS,
         annotations=_CLIENT_INGRESS_ANNOTATIONS,
@@ -197,7 +189,7 @@ def _ingress(
 ) -> Object:
     backend = {"service": {"name": head_service_name(cluster), "port": dict(port)}}
     path = {"path": "/", "pathType": path_type, "backend": backend}
-    ingress = _object(cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
+    ingress = child_object(cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
     effective_class = class_name if config.class_name is None else config.class_name
     if effective_class:
         ingress["spec"]["ingressClassName"] = effective_class
@@ -205,54 +197,3 @@ def _ingress(
     if effective_annotations:
         ingress["metadata"]["annotations"] = dict(effective_annotations)
     return ingress
-
-
-# --- Network policies -------------------------------------------------------------------------------------------------
-
-
-def desired_head_policy(
-    cluster: Mapping[str, Any], config: KubeRayConfiguration, operator_namespaces: Sequence[str]
-) -> Object:
-    """Return the policy of the head.
-
-    It admits the cluster itself, its namespace, KubeRay, monitoring and, on ports that require authentication, any
-    client. ``operator_namespaces`` are the namespaces of the KubeRay operator.
-    """
-    kuberay = {**_namespaces(operator_namespaces), "podSelector": {"matchLabels": _KUBERAY_LABELS}}
-    rules: list[dict[str, Any]] = [
-        {"from": [{"podSelector": {"matchLabels": pod_labels(cluster)}}]},
-        {"from": [{"podSelector": {}}], "ports": _ports(CLIENT_PORT, DASHBOARD_PORT)},
-        {"from": [kuberay], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)},
-        {"from": [_namespaces(["openshift-monitoring"])], "ports": _ports(METRICS_PORT)},
-    ]
-    if config.ingress.namespaces:
-        rules.append({"from": [_namespaces(config.ingress.namespaces)], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)})
-    # Only ports that require credentials are open to everyone: the proxy's, and the client's if Ray requires our
-    # certificates. Enabling mTLS changes no existing pod template, and whether KubeRay acts on tlsOptions is unknown.
-    requires_certificates = config.mtls_enabled and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
-    rules.append({"ports": _ports(PROXY_PORT, CLIENT_PORT) if requires_certificates else _ports(PROXY_PORT)})
-    return _policy(cluster, names_of(cluster).head_policy, "head", rules)
-
-
-def desired_workers_policy(cluster: Mapping[str, Any]) -> Object:
-    """Return the policy of the workers, which admits the cluster itself."""
-    rules = [{"from": [{"podSelector": {"matchLabels": pod_labels(cluster)}}]}]
-    return _policy(cluster, names_of(cluster).workers_policy, "worker", rules)
-
-
-def _policy(cluster: Mapping[str, Any], name: str, node_type: str, rules: list[dict[str, Any]]) -> Object:
-    spec = {
-        "podSelector": {"matchLabels": pod_labels(cluster, node_type)},
-        "ingress": rules,
-        "policyTypes": ["Ingress"],
-    }
-    return _object(cluster, NETWORK_POLICY, name, spec=spec)
-
-
-def _namespaces(names: Sequence[str]) -> dict[str, Any]:
-    expression = {"key": _NAMESPACE_NAME, "operator": "In", "values": list(names)}
-    return {"namespaceSelector": {"matchExpressions": [expression]}}
-
-
-def _ports(*numbers: int) -> list[dict[str, Any]]:
-    return [{"protocol": "TCP", "port": number} for number in numbers]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import ingress, mtls, networkpolicy, oauth
+from cfo.controllers.raycluster import default_deny, ingress, mtls, networkpolicy, oauth
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime import Manager, Rule
 
-__all__ = ["openshift_rules", "rules", "setup"]
+__all__ = ["default_deny_rules", "openshift_rules", "rules", "setup"]
 
 
 def rules() -> list[Rule]:
@@ -32,16 +32,27 @@ def openshift_rules() -> list[Rule]:
     return [*oauth.OAuthReconciler.rules]
 
 
+def default_deny_rules() -> list[Rule]:
+    """Return the additional RBAC rules of the policies for whole namespaces."""
+    return default_deny.rules()
+
+
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
-    """Add the four controllers to ``manager``; they start once the API server serves RayClusters.
+    """Add the five controllers to ``manager``; they start once the API server serves RayClusters,
+    except for the policies of whole namespaces.
 
     Returns the environment, which the webhooks also use.
     """
     environment = Environment.detect(manager, config)
+    deny = config.network_policy.default_deny
+    if deny.namespace_selector is not None:  # its policies must be older than the first RayCluster
+        default_deny.setup(manager, deny)
 
     async def start(manager: Manager) -> None:
         mtls.setup(manager, config)
         await networkpolicy.setup(manager, config, environment)
+        if deny.namespace_selector is None:
+            default_deny.setup(manager, deny)
         ingress.setup(manager, config, environment)
         # without permission for ClusterRoleBindings, which are cluster-scoped, the OAuth controller cannot work
         if config.ray_dashboard_oauth_enabled or manager.options.namespaces is None:

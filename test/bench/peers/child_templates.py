@@ -11,12 +11,11 @@ import orjson
 from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_VANILLA
+from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy
 from cfo.controllers.raycluster.resources import (
     desired_client_ingress,
     desired_dashboard_ingress,
-    desired_head_policy,
     desired_secret,
-    desired_workers_policy,
 )
 
 __all__ = ["render_templates"]
@@ -33,7 +32,7 @@ def render_templates(config: KubeRayConfiguration) -> bytes:
     cluster = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
     children = [
         desired_head_policy(cluster, config, WELL_KNOWN_VANILLA),
-        desired_workers_policy(cluster),
+        desired_workers_policy(cluster, config),
         desired_dashboard_ingress(cluster, config.ingress_domain, config.ingress),
         desired_client_ingress(cluster, config.ingress_domain, config.ingress),
     ]

@@ -9,7 +9,7 @@ import pytest
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import resources
+from cfo.controllers.raycluster import policies, resources
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_OPENSHIFT, WELL_KNOWN_VANILLA
 from cfo.runtime.objects import Object, is_deleting, name_of, owner_reference
 from test.support.network_policies import without_open_client_port
@@ -30,8 +30,8 @@ def desired_objects(cluster: Object, config: KubeRayConfiguration, *, openshift:
     names = names_of(cluster)
     operator_namespaces = WELL_KNOWN_OPENSHIFT if openshift else WELL_KNOWN_VANILLA
     found = [
-        resources.desired_head_policy(cluster, config, operator_namespaces),
-        resources.desired_workers_policy(cluster),
+        policies.desired_head_policy(cluster, config, operator_namespaces),
+        policies.desired_workers_policy(cluster, config),
     ]
     if config.mtls_enabled:
         found.append(resources.desired_secret(cluster, names.ca_secret, {}))
