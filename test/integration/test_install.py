@@ -164,9 +164,11 @@ async def _run_lifecycle(
     environment: Environment, directory: Path, shared: Path, *, openshift: bool
 ) -> list[dict[str, Any]]:
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
-    optional = ["appwrapper", "inferencestack", "openshift"] if openshift else []
+    optional = ["appwrapper", "defaultdeny", "inferencestack", "openshift"] if openshift else []
     await install(environment, directory, components=["flux", *optional])
-    kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
+    kuberay: dict[str, Any] = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
+    if openshift:
+        kuberay["networkPolicy"] = {"defaultDeny": {"namespaceSelector": ""}}
     enabled = {"enabled": openshift}
     features = {"appwrapper": enabled, "inferenceStack": enabled, "flux": {"enabled": True}}
     await create_config_map(environment, kuberay=kuberay, **features)

@@ -36,14 +36,7 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = [
-    "ABSENT_VERSION",
-    "MAX_CACHED_BYTES",
-    "NAME_CONFLICT_RETRY_SECONDS",
-    "Children",
-    "NameConflict",
-    "belongs_to",
-]
+__all__ = ["MAX_CACHED_BYTES", "NAME_CONFLICT_RETRY_SECONDS", "Children", "NameConflict", "belongs_to"]
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
@@ -59,7 +52,7 @@ NAME_CONFLICT_RETRY_SECONDS = 300.0
 _PREDECESSOR_RETRY_SECONDS = 5.0
 _EXPLAINED = (Invalid, Forbidden, BadRequest)
 
-ABSENT_VERSION = "1"
+_ABSENT = "1"
 """A resourceVersion that no stored object has, since etcd's first revision is 1 before anything is written.
 
 The API server ignores it when an apply creates the object, and rejects the apply with a 409 when the object exists.
@@ -160,7 +153,7 @@ class Children:
         return None
 
     async def _apply(self, desired: Object, uid: str) -> Object:
-        precondition = {"uid": uid} if uid else {"resourceVersion": ABSENT_VERSION}
+        precondition = {"uid": uid} if uid else {"resourceVersion": _ABSENT}
         claimed = {**desired, "metadata": {**desired["metadata"], **precondition}}
         return await self._client.apply(claimed, owner=self.cluster)
 

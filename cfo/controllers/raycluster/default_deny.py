@@ -17,22 +17,23 @@ import structlog
 
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.config import DefaultDenyConfiguration
-from cfo.controllers.raycluster.children import ABSENT_VERSION, MAX_CACHED_BYTES, NAME_CONFLICT_RETRY_SECONDS
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, NAME_CONFLICT_RETRY_SECONDS
 from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, desired_default_deny
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED
 from cfo.runtime import (
     NAMESPACE,
     NETWORK_POLICY,
     READ,
+    AlreadyExists,
     Builder,
     Client,
-    Conflict,
     EnqueueRequestsFromMapFunc,
     Entry,
     EventRecorder,
     Manager,
     NamespacedName,
     Object,
+    PatchType,
     Reader,
     Request,
     Result,
@@ -78,16 +79,22 @@ class DefaultDenyReconciler:
         desired = desired_default_deny(request.name)
         if current is None:
             try:
-                await self._client.apply(_with(desired, resourceVersion=ABSENT_VERSION))
+                await self._client.create(desired)
                 return Result()
-            except Conflict:
+            except AlreadyExists:
                 current = await self._client.get(NETWORK_POLICY, key, live=True)
                 if current is None:
                     raise
         if not _is_ours(current):
             self._report(current)
             return Result(requeue_after=NAME_CONFLICT_RETRY_SECONDS)
-        await self._client.apply(_with(desired, uid=uid_of(current)))
+        if current.get("spec") != desired["spec"]:
+            # An apply would keep rules that another client added, because the desired policy has no rules to own
+            changes = [
+                {"op": "test", "path": "/metadata/uid", "value": uid_of(current)},
+                {"op": "replace", "path": "/spec", "value": desired["spec"]},
+            ]
+            await self._client.patch(NETWORK_POLICY, key, changes, PatchType.JSON)
         return Result()
 
     def _report(self, policy: Object) -> None:
@@ -104,10 +111,6 @@ class DefaultDenyReconciler:
 
 def _is_ours(policy: Object) -> bool:
     return DEFAULT_DENY_LABEL in labels_of(policy)
-
-
-def _with(policy: Object, **metadata: str) -> Object:
-    return {**policy, "metadata": {**policy["metadata"], **metadata}}
 
 
 def _namespace_of_policy(policy: Entry) -> Iterable[Request]:
