@@ -59,7 +59,14 @@ class EgressConfiguration(Section):
         default_factory=lambda: ["kube-system", "openshift-dns"],
         max_length=_MAX_ENTRIES,
         description="Namespaces of the cluster's DNS, which are allowed on ports 53 and 5353. Workers find the head by "
-        "DNS, so an empty list requires a DNS server in `destinations`.",
+        "DNS.",
+    )
+    dns_cidrs: list[CIDR] = Field(
+        default_factory=list,
+        alias="dnsCIDRs",
+        max_length=_MAX_ENTRIES,
+        description="CIDRs of DNS servers that are not pods, such as the address of NodeLocal DNSCache, allowed on the "
+        "same ports.",
     )
     api_server_cidrs: list[CIDR] = Field(
         default_factory=list,

@@ -3,8 +3,8 @@
 KubeRay can also create policies, if ``spec.networkPolicy`` is set and its feature gate is enabled. It names them
 ``<cluster>-head`` and ``<cluster>-workers``, which are also our names for a cluster with old-style names: KubeRay then
 replaces the spec and the labels of our policies. Each of our policies is deleted, or left to KubeRay, once KubeRay's
-policy for the same pods exists and restricts ingress. Until then it stays: KubeRay ignores the field if its feature
-gate is disabled. A policy with neither our label nor our field manager is never changed.
+policy for the same pods exists and restricts the same directions. Until then it stays: KubeRay ignores the field if
+its feature gate is disabled. A policy with neither our label nor our field manager is never changed.
 
 Who can create NetworkPolicies in a namespace can open any pod in it anyway, because policies only add to each other.
 Therefore an imitation of KubeRay's policy gains nothing.

@@ -108,20 +108,16 @@ def desired_default_deny(namespace: str) -> Object:
 
 
 def _egress(cluster: Mapping[str, Any], config: EgressConfiguration) -> list[Object]:
-    dns = [{"protocol": protocol, "port": port} for port in _DNS_PORTS for protocol in ("UDP", "TCP")]
+    dns_ports = [{"protocol": protocol, "port": port} for port in _DNS_PORTS for protocol in ("UDP", "TCP")]
     return [
         *_own_cluster("to", cluster),
         *([{"to": [{"podSelector": {}}]}] if config.own_namespace else []),
-        *_rule("to", [_namespaces(config.dns_namespaces)] if config.dns_namespaces else [], dns),
-        *_rule("to", _blocks(config.api_server_cidrs), _tcp(*config.api_server_ports)),
+        *_rule("to", _destinations(config.dns_namespaces, config.dns_cidrs), dns_ports),
+        *_rule("to", _destinations([], config.api_server_cidrs), _tcp(*config.api_server_ports)),
         *(
             rule
             for each in config.destinations
-            for rule in _rule(
-                "to",
-                [*_blocks(each.cidrs), *([_namespaces(each.namespaces)] if each.namespaces else [])],
-                _tcp(*each.ports),
-            )
+            for rule in _rule("to", _destinations(each.namespaces, each.cidrs), _tcp(*each.ports))
         ),
     ]
 
@@ -157,8 +153,9 @@ def _namespaces(names: Sequence[str]) -> dict[str, Any]:
     return {"namespaceSelector": {"matchExpressions": [expression]}}
 
 
-def _blocks(cidrs: Sequence[str]) -> list[Object]:
-    return [{"ipBlock": {"cidr": cidr}} for cidr in cidrs]
+def _destinations(namespaces: Sequence[str], cidrs: Sequence[str]) -> list[Object]:
+    blocks = [{"ipBlock": {"cidr": cidr}} for cidr in cidrs]
+    return [_namespaces(namespaces), *blocks] if namespaces else blocks
 
 
 def _tcp(*numbers: int | None) -> list[dict[str, Any]]:

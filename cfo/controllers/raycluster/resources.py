@@ -54,7 +54,7 @@ _CLIENT_INGRESS_ANNOTATIONS = {
 
 
 def child_object(cluster: Mapping[str, Any], gvk: GVK, name: str, **fields: Any) -> Object:
-    """Return an object of ``cluster`` in its namespace, with its label; ``fields`` are the fields beside metadata."""
+    """Return an object of ``cluster`` in its namespace, with its label; ``fields`` are those except metadata."""
     metadata: dict[str, Any] = {"name": name, "namespace": namespace_of(cluster), "labels": cluster_labels(cluster)}
     return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **fields}
 

@@ -122,7 +122,7 @@ def test_number_of_serve_ports_and_reasons_is_limited() -> None:
         (cluster_with({}, ("client", 6379)), False),
     ],
 )
-def test_name_alone_does_not_show_that_ray_listens(cluster: Object, expected: bool) -> None:
+def test_name_of_a_port_does_not_show_that_ray_listens(cluster: Object, expected: bool) -> None:
     assert ports_of(cluster).client_is_started is expected
 
 

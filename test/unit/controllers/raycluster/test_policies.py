@@ -33,7 +33,7 @@ def cluster_with(params: Any = None, *ports: tuple[str, int], tls: bool = True, 
 
 
 def peer_name(peer: Object) -> str:
-    """Return for whom a peer stands: the first of its namespaces, or the cluster, its namespace, or a CIDR."""
+    """Return a name of a peer: the first of its namespaces, or the cluster, its namespace, or a CIDR."""
     if "ipBlock" in peer:
         return str(peer["ipBlock"]["cidr"])
     if "namespaceSelector" in peer:
@@ -42,7 +42,7 @@ def peer_name(peer: Object) -> str:
 
 
 def opened(policy: Object, direction: str = "ingress") -> dict[str, set[Any]]:
-    """Return the ports that a policy opens, by who may use them; ``all`` stands for all ports."""
+    """Return the ports that a policy opens, by who may use them; ``all`` means all ports."""
     found: dict[str, set[Any]] = {}
     for rule in policy["spec"][direction]:
         peers = rule.get("from", rule.get("to"))
@@ -122,7 +122,7 @@ def test_ports_of_users_open_nothing_that_does_not_authenticate(cluster: Object,
     assert "all" not in set().union(*(ports for who, ports in found.items() if who != OWN_CLUSTER))
 
 
-def test_head_whose_ports_are_all_refused_is_open_only_to_its_cluster() -> None:
+def test_head_with_only_refused_ports_is_open_only_to_its_cluster() -> None:
     params = {"dashboard-port": "x", "ray-client-server-port": "x", "metrics-export-port": "x", "port": "8443"}
     assert head(cluster_with(params), ingress={"namespaces": ["nginx"]}) == {OWN_CLUSTER: {"all"}}
 
@@ -130,6 +130,7 @@ def test_head_whose_ports_are_all_refused_is_open_only_to_its_cluster() -> None:
 EGRESS = {
     "restrict": True,
     "ownNamespace": True,
+    "dnsCIDRs": ["169.254.20.10/32"],
     "apiServerCIDRs": ["192.0.2.1/32"],
     "destinations": [
         {"cidrs": ["198.51.100.0/24"], "ports": [443]},
@@ -150,6 +151,7 @@ def test_egress_is_restricted_to_cluster_dns_api_servers_and_destinations() -> N
             OWN_CLUSTER: {"all"},
             OWN_NAMESPACE: {"all"},
             "kube-system": {53, 5353},
+            "169.254.20.10/32": {53, 5353},
             "192.0.2.1/32": {443, 6443},
             "198.51.100.0/24": {443},
             "minio": {9000, 9001},
