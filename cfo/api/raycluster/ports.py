@@ -71,7 +71,7 @@ class RayPorts:
     serve: tuple[int, ...]
     """The ports of Ray Serve on all nodes, at most :data:`MAX_SERVE_PORTS`; empty if the cluster does not serve."""
     proxy: int | None
-    """:data:`PROXY_PORT`, or ``None`` if Ray uses that number for something that does not authenticate."""
+    """:data:`PROXY_PORT`, or ``None`` if Ray may use that number for something that does not authenticate."""
     client_is_started: bool
     """Whether Ray's start parameters, or its default, put the client server on ``client``.
 
@@ -90,6 +90,7 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
     params, named = _start_params(cluster), _named_ports(cluster)
     refused: list[str] = []
     wanted: dict[str, int] = {}
+    claimed: set[tuple[int, str]] = set()  # also where Ray listens for a role regardless of its name
     for role, (parameter, default) in _PARAMETERS.items():
         value = params.get(parameter)
         number = _number(value) if value is not None else named.get(role, default)
@@ -97,33 +98,33 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
             refused.append(f"{parameter} of the head is {str(value)[:40]!r}, which is not a port number")
         else:
             wanted[role] = number
+            claimed.add((default if value is None else number, role))
+    is_known = not refused  # else Ray listens on a port that is not known, which can be any
     serve = _serve_ports(cluster, named)
     if len(serve) > MAX_SERVE_PORTS:
         refused.append(f"the head has {len(serve)} ports for Serve; the first {MAX_SERVE_PORTS} are used")
     wanted |= dict(list(serve.items())[:MAX_SERVE_PORTS])
-    shared = Counter(wanted.values())
+    claims = Counter(number for number, _ in claimed | {(number, name) for name, number in wanted.items()})
     granted: dict[str, int] = {}
     for name, number in wanted.items():
         internal = _internal_use(params, number)
-        if internal or shared[number] > 1 or number == PROXY_PORT:
-            reason = internal or (
-                "another name has the same number" if shared[number] > 1 else "the dashboard's proxy uses it"
-            )
+        if internal or claims[number] > 1 or number == PROXY_PORT:
+            reason = internal or ("another port has the same number" if claims[number] > 1 else "the proxy uses it")
             refused.append(f"{name} has port {number}, but {reason}")
         else:
             granted[name] = number
     proxy_use = _internal_use(params, PROXY_PORT)
     if proxy_use:
         refused.append(f"the dashboard's proxy has port {PROXY_PORT}, but {proxy_use}")
-    is_taken = bool(proxy_use) or PROXY_PORT in shared
+    is_free = is_known and not proxy_use and PROXY_PORT not in claims
     started = params.get(_PARAMETERS["client"][0])
     return RayPorts(
         dashboard=granted.get("dashboard"),
         client=granted.get("client"),
         metrics=granted.get("metrics"),
         serve=tuple(sorted(number for name, number in granted.items() if name not in _PARAMETERS)),
-        proxy=None if is_taken else PROXY_PORT,
-        client_is_started=granted.get("client") == (CLIENT_PORT if started is None else _number(started)),
+        proxy=PROXY_PORT if is_free else None,
+        client_is_started=is_known and granted.get("client") == (CLIENT_PORT if started is None else _number(started)),
         refused=tuple(refused[:_MAX_REFUSALS]),
     )
 

@@ -13,7 +13,7 @@ from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, has_injected_tls, pod_
 from cfo.api.raycluster.naming import names_of
 from cfo.api.raycluster.ports import RayPorts, ports_of
 from cfo.config import EgressConfiguration, KubeRayConfiguration
-from cfo.controllers.raycluster.resources import child_object
+from cfo.controllers.raycluster.child_object import child_object
 from cfo.runtime import NETWORK_POLICY, Object
 
 __all__ = [

@@ -16,9 +16,9 @@ from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
 from cfo.api.raycluster.ports import service_port_of
 from cfo.config import IngressConfiguration
+from cfo.controllers.raycluster.child_object import child_object
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
-    GVK,
     INGRESS,
     SECRET,
     SERVICE,
@@ -29,7 +29,6 @@ from cfo.runtime import (
 
 __all__ = [
     "COOKIE_KEY",
-    "child_object",
     "desired_client_ingress",
     "desired_client_route",
     "desired_cluster_role_binding",
@@ -51,12 +50,6 @@ _CLIENT_INGRESS_ANNOTATIONS = {
     "nginx.ingress.kubernetes.io/ssl-passthrough": "true",
     "nginx.ingress.kubernetes.io/ssl-redirect": "true",
 }
-
-
-def child_object(cluster: Mapping[str, Any], gvk: GVK, name: str, **fields: Any) -> Object:
-    """Return an object of ``cluster`` in its namespace, with its label; ``fields`` are those except metadata."""
-    metadata: dict[str, Any] = {"name": name, "namespace": namespace_of(cluster), "labels": cluster_labels(cluster)}
-    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **fields}
 
 
 # --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------

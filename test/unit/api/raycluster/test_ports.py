@@ -66,10 +66,11 @@ def test_start_parameters_and_names_set_ports(cluster: Object, expected: tuple[i
         (cluster_with({"port": "7000"}, ("client", 7000)), "client", "Ray uses it for port"),
         (cluster_with({}, ("dashboard", 52365)), "dashboard", "dashboard-agent-listen-port"),
         (cluster_with({"node-manager-port": "9999", "dashboard-port": "9999"}), "dashboard", "node-manager-port"),
-        (cluster_with({}, ("client", 8265)), "client", "another name"),
-        (cluster_with({}, ("client", 8265)), "dashboard", "another name"),
-        (cluster_with({"dashboard-port": "10001"}), "client", "another name"),
-        (cluster_with({}, ("serve", 10001)), "client", "another name"),
+        (cluster_with({}, ("client", 8265)), "client", "another port"),
+        (cluster_with({}, ("client", 8265)), "dashboard", "another port"),
+        (cluster_with({"dashboard-port": "10001"}), "client", "another port"),
+        (cluster_with({}, ("serve", 10001)), "client", "another port"),
+        (cluster_with({"dashboard-port": "8443"}, ("dashboard", 8265)), "proxy", "proxy"),
         (cluster_with({"ray-client-server-port": "15000"}), "client", "worker ports"),
         (cluster_with({"dashboard-port": "8443"}), "dashboard", "proxy"),
         (cluster_with({"dashboard-port": "8443"}), "proxy", "proxy"),
@@ -102,6 +103,14 @@ def test_numbers_of_other_components_are_refused_with_a_reason(cluster: Object, 
 )
 def test_serve_ports_are_those_of_clusters_that_serve(cluster: Object, expected: tuple[int, ...]) -> None:
     assert ports_of(cluster).serve == expected
+
+
+def test_name_does_not_hide_where_ray_listens() -> None:
+    """Ray's dashboard listens on 8265 here, although a port of another number has its name."""
+    ports = ports_of(cluster_with({}, ("dashboard", 9000), ("serve", 8265), ("serve-grpc", 8080)))
+    assert ports.serve == ()
+    assert ports.dashboard == 9000
+    assert ports_of(cluster_with({}, ("client", 9000), ("dashboard", 10001))).dashboard is None
 
 
 def test_number_of_serve_ports_and_reasons_is_limited() -> None:
