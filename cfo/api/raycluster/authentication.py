@@ -1,0 +1,99 @@
+"""Decides who authenticates the users of a RayCluster's dashboard, and where the dashboard is reachable therefore.
+
+Both functions are pure. Everything that exposes a dashboard (a Route, an Ingress or an HTTPRoute) asks them and decides
+nothing of its own, so that no dashboard is reachable in two ways of which only one authenticates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from cfo.api.raycluster.cluster import uses_kuberay_auth
+from cfo.api.raycluster.naming import head_service_name, names_of
+
+__all__ = [
+    "DASHBOARD_PORT",
+    "PROXY_PORT_NAME",
+    "Authentication",
+    "Authenticators",
+    "Backend",
+    "authentication_of",
+    "dashboard_backend",
+]
+
+DASHBOARD_PORT = 8265
+"""The port of the dashboard on the head's Service."""
+PROXY_PORT_NAME = "oauth-proxy"
+"""The name of the proxy's port, on the Service and on the container."""
+
+_DASHBOARD_PORT_NAME = "dashboard"
+_PROXY_SERVICE_PORT = 443
+
+
+class Authentication(Enum):
+    """Who authenticates the users of one RayCluster's dashboard and job API."""
+
+    OAUTH_PROXY = auto()
+    """OpenShift's oauth-proxy in the head pod."""
+    AUTH_PROXY = auto()
+    """oauth2-proxy and kube-rbac-proxy in the head pod, which ``kuberay.authentication`` configures."""
+    RAY_TOKEN = auto()
+    """Ray itself: KubeRay's ``authOptions.mode: token``."""
+    DISABLED = auto()
+    """No one: the configuration disables OAuth."""
+    UNAVAILABLE = auto()
+    """No one, although the configuration requires it: the dashboard must not be exposed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authenticators:
+    """What the configuration and the platform offer.
+
+    ``required``: ``kuberay.rayDashboardOAuthEnabled``. ``openshift_oauth``: the cluster is OpenShift, and its own OAuth
+    server logs users in. ``auth_proxy``: ``kuberay.authentication`` is configured. ``ray_token``: KubeRay is known to
+    act on ``authOptions``.
+    """
+
+    required: bool
+    openshift_oauth: bool
+    auth_proxy: bool
+    ray_token: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The Service and port that a Route, an Ingress or an HTTPRoute of the dashboard targets.
+
+    ``port`` is the number and ``port_name`` the name of the same port of the Service. ``tls``: whether the port serves
+    HTTPS, with a certificate for the Service's DNS name.
+    """
+
+    service: str
+    port: int
+    port_name: str
+    tls: bool
+
+
+def authentication_of(cluster: Mapping[str, Any], available: Authenticators) -> Authentication:
+    """Return who authenticates the users of the dashboard of ``cluster``."""
+    if not available.required:
+        return Authentication.DISABLED
+    if available.ray_token and uses_kuberay_auth(cluster):
+        return Authentication.RAY_TOKEN
+    if available.auth_proxy:
+        return Authentication.AUTH_PROXY
+    return Authentication.OAUTH_PROXY if available.openshift_oauth else Authentication.UNAVAILABLE
+
+
+def dashboard_backend(cluster: Mapping[str, Any], authentication: Authentication) -> Backend | None:
+    """Return what exposes the dashboard of ``cluster``; ``None`` if it must not be exposed."""
+    match authentication:
+        case Authentication.OAUTH_PROXY | Authentication.AUTH_PROXY:
+            return Backend(names_of(cluster).proxy_service, _PROXY_SERVICE_PORT, PROXY_PORT_NAME, tls=True)
+        case Authentication.RAY_TOKEN | Authentication.DISABLED:
+            return Backend(head_service_name(cluster), DASHBOARD_PORT, _DASHBOARD_PORT_NAME, tls=False)
+        case Authentication.UNAVAILABLE:
+            return None
