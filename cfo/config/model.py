@@ -37,6 +37,7 @@ __all__ = [
     "DefaultSetupConfiguration",
     "FaultToleranceConfiguration",
     "FluxConfiguration",
+    "GatewayConfiguration",
     "HealthConfiguration",
     "InferenceStackConfiguration",
     "IngressConfiguration",
@@ -112,6 +113,7 @@ def _object_name(value: object) -> object:
 
 
 ObjectName = Annotated[str, BeforeValidator(_object_name)]
+OptionalObjectName = Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))]
 
 
 def _domain(value: object) -> object:
@@ -305,12 +307,13 @@ class IngressConfiguration(_Section):
 
     class_name: StrictStr | None = Field(
         default=None,
-        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client.",
+        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client, or "
+        "the default IngressClass if `nginx` does not exist.",
     )
     annotations: dict[StrictStr, StrictStr] | None = Field(
         default=None,
-        description="Annotations of both Ingresses. If unset: none for the dashboard, TLS passthrough by nginx "
-        "for the client.",
+        description="Annotations of both Ingresses. If unset: those with which the controller of the IngressClass "
+        "passes the client's TLS through, and connects to a dashboard that serves HTTPS.",
     )
     tls_secret_name: StrictStr = Field(
         default="",
@@ -318,9 +321,45 @@ class IngressConfiguration(_Section):
     )
     namespaces: list[Namespace] = Field(
         default_factory=list,
-        description="Namespaces of the ingress controllers that the NetworkPolicies allow to reach the dashboard "
-        "(port 8265) and the client (port 10001).",
+        description="Namespaces of the ingress controllers (or of the pods of the Gateway) that the NetworkPolicies allow "
+        "to reach the dashboard (port 8265) and the client (port 10001).",
     )
+
+
+class GatewayConfiguration(_Section):
+    """The Gateway (Gateway API) through which dashboards and Ray clients are reachable, instead of Ingresses."""
+
+    name: OptionalObjectName = Field(default="", description="Name of the Gateway; if empty, Ingresses are used.")
+    namespace: OptionalNamespace = Field(default="", description="Namespace of the Gateway.")
+    dashboard_listener: OptionalObjectName = Field(
+        default="",
+        description="Name of the listener for dashboards, which should have the protocol `HTTPS`. It must admit "
+        "HTTPRoutes of the RayClusters' namespaces.",
+    )
+    client_listener: OptionalObjectName = Field(
+        default="",
+        description="Name of the listener for Ray clients, with the protocol `TLS` and the mode `Passthrough`. It must "
+        "admit TLSRoutes of the RayClusters' namespaces. If empty, Ray clients are not reachable through the Gateway.",
+    )
+    dashboard_host: Domain = Field(
+        default="",
+        description="One host for all dashboards, each at the path `/ray/NAMESPACE/NAME`, where CodeFlare SDK expects "
+        "it. If empty, each dashboard has a host of its own below `kuberay.ingressDomain`, which isolates dashboards "
+        "from each other in browsers.",
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether a Gateway is configured."""
+        return bool(self.name)
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        given = {to_camel(name) for name in type(self).model_fields if getattr(self, name)}
+        missing = [key for key in ("name", "namespace", "dashboardListener") if key not in given]
+        if given and missing:
+            raise ValueError(f"{', '.join(missing)} must be set as well")
+        return self
 
 
 def _algorithm(value: object) -> object:
@@ -369,6 +408,7 @@ class KubeRayConfiguration(_Section):
         "(feature gate `RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions`.",
     )
     ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
+    gateway: GatewayConfiguration = Field(default_factory=GatewayConfiguration)
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cfo.api.raycluster.cluster import has_injected_tls, uses_kuberay_auth, uses_kuberay_network_policy
 from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import ca, resources
+from cfo.controllers.raycluster import ca, ingress_resources, resources
 from cfo.runtime.objects import Object
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
@@ -34,8 +34,8 @@ DESIRED: tuple[Callable[[Object], Object], ...] = (
     resources.desired_workers_policy,
     lambda cluster: resources.desired_cluster_role_binding(cluster, names_of(cluster).cluster_role_binding),
     lambda cluster: resources.desired_secret(cluster, names_of(cluster).ca_secret, {"ca.key": b"key"}),
-    lambda cluster: resources.desired_dashboard_ingress(cluster, DOMAIN, CONFIG.ingress),
-    lambda cluster: resources.desired_client_ingress(cluster, DOMAIN, CONFIG.ingress, "12345678"),
+    lambda cluster: ingress_resources.desired_dashboard_ingress(cluster, DOMAIN, CONFIG.ingress),
+    lambda cluster: ingress_resources.desired_client_ingress(cluster, DOMAIN, CONFIG.ingress, "12345678"),
     lambda cluster: resources.desired_head_policy(cluster, CONFIG, ["ray-system"]),
 )
 

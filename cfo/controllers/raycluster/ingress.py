@@ -27,9 +27,9 @@ from cfo.controllers.raycluster.host_collisions import (
     hosts_of,
 )
 from cfo.controllers.raycluster.ingress_domain import IngressDomain
+from cfo.controllers.raycluster.ingress_resources import desired_client_ingress, desired_dashboard_ingress
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED
-from cfo.controllers.raycluster.resources import desired_client_ingress, desired_dashboard_ingress
 from cfo.runtime import (
     INGRESS,
     READ,

@@ -13,12 +13,11 @@ from typing import Any
 
 from cfo.api.raycluster.cluster import cluster_labels, has_injected_tls, pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
-from cfo.config import IngressConfiguration, KubeRayConfiguration
+from cfo.api.raycluster.naming import head_service_name, names_of
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.child_object import child_object
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
-    GVK,
-    INGRESS,
     NETWORK_POLICY,
     SECRET,
     SERVICE,
@@ -30,10 +29,8 @@ from cfo.runtime import (
 __all__ = [
     "CLIENT_PORT",
     "COOKIE_KEY",
-    "desired_client_ingress",
     "desired_client_route",
     "desired_cluster_role_binding",
-    "desired_dashboard_ingress",
     "desired_dashboard_route",
     "desired_head_policy",
     "desired_proxy_service",
@@ -53,18 +50,6 @@ PROXY_PORT = 8443
 _PROXY = "oauth-proxy"
 _KUBERAY_LABELS = {"app.kubernetes.io/component": "kuberay-operator"}
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
-# nginx annotations that pass a client's TLS through to Ray, which verifies the certificate itself
-_CLIENT_INGRESS_CLASS = "nginx"
-_CLIENT_INGRESS_ANNOTATIONS = {
-    "nginx.ingress.kubernetes.io/rewrite-target": "/",
-    "nginx.ingress.kubernetes.io/ssl-passthrough": "true",
-    "nginx.ingress.kubernetes.io/ssl-redirect": "true",
-}
-
-
-def _object(cluster: Mapping[str, Any], gvk: GVK, name: str, **fields: Any) -> Object:
-    metadata: dict[str, Any] = {"name": name, "namespace": namespace_of(cluster), "labels": cluster_labels(cluster)}
-    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **fields}
 
 
 # --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------
@@ -78,7 +63,7 @@ def desired_dashboard_route(cluster: Mapping[str, Any]) -> Object:
         "port": {"targetPort": _PROXY},
         "tls": {"termination": "reencrypt", "insecureEdgeTerminationPolicy": "Redirect"},
     }
-    return _object(cluster, ROUTE, names.dashboard, spec=spec)
+    return child_object(cluster, ROUTE, names.dashboard, spec=spec)
 
 
 def desired_client_route(cluster: Mapping[str, Any]) -> Object:
@@ -88,14 +73,14 @@ def desired_client_route(cluster: Mapping[str, Any]) -> Object:
         "port": {"targetPort": "client"},
         "tls": {"termination": "passthrough"},
     }
-    return _object(cluster, ROUTE, names_of(cluster).client, spec=spec)
+    return child_object(cluster, ROUTE, names_of(cluster).client, spec=spec)
 
 
 def desired_proxy_service(cluster: Mapping[str, Any]) -> Object:
     """Return the Service in front of the proxy; OpenShift writes its serving certificate to the named Secret."""
     names = names_of(cluster)
     port = {"name": _PROXY, "port": 443, "protocol": "TCP", "targetPort": _PROXY}
-    service = _object(
+    service = child_object(
         cluster, SERVICE, names.proxy_service, spec={"ports": [port], "selector": pod_labels(cluster, "head")}
     )
     service["metadata"]["annotations"] = {
@@ -112,7 +97,7 @@ def desired_proxy_service_account(cluster: Mapping[str, Any]) -> Object:
         "apiVersion": "v1",
         "reference": {"kind": "Route", "name": names.dashboard},
     }
-    account = _object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
+    account = child_object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
     account["metadata"]["annotations"] = {
         "serviceaccounts.openshift.io/oauth-redirectreference.first": json.dumps(reference, separators=(",", ":")),
     }
@@ -149,62 +134,7 @@ def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Objec
 def desired_secret(cluster: Mapping[str, Any], name: str, data: Mapping[str, bytes]) -> Object:
     """Return a Secret with ``data`` (``stringData`` cannot be compared: the API server does not return it)."""
     encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
-    return _object(cluster, SECRET, name, data=encoded)
-
-
-# --- Vanilla Kubernetes: Ingresses ------------------------------------------------------------------------------------
-
-
-def desired_dashboard_ingress(
-    cluster: Mapping[str, Any], domain: str, config: IngressConfiguration, suffix: str = ""
-) -> Object:
-    """Return the Ingress of the dashboard, which requires no authentication."""
-    host = dashboard_host(cluster, domain, suffix)
-    ingress = _ingress(
-        cluster, names_of(cluster).dashboard, host, path_type="Prefix", port={"name": "dashboard"}, config=config
-    )
-    if config.tls_secret_name:
-        ingress["spec"]["tls"] = [{"hosts": [host], "secretName": config.tls_secret_name}]
-    return ingress
-
-
-def desired_client_ingress(
-    cluster: Mapping[str, Any], domain: str, config: IngressConfiguration, suffix: str = ""
-) -> Object:
-    """Return the Ingress of the Ray client. Clients find it by the port number of its backend."""
-    return _ingress(
-        cluster,
-        names_of(cluster).client,
-        client_host(cluster, domain, suffix),
-        path_type="ImplementationSpecific",
-        port={"number": CLIENT_PORT},
-        config=config,
-        class_name=_CLIENT_INGRESS_CLASS,
-        annotations=_CLIENT_INGRESS_ANNOTATIONS,
-    )
-
-
-def _ingress(
-    cluster: Mapping[str, Any],
-    name: str,
-    host: str,
-    *,
-    path_type: str,
-    port: Mapping[str, Any],
-    config: IngressConfiguration,
-    class_name: str = "",
-    annotations: Mapping[str, str] | None = None,
-) -> Object:
-    backend = {"service": {"name": head_service_name(cluster), "port": dict(port)}}
-    path = {"path": "/", "pathType": path_type, "backend": backend}
-    ingress = _object(cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
-    effective_class = class_name if config.class_name is None else config.class_name
-    if effective_class:
-        ingress["spec"]["ingressClassName"] = effective_class
-    effective_annotations = annotations if config.annotations is None else config.annotations
-    if effective_annotations:
-        ingress["metadata"]["annotations"] = dict(effective_annotations)
-    return ingress
+    return child_object(cluster, SECRET, name, data=encoded)
 
 
 # --- Network policies -------------------------------------------------------------------------------------------------
@@ -246,7 +176,7 @@ def _policy(cluster: Mapping[str, Any], name: str, node_type: str, rules: list[d
         "ingress": rules,
         "policyTypes": ["Ingress"],
     }
-    return _object(cluster, NETWORK_POLICY, name, spec=spec)
+    return child_object(cluster, NETWORK_POLICY, name, spec=spec)
 
 
 def _namespaces(names: Sequence[str]) -> dict[str, Any]:

@@ -10,10 +10,9 @@ import orjson
 
 from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.ingress_resources import desired_client_ingress, desired_dashboard_ingress
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_VANILLA
 from cfo.controllers.raycluster.resources import (
-    desired_client_ingress,
-    desired_dashboard_ingress,
     desired_head_policy,
     desired_secret,
     desired_workers_policy,

@@ -9,7 +9,7 @@ import pytest
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import resources
+from cfo.controllers.raycluster import ingress_resources, resources
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_OPENSHIFT, WELL_KNOWN_VANILLA
 from cfo.runtime.objects import Object, is_deleting, name_of, owner_reference
 from test.support.network_policies import without_open_client_port
@@ -48,8 +48,8 @@ def desired_objects(cluster: Object, config: KubeRayConfiguration, *, openshift:
         ]
     if not openshift and not config.ray_dashboard_oauth_enabled:
         found += [
-            resources.desired_dashboard_ingress(cluster, config.ingress_domain, config.ingress),
-            resources.desired_client_ingress(cluster, config.ingress_domain, config.ingress),
+            ingress_resources.desired_dashboard_ingress(cluster, config.ingress_domain, config.ingress),
+            ingress_resources.desired_client_ingress(cluster, config.ingress_domain, config.ingress),
         ]
     return found
 

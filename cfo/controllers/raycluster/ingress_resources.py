@@ -1,0 +1,94 @@
+"""The desired Ingresses of a RayCluster on vanilla Kubernetes: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
+from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
+from cfo.config import IngressConfiguration
+from cfo.controllers.raycluster.child_object import child_object
+from cfo.controllers.raycluster.ingress_classes import NGINX_CLASS, IngressClass, choose_ingress_class
+from cfo.controllers.raycluster.resources import CLIENT_PORT
+from cfo.runtime import INGRESS, Object
+
+__all__ = ["desired_client_ingress", "desired_dashboard_ingress"]
+
+
+def desired_dashboard_ingress(
+    cluster: Mapping[str, Any],
+    domain: str,
+    config: IngressConfiguration,
+    suffix: str = "",
+    *,
+    backend: Backend | None = None,
+    ingress_class: IngressClass | None = None,
+) -> Object:
+    """Return the Ingress of the dashboard, which targets ``backend`` (default: the dashboard itself).
+
+    ``ingress_class`` must have annotations for ``backend`` if that serves HTTPS (default: ingress-nginx).
+    """
+    backend = backend or dashboard_backend(cluster, Authentication.DISABLED)
+    assert backend is not None
+    ingress_class = ingress_class or choose_ingress_class(config.class_name, "", None)
+    host = dashboard_host(cluster, domain, suffix)
+    ingress = _ingress(
+        cluster,
+        names_of(cluster).dashboard,
+        host,
+        path_type="Prefix",
+        service={"name": backend.service, "port": {"name": backend.port_name}},
+        config=config,
+        class_name=ingress_class.name,
+        annotations=ingress_class.https_backend(backend.service) if backend.tls else None,
+    )
+    if config.tls_secret_name:
+        ingress["spec"]["tls"] = [{"hosts": [host], "secretName": config.tls_secret_name}]
+    return ingress
+
+
+def desired_client_ingress(
+    cluster: Mapping[str, Any],
+    domain: str,
+    config: IngressConfiguration,
+    suffix: str = "",
+    *,
+    ingress_class: IngressClass | None = None,
+) -> Object:
+    """Return the Ingress of the Ray client. Clients find it by the port number of its backend.
+
+    ``ingress_class`` must have annotations for passthrough (default: ingress-nginx): Ray verifies the certificates.
+    """
+    ingress_class = ingress_class or choose_ingress_class(config.class_name, NGINX_CLASS, None)
+    return _ingress(
+        cluster,
+        names_of(cluster).client,
+        client_host(cluster, domain, suffix),
+        path_type="ImplementationSpecific",
+        service={"name": head_service_name(cluster), "port": {"number": CLIENT_PORT}},
+        config=config,
+        class_name=ingress_class.name,
+        annotations=ingress_class.passthrough,
+    )
+
+
+def _ingress(
+    cluster: Mapping[str, Any],
+    name: str,
+    host: str,
+    *,
+    path_type: str,
+    service: Mapping[str, Any],
+    config: IngressConfiguration,
+    class_name: str,
+    annotations: Mapping[str, str] | None,
+) -> Object:
+    path = {"path": "/", "pathType": path_type, "backend": {"service": dict(service)}}
+    ingress = child_object(cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
+    if class_name:
+        ingress["spec"]["ingressClassName"] = class_name
+    effective_annotations = annotations if config.annotations is None else config.annotations
+    if effective_annotations:
+        ingress["metadata"]["annotations"] = dict(effective_annotations)
+    return ingress
