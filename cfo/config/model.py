@@ -307,8 +307,8 @@ class IngressConfiguration(_Section):
 
     class_name: StrictStr | None = Field(
         default=None,
-        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client, or "
-        "the default IngressClass if `nginx` does not exist.",
+        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client "
+        "(or the default IngressClass if `nginx` does not exist).",
     )
     annotations: dict[StrictStr, StrictStr] | None = Field(
         default=None,
@@ -321,8 +321,8 @@ class IngressConfiguration(_Section):
     )
     namespaces: list[Namespace] = Field(
         default_factory=list,
-        description="Namespaces of the ingress controllers (or of the pods of the Gateway) that the NetworkPolicies allow "
-        "to reach the dashboard (port 8265) and the client (port 10001).",
+        description="Namespaces of the ingress controllers (or of the pods of the Gateway) that the NetworkPolicies "
+        "allow to reach the dashboard (port 8265) and the client (port 10001).",
     )
 
 

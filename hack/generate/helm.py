@@ -103,6 +103,9 @@ inferencestack:
 # Permissions for OpenShift.
 openshift:
   enabled: false
+# Permissions for the Gateway API, if kuberay.gateway is set in the configuration.
+gateway:
+  enabled: false
 # Allow only connections to the webhooks, and from namespaces with the label `metrics: enabled` to the metrics.
 networkPolicy:
   enabled: false

@@ -9,6 +9,7 @@ from cfo.api.raycluster.kinds import DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
+from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
 from cfo.runtime import Clock, Manager
@@ -26,6 +27,7 @@ class Environment:
     routes: OptionalKind
     """The Routes that have a cluster label."""
     dsc_initializations: OptionalKind
+    gateway_kinds: GatewayKinds
 
     @classmethod
     def detect(cls, manager: Manager, config: KubeRayConfiguration) -> Self:
@@ -41,4 +43,5 @@ class Environment:
             domain=IngressDomain(config, ingress_config, manager.clock),
             routes=routes,
             dsc_initializations=dsc_initializations,
+            gateway_kinds=GatewayKinds.detect(manager),
         )

@@ -11,9 +11,10 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ingress, mtls, networkpolicy, oauth
 from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.runtime import Manager, Rule
 
-__all__ = ["openshift_rules", "rules", "setup"]
+__all__ = ["gateway_rules", "openshift_rules", "rules", "setup"]
 
 
 def rules() -> list[Rule]:
@@ -30,6 +31,11 @@ def rules() -> list[Rule]:
 def openshift_rules() -> list[Rule]:
     """Return the additional RBAC rules on OpenShift, where OAuth proxies serve the dashboards."""
     return [*oauth.OAuthReconciler.rules]
+
+
+def gateway_rules() -> list[Rule]:
+    """Return the additional RBAC rules with which dashboards and clients are exposed through a Gateway."""
+    return [*GatewayKinds.write_rules]
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
