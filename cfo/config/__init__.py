@@ -20,10 +20,12 @@ from cfo.config.document import (
     default_document,
     extract_document,
     parse,
+    section_model,
     single_document,
 )
 from cfo.config.model import (
     AppWrapperConfiguration,
+    AuthenticationConfiguration,
     AutopilotConfiguration,
     CAConfiguration,
     ClientConnection,
@@ -36,6 +38,7 @@ from cfo.config.model import (
     KubeRayConfiguration,
     LeaderElection,
     MetricsConfiguration,
+    OIDCConfiguration,
     OperatorConfiguration,
     ResourceTaint,
     WebhookConfiguration,
@@ -43,6 +46,7 @@ from cfo.config.model import (
 
 __all__ = [
     "AppWrapperConfiguration",
+    "AuthenticationConfiguration",
     "AutopilotConfiguration",
     "CAConfiguration",
     "ClientConnection",
@@ -56,6 +60,7 @@ __all__ = [
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
+    "OIDCConfiguration",
     "OperatorConfiguration",
     "ParsedConfiguration",
     "ResourceTaint",
@@ -63,5 +68,6 @@ __all__ = [
     "default_document",
     "extract_document",
     "parse",
+    "section_model",
     "single_document",
 ]

@@ -11,26 +11,35 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from cfo.api.raycluster.cluster import uses_kuberay_auth
+from cfo.api.raycluster.cluster import head_pod_spec, uses_kuberay_auth
 from cfo.api.raycluster.naming import head_service_name, names_of
 
 __all__ = [
     "DASHBOARD_PORT",
+    "PROXY_PORT",
     "PROXY_PORT_NAME",
+    "RBAC_PROXY_CONTAINER",
     "Authentication",
     "Authenticators",
     "Backend",
     "authentication_of",
     "dashboard_backend",
+    "has_injected_auth_proxy",
+    "requires_ray_token",
 ]
 
 DASHBOARD_PORT = 8265
 """The port of the dashboard on the head's Service."""
+PROXY_PORT = 8443
+"""The port on which the proxy in the head pod serves HTTPS."""
 PROXY_PORT_NAME = "oauth-proxy"
 """The name of the proxy's port, on the Service and on the container."""
+RBAC_PROXY_CONTAINER = "rbac-proxy"
+"""The injected container with kube-rbac-proxy, through which all requests to the dashboard pass."""
 
 _DASHBOARD_PORT_NAME = "dashboard"
 _PROXY_SERVICE_PORT = 443
+_RAY_AUTH_MODE = "RAY_AUTH_MODE"
 
 
 class Authentication(Enum):
@@ -78,10 +87,13 @@ class Backend:
 
 
 def authentication_of(cluster: Mapping[str, Any], available: Authenticators) -> Authentication:
-    """Return who authenticates the users of the dashboard of ``cluster``."""
+    """Return who authenticates the users of the dashboard of ``cluster``.
+
+    A cluster that requests tokens, but whose template disables them, is treated as one that does not request them.
+    """
     if not available.required:
         return Authentication.DISABLED
-    if available.ray_token and uses_kuberay_auth(cluster):
+    if available.ray_token and uses_kuberay_auth(cluster) and not _overrides_ray_token(head_pod_spec(cluster)):
         return Authentication.RAY_TOKEN
     if available.auth_proxy:
         return Authentication.AUTH_PROXY
@@ -89,11 +101,40 @@ def authentication_of(cluster: Mapping[str, Any], available: Authenticators) -> 
 
 
 def dashboard_backend(cluster: Mapping[str, Any], authentication: Authentication) -> Backend | None:
-    """Return what exposes the dashboard of ``cluster``; ``None`` if it must not be exposed."""
+    """Return what exposes the dashboard of ``cluster``; ``None`` if it must not be exposed.
+
+    A cluster that was created before ``kuberay.authentication`` was enabled has no proxy that could authenticate.
+    """
     match authentication:
+        case Authentication.AUTH_PROXY if not has_injected_auth_proxy(cluster):
+            return None
         case Authentication.OAUTH_PROXY | Authentication.AUTH_PROXY:
             return Backend(names_of(cluster).proxy_service, _PROXY_SERVICE_PORT, PROXY_PORT_NAME, tls=True)
         case Authentication.RAY_TOKEN | Authentication.DISABLED:
             return Backend(head_service_name(cluster), DASHBOARD_PORT, _DASHBOARD_PORT_NAME, tls=False)
         case Authentication.UNAVAILABLE:
             return None
+
+
+def has_injected_auth_proxy(cluster: Mapping[str, Any]) -> bool:
+    """Return whether the head's pod template has the proxy that checks all requests."""
+    containers = head_pod_spec(cluster).get("containers") or ()
+    return any(item.get("name") == RBAC_PROXY_CONTAINER for item in containers[1:])
+
+
+def requires_ray_token(pod_spec: Mapping[str, Any]) -> bool:
+    """Return whether Ray requires a token in a running pod with this spec.
+
+    KubeRay sets ``RAY_AUTH_MODE`` in the first container when it creates the pod, unless the variable is already in the
+    template, and does not change running pods when ``authOptions`` changes.
+    """
+    return _ray_auth_modes(pod_spec) == {"token"}
+
+
+def _overrides_ray_token(template: Mapping[str, Any]) -> bool:
+    return not _ray_auth_modes(template) <= {"token"}
+
+
+def _ray_auth_modes(pod_spec: Mapping[str, Any]) -> set[str | None]:
+    ray: Mapping[str, Any] = next(iter(pod_spec.get("containers") or ()), {})
+    return {item.get("value") for item in ray.get("env") or () if item.get("name") == _RAY_AUTH_MODE}
