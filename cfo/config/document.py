@@ -215,9 +215,9 @@ def _setting_paths(model: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, info in model.model_fields.items():
         path = f"{prefix}{info.alias or name}"
         yield path
-        model = section_model(info.annotation)
-        if model is not None:
-            yield from _setting_paths(model, f"{path}.")
+        section = section_model(info.annotation)
+        if section is not None:
+            yield from _setting_paths(section, f"{path}.")
 
 
 def _problems(error: ValidationError) -> Iterator[str]:

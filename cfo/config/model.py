@@ -366,20 +366,20 @@ class OIDCConfiguration(_Section):
         default=["openid", "email", "profile"], min_length=1, description="Scopes that the login requests."
     )
     username_claim: Annotated[Argument, Field(min_length=1)] = Field(
-        default="email", description="Claim with the user's name; only for `tokenVerifier: OIDC`."
+        default="email", description="Claim with the user's name; only for `verifier: OIDC`."
     )
     username_prefix: Argument = Field(
         default="oidc:",
         description="Prefix of the user's name in RBAC bindings, so that it is no name of another authenticator; only "
-        "for `tokenVerifier: OIDC`.",
+        "for `verifier: OIDC`.",
     )
     groups_claim: Annotated[Argument, Field(min_length=1)] = Field(
-        default="groups", description="Claim with the user's groups; only for `tokenVerifier: OIDC`."
+        default="groups", description="Claim with the user's groups; only for `verifier: OIDC`."
     )
     groups_prefix: Argument = Field(
         default="oidc:",
         description="Prefix of the groups in RBAC bindings, so that none is a group such as `system:masters`; only for "
-        "`tokenVerifier: OIDC`.",
+        "`verifier: OIDC`.",
     )
 
     @model_validator(mode="after")
@@ -409,30 +409,30 @@ class AuthenticationConfiguration(_Section):
         description="Whether new RayClusters get the proxies. They replace OpenShift's OAuth proxy. Needs "
         "`rayDashboardOAuthEnabled`.",
     )
-    token_verifier: Literal["TokenReview", "OIDC"] = Field(
+    verifier: Literal["TokenReview", "OIDC"] = Field(
         default="TokenReview",
         description="Who verifies tokens. `TokenReview`: the API server, so all Kubernetes tokens are accepted, and "
         "OIDC logins if it trusts the issuer. `OIDC`: the proxy, so only ID tokens of `oidc` are accepted.",
     )
     audiences: list[Annotated[Argument, Field(min_length=1)]] = Field(
         default_factory=list,
-        description="Audiences of which a token must have one, for `tokenVerifier: TokenReview`; if empty, those of the "
-        "API server.",
+        description="Audiences of which a token must have one, for `verifier: TokenReview`; if empty, those of the API "
+        "server.",
     )
     access: AccessConfiguration = Field(default_factory=AccessConfiguration)
     oidc: OIDCConfiguration | None = None
 
     @model_validator(mode="after")
     def _verifier_is_configured(self) -> Self:
-        if self.token_verifier == "OIDC":
+        if self.verifier == "OIDC":
             if self.oidc is None:
-                raise ValueError("tokenVerifier OIDC requires oidc")
+                raise ValueError("verifier OIDC requires oidc")
             if self.audiences:
-                raise ValueError("audiences must be empty for tokenVerifier OIDC, where it is the client ID")
+                raise ValueError("audiences must be empty for verifier OIDC, where it is the client ID")
             if not self.oidc.groups_prefix:
-                raise ValueError("oidc.groupsPrefix must not be empty for tokenVerifier OIDC")
+                raise ValueError("oidc.groupsPrefix must not be empty for verifier OIDC")
             if not self.oidc.username_prefix:
-                raise ValueError("oidc.usernamePrefix must not be empty for tokenVerifier OIDC")
+                raise ValueError("oidc.usernamePrefix must not be empty for verifier OIDC")
         return self
 
 
@@ -459,7 +459,7 @@ class KubeRayConfiguration(_Section):
     ray_dashboard_oauth_enabled: StrictBool = Field(
         default=True,
         alias="rayDashboardOAuthEnabled",
-        description="Whether the dashboard requires authentication: by OpenShift's OAuth proxy, or by `authentication`.",
+        description="Whether the dashboard requires authentication: by OpenShift's OAuth proxy or by `authentication`.",
     )
     ingress_domain: Domain = Field(
         default="",

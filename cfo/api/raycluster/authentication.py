@@ -25,6 +25,7 @@ __all__ = [
     "authentication_of",
     "dashboard_backend",
     "has_injected_auth_proxy",
+    "requests_ray_token",
     "requires_ray_token",
 ]
 
@@ -87,13 +88,10 @@ class Backend:
 
 
 def authentication_of(cluster: Mapping[str, Any], available: Authenticators) -> Authentication:
-    """Return who authenticates the users of the dashboard of ``cluster``.
-
-    A cluster that requests tokens, but whose template disables them, is treated as one that does not request them.
-    """
+    """Return who authenticates the users of the dashboard of ``cluster``."""
     if not available.required:
         return Authentication.DISABLED
-    if available.ray_token and uses_kuberay_auth(cluster) and not _overrides_ray_token(head_pod_spec(cluster)):
+    if available.ray_token and requests_ray_token(cluster):
         return Authentication.RAY_TOKEN
     if available.auth_proxy:
         return Authentication.AUTH_PROXY
@@ -122,6 +120,14 @@ def has_injected_auth_proxy(cluster: Mapping[str, Any]) -> bool:
     return any(item.get("name") == RBAC_PROXY_CONTAINER for item in containers[1:])
 
 
+def requests_ray_token(cluster: Mapping[str, Any]) -> bool:
+    """Return whether new pods of ``cluster`` require Ray's token, if KubeRay acts on ``authOptions``.
+
+    A template that sets ``RAY_AUTH_MODE`` to another value disables the token, whatever ``authOptions`` says.
+    """
+    return uses_kuberay_auth(cluster) and _ray_auth_modes(head_pod_spec(cluster)) <= {"token"}
+
+
 def requires_ray_token(pod_spec: Mapping[str, Any]) -> bool:
     """Return whether Ray requires a token in a running pod with this spec.
 
@@ -129,10 +135,6 @@ def requires_ray_token(pod_spec: Mapping[str, Any]) -> bool:
     template, and does not change running pods when ``authOptions`` changes.
     """
     return _ray_auth_modes(pod_spec) == {"token"}
-
-
-def _overrides_ray_token(template: Mapping[str, Any]) -> bool:
-    return not _ray_auth_modes(template) <= {"token"}
 
 
 def _ray_auth_modes(pod_spec: Mapping[str, Any]) -> set[str | None]:
