@@ -8,6 +8,6 @@ TLS (:mod:`.mtls`). Pure functions compute the desired objects (:mod:`.resources
 
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.setup import openshift_rules, rules, setup
+from cfo.controllers.raycluster.setup import authentication_rules, openshift_rules, rules, setup
 
-__all__ = ["FIELD_MANAGER", "Environment", "openshift_rules", "rules", "setup"]
+__all__ = ["FIELD_MANAGER", "Environment", "authentication_rules", "openshift_rules", "rules", "setup"]

@@ -1,23 +1,29 @@
 """Exposes the dashboard and client of a RayCluster through Ingresses on vanilla Kubernetes.
 
-The Ingresses require no authentication, so they are created only if OAuth is disabled in the configuration. A host
-belongs to the first Ingress that used it. When two clusters would have the same host (``a-b`` in ``c`` and ``a`` in
-``b-c``), the host of the later one contains a hash, and an Event reports this. When any other Ingress has the host,
+They are created only if someone authenticates users, or OAuth is disabled in the configuration; then the Ingresses
+require no authentication. If OAuth is required, the client is exposed only if it requires certificates.
+
+A host belongs to the first Ingress that used it. When two clusters would have the same host (``a-b`` in ``c`` and ``a``
+in ``b-c``), the host of the later one contains a hash, and an Event reports this. When any other Ingress has the host,
 none is created, and an Event gives the reason. An existing Ingress is never deleted because of another client's
 Ingress: if that Ingress gets the same host later, an Event reports it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
+from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, digest, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import all_clusters
+from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
+from cfo.controllers.raycluster.dashboard_access import may_expose
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.host_collisions import (
     CandidateHosts,
@@ -29,7 +35,11 @@ from cfo.controllers.raycluster.host_collisions import (
 from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED
-from cfo.controllers.raycluster.resources import desired_client_ingress, desired_dashboard_ingress
+from cfo.controllers.raycluster.resources import (
+    desired_client_ingress,
+    desired_dashboard_ingress,
+    requires_certificates,
+)
 from cfo.runtime import (
     INGRESS,
     READ,
@@ -41,6 +51,7 @@ from cfo.runtime import (
     EventRecorder,
     Manager,
     NamespacedName,
+    Object,
     Reader,
     Request,
     Result,
@@ -96,25 +107,31 @@ class IngressReconciler:
             return Result()
         try:
             openshift = await self._environment.platform.is_openshift()
+            exposure = await self._environment.access.exposure_of(cluster)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         children = Children(self._client, self._events, cluster)
         names = names_of(cluster)
-        if openshift or self._config.ray_dashboard_oauth_enabled:
-            for name in (names.dashboard, names.client):
+        backend = None if openshift else exposure.backend
+        required = exposure.authentication is not Authentication.DISABLED
+        with_client = backend is not None and (not required or requires_certificates(cluster, self._config))
+        for name, is_exposed in ((names.dashboard, backend is not None), (names.client, with_client)):
+            if not is_exposed:
                 await children.delete(INGRESS, self._ingresses.get(NamespacedName(namespace_of(cluster), name)))
+        if backend is None or is_suspended(cluster):
             return children.result()
-        if is_suspended(cluster):
-            return Result()
+        if not with_client:
+            children.record_warning("RayClientNotExposed", _CLIENT_NOT_EXPOSED)
         domain = await self._environment.domain.read(self._client)
         if not domain:
             children.record_warning("IngressDomainMissing", _DOMAIN_MISSING)
             return children.result()
         suffix = digest(str(key_of(cluster)))
-        for name, host_of, desired in (
-            (names.dashboard, dashboard_host, desired_dashboard_ingress),
-            (names.client, client_host, desired_client_ingress),
-        ):
+        dashboard = partial(desired_dashboard_ingress, backend=backend, requires_tls=required)
+        exposed: list[_Exposed] = [(names.dashboard, dashboard_host, dashboard)]
+        if with_client:
+            exposed.append((names.client, client_host, desired_client_ingress))
+        for name, host_of, desired in exposed:
             hosts = CandidateHosts(host_of(cluster, domain), host_of(cluster, domain, suffix), suffix)
             key = NamespacedName(namespace_of(cluster), name)
             choice = choose_host(self._ingresses, self._clusters, cluster, key, hosts)
@@ -140,6 +157,13 @@ class IngressReconciler:
                     yield from clusters_at_address(self._clusters, label.removeprefix(prefix))
 
 
+_Exposed: TypeAlias = tuple[str, Callable[..., str], Callable[..., Object]]
+"""The name of an Ingress, and the functions that return its host and the Ingress."""
+
+_CLIENT_NOT_EXPOSED = (
+    "The Ray client (port 10001) is not exposed, because it does not require certificates: mTLS is disabled, or is not "
+    "injected into this RayCluster"
+)
 _DOMAIN_MISSING = (
     "No Ingress is created, because kuberay.ingressDomain is not set in the operator's configuration, "
     "and ingresses.config.openshift.io/cluster does not define a domain"
@@ -149,10 +173,11 @@ _DOMAIN_MISSING = (
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of Ingresses to ``manager``."""
     name = "raycluster-ingress"
-    # Any Ingress can use a host. With OAuth, only Ingresses with the cluster label are needed: none is created, and
-    # earlier ones are deleted.
-    selector = CLUSTER_LABEL if config.ray_dashboard_oauth_enabled else ""
-    clusters = manager.cache.informer(RAY_CLUSTER).reader
+    # Any Ingress can use a host. If none is created, only those with the cluster label are needed: they are deleted.
+    selector = "" if may_expose(config) else CLUSTER_LABEL
+    cluster_informer = manager.cache.informer(RAY_CLUSTER)
+    add_indexes(cluster_informer)
+    clusters = cluster_informer.reader
     ingresses = manager.cache.informer(INGRESS, label_selector=selector, max_bytes=MAX_CACHED_BYTES)
     add_host_index(ingresses)
     reconciler = IngressReconciler(
@@ -175,5 +200,6 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
         )
         .complete(reconciler)
     )
+    environment.access.subscribe(manager, controller, clusters)
     environment.domain.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters))

@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cfo.api.raycluster.authentication import DASHBOARD_PORT, PROXY_PORT, PROXY_PORT_NAME, Backend
 from cfo.api.raycluster.cluster import cluster_labels, has_injected_tls, pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
@@ -40,18 +41,17 @@ __all__ = [
     "desired_proxy_service_account",
     "desired_secret",
     "desired_workers_policy",
+    "requires_certificates",
 ]
 
 COOKIE_KEY = "cookie_secret"
 """The key in the cookie Secret that the injected proxy reads."""
 
 CLIENT_PORT = 10001
-DASHBOARD_PORT = 8265
 METRICS_PORT = 8080
-PROXY_PORT = 8443
 
-_PROXY = "oauth-proxy"
 _KUBERAY_LABELS = {"app.kubernetes.io/component": "kuberay-operator"}
+_JOB_LABEL = "batch.kubernetes.io/job-name"
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 # nginx annotations that pass a client's TLS through to Ray, which verifies the certificate itself
 _CLIENT_INGRESS_CLASS = "nginx"
@@ -59,6 +59,12 @@ _CLIENT_INGRESS_ANNOTATIONS = {
     "nginx.ingress.kubernetes.io/rewrite-target": "/",
     "nginx.ingress.kubernetes.io/ssl-passthrough": "true",
     "nginx.ingress.kubernetes.io/ssl-redirect": "true",
+}
+# HTTPS to the proxy: for nginx, HAProxy, and OpenShift's router, by which the SDK also recognizes https
+_HTTPS_BACKEND_ANNOTATIONS = {
+    "nginx.ingress.kubernetes.io/backend-protocol": "HTTPS",
+    "haproxy.org/server-ssl": "true",
+    "route.openshift.io/termination": "reencrypt",
 }
 
 
@@ -70,15 +76,20 @@ def _object(cluster: Mapping[str, Any], gvk: GVK, name: str, **fields: Any) -> O
 # --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------
 
 
-def desired_dashboard_route(cluster: Mapping[str, Any]) -> Object:
-    """Return the Route of the dashboard, which targets the proxy."""
-    names = names_of(cluster)
+def desired_dashboard_route(cluster: Mapping[str, Any], backend: Backend, destination_ca: str = "") -> Object:
+    """Return the Route of the dashboard, which targets ``backend``.
+
+    ``destination_ca`` (PEM) is the CA of its certificate; if empty, OpenShift's own CA.
+    """
+    tls = {"termination": "reencrypt" if backend.tls else "edge", "insecureEdgeTerminationPolicy": "Redirect"}
+    if destination_ca:
+        tls["destinationCACertificate"] = destination_ca
     spec = {
-        "to": {"kind": "Service", "name": names.proxy_service},
-        "port": {"targetPort": _PROXY},
-        "tls": {"termination": "reencrypt", "insecureEdgeTerminationPolicy": "Redirect"},
+        "to": {"kind": "Service", "name": backend.service},
+        "port": {"targetPort": backend.port_name},
+        "tls": tls,
     }
-    return _object(cluster, ROUTE, names.dashboard, spec=spec)
+    return _object(cluster, ROUTE, names_of(cluster).dashboard, spec=spec)
 
 
 def desired_client_route(cluster: Mapping[str, Any]) -> Object:
@@ -91,28 +102,37 @@ def desired_client_route(cluster: Mapping[str, Any]) -> Object:
     return _object(cluster, ROUTE, names_of(cluster).client, spec=spec)
 
 
-def desired_proxy_service(cluster: Mapping[str, Any]) -> Object:
-    """Return the Service in front of the proxy; OpenShift writes its serving certificate to the named Secret."""
+def desired_proxy_service(cluster: Mapping[str, Any], *, openshift_certificate: bool = True) -> Object:
+    """Return the Service in front of the proxy.
+
+    With ``openshift_certificate``, OpenShift writes its serving certificate to the named Secret.
+    """
     names = names_of(cluster)
-    port = {"name": _PROXY, "port": 443, "protocol": "TCP", "targetPort": _PROXY}
+    port = {"name": PROXY_PORT_NAME, "port": 443, "protocol": "TCP", "targetPort": PROXY_PORT_NAME}
     service = _object(
         cluster, SERVICE, names.proxy_service, spec={"ports": [port], "selector": pod_labels(cluster, "head")}
     )
-    service["metadata"]["annotations"] = {
-        "service.beta.openshift.io/serving-cert-secret-name": names.proxy_tls_secret,
-    }
+    if openshift_certificate:
+        service["metadata"]["annotations"] = {
+            "service.beta.openshift.io/serving-cert-secret-name": names.proxy_tls_secret,
+        }
     return service
 
 
-def desired_proxy_service_account(cluster: Mapping[str, Any]) -> Object:
-    """Return the ServiceAccount of the head pod, an OAuth client for OpenShift that redirects to the dashboard."""
+def desired_proxy_service_account(cluster: Mapping[str, Any], *, openshift_client: bool = True) -> Object:
+    """Return the ServiceAccount of the head pod.
+
+    With ``openshift_client``, it is an OAuth client for OpenShift that redirects to the dashboard.
+    """
     names = names_of(cluster)
+    account = _object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
+    if not openshift_client:
+        return account
     reference = {
         "kind": "OAuthRedirectReference",
         "apiVersion": "v1",
         "reference": {"kind": "Route", "name": names.dashboard},
     }
-    account = _object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
     account["metadata"]["annotations"] = {
         "serviceaccounts.openshift.io/oauth-redirectreference.first": json.dumps(reference, separators=(",", ":")),
     }
@@ -156,15 +176,34 @@ def desired_secret(cluster: Mapping[str, Any], name: str, data: Mapping[str, byt
 
 
 def desired_dashboard_ingress(
-    cluster: Mapping[str, Any], domain: str, config: IngressConfiguration, suffix: str = ""
+    cluster: Mapping[str, Any],
+    domain: str,
+    config: IngressConfiguration,
+    suffix: str = "",
+    *,
+    backend: Backend,
+    requires_tls: bool = False,
 ) -> Object:
-    """Return the Ingress of the dashboard, which requires no authentication."""
+    """Return the Ingress of the dashboard, which targets ``backend``.
+
+    With ``requires_tls``, the Ingress has TLS even without a configured Secret, so that ingress controllers redirect
+    HTTP, and tokens and cookies are not sent over it: they then use their default certificate.
+    """
     host = dashboard_host(cluster, domain, suffix)
     ingress = _ingress(
-        cluster, names_of(cluster).dashboard, host, path_type="Prefix", port={"name": "dashboard"}, config=config
+        cluster,
+        names_of(cluster).dashboard,
+        host,
+        path_type="Prefix",
+        service={"name": backend.service, "port": {"name": backend.port_name}},
+        config=config,
     )
+    if backend.tls:
+        ingress["metadata"]["annotations"] = {**_HTTPS_BACKEND_ANNOTATIONS, **(config.annotations or {})}
     if config.tls_secret_name:
         ingress["spec"]["tls"] = [{"hosts": [host], "secretName": config.tls_secret_name}]
+    elif requires_tls:
+        ingress["spec"]["tls"] = [{"hosts": [host]}]
     return ingress
 
 
@@ -177,7 +216,7 @@ def desired_client_ingress(
         names_of(cluster).client,
         client_host(cluster, domain, suffix),
         path_type="ImplementationSpecific",
-        port={"number": CLIENT_PORT},
+        service={"name": head_service_name(cluster), "port": {"number": CLIENT_PORT}},
         config=config,
         class_name=_CLIENT_INGRESS_CLASS,
         annotations=_CLIENT_INGRESS_ANNOTATIONS,
@@ -190,13 +229,12 @@ def _ingress(
     host: str,
     *,
     path_type: str,
-    port: Mapping[str, Any],
+    service: Mapping[str, Any],
     config: IngressConfiguration,
     class_name: str = "",
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
-    backend = {"service": {"name": head_service_name(cluster), "port": dict(port)}}
-    path = {"path": "/", "pathType": path_type, "backend": backend}
+    path = {"path": "/", "pathType": path_type, "backend": {"service": dict(service)}}
     ingress = _object(cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
     effective_class = class_name if config.class_name is None else config.class_name
     if effective_class:
@@ -210,27 +248,47 @@ def _ingress(
 # --- Network policies -------------------------------------------------------------------------------------------------
 
 
+def requires_certificates(cluster: Mapping[str, Any], config: KubeRayConfiguration) -> bool:
+    """Return whether Ray in ``cluster`` accepts only clients with our certificates.
+
+    Enabling mTLS changes no existing pod template, and whether KubeRay acts on ``tlsOptions`` is unknown.
+    """
+    return config.mtls_enabled and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
+
+
 def desired_head_policy(
-    cluster: Mapping[str, Any], config: KubeRayConfiguration, operator_namespaces: Sequence[str]
+    cluster: Mapping[str, Any],
+    config: KubeRayConfiguration,
+    operator_namespaces: Sequence[str],
+    *,
+    behind_proxy: bool = False,
+    requires_token: bool = False,
 ) -> Object:
     """Return the policy of the head.
 
     It admits the cluster itself, its namespace, KubeRay, monitoring and, on ports that require authentication, any
-    client. ``operator_namespaces`` are the namespaces of the KubeRay operator.
+    client. ``operator_namespaces`` are the namespaces of the KubeRay operator. With ``behind_proxy``, only KubeRay, the
+    pods of Jobs (which submit RayJobs) and the cluster itself reach the dashboard without the proxy.
+    ``requires_token`` is whether the dashboard requires Ray's token.
     """
     kuberay = {**_namespaces(operator_namespaces), "podSelector": {"matchLabels": _KUBERAY_LABELS}}
     rules: list[dict[str, Any]] = [
         {"from": [{"podSelector": {"matchLabels": pod_labels(cluster)}}]},
-        {"from": [{"podSelector": {}}], "ports": _ports(CLIENT_PORT, DASHBOARD_PORT)},
+        *_namespace_rules(behind_proxy),
         {"from": [kuberay], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)},
         {"from": [_namespaces(["openshift-monitoring"])], "ports": _ports(METRICS_PORT)},
     ]
     if config.ingress.namespaces:
-        rules.append({"from": [_namespaces(config.ingress.namespaces)], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)})
-    # Only ports that require credentials are open to everyone: the proxy's, and the client's if Ray requires our
-    # certificates. Enabling mTLS changes no existing pod template, and whether KubeRay acts on tlsOptions is unknown.
-    requires_certificates = config.mtls_enabled and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
-    rules.append({"ports": _ports(PROXY_PORT, CLIENT_PORT) if requires_certificates else _ports(PROXY_PORT)})
+        ports = _ports(CLIENT_PORT) if behind_proxy else _ports(DASHBOARD_PORT, CLIENT_PORT)
+        rules.append({"from": [_namespaces(config.ingress.namespaces)], "ports": ports})
+    # Only ports that require credentials are open to everyone: the proxy's, the client's if Ray requires our
+    # certificates, and the dashboard's if it requires Ray's token.
+    open_ports = [PROXY_PORT]
+    if requires_certificates(cluster, config):
+        open_ports.append(CLIENT_PORT)
+    if requires_token:
+        open_ports.append(DASHBOARD_PORT)
+    rules.append({"ports": _ports(*open_ports)})
     return _policy(cluster, names_of(cluster).head_policy, "head", rules)
 
 
@@ -247,6 +305,17 @@ def _policy(cluster: Mapping[str, Any], name: str, node_type: str, rules: list[d
         "policyTypes": ["Ingress"],
     }
     return _object(cluster, NETWORK_POLICY, name, spec=spec)
+
+
+def _namespace_rules(behind_proxy: bool) -> list[dict[str, Any]]:
+    """Return the rules for the cluster's namespace."""
+    if not behind_proxy:
+        return [{"from": [{"podSelector": {}}], "ports": _ports(CLIENT_PORT, DASHBOARD_PORT)}]
+    jobs = {"podSelector": {"matchExpressions": [{"key": _JOB_LABEL, "operator": "Exists"}]}}
+    return [
+        {"from": [{"podSelector": {}}], "ports": _ports(CLIENT_PORT)},
+        {"from": [jobs], "ports": _ports(DASHBOARD_PORT)},
+    ]
 
 
 def _namespaces(names: Sequence[str]) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ingress, mtls, networkpolicy, oauth
+from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime import Manager, Rule
 
-__all__ = ["openshift_rules", "rules", "setup"]
+__all__ = ["authentication_rules", "openshift_rules", "rules", "setup"]
 
 
 def rules() -> list[Rule]:
@@ -30,6 +31,11 @@ def rules() -> list[Rule]:
 def openshift_rules() -> list[Rule]:
     """Return the additional RBAC rules on OpenShift, where OAuth proxies serve the dashboards."""
     return [*oauth.OAuthReconciler.rules]
+
+
+def authentication_rules() -> list[Rule]:
+    """Return the additional RBAC rules for the operator's own authentication of dashboards, on every platform."""
+    return [*DashboardAccess.rules, *oauth.OAuthReconciler.proxy_rules]
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
