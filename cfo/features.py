@@ -43,6 +43,14 @@ FEATURES: Final = (
     Feature("inferencestack", "InferenceStacks", inferencestack.rules, "doublewordai.co", "inferencestacks/finalizers"),
     Feature("openshift", "OpenShift", raycluster.openshift_rules, ROUTE.group, "routes"),
     Feature("gateway", "the Gateway API", raycluster.gateway_rules, GATEWAY_GROUP, "httproutes", "create"),
+    Feature(
+        "authentication",
+        "the authentication of dashboards",
+        raycluster.authentication_rules,
+        "",
+        "serviceaccounts",
+        "patch",
+    ),
 )
 
 
@@ -59,9 +67,13 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
         enabled.add("flux")
     if configuration.inference_stack.enabled:
         enabled.add("inferencestack")
-    if configuration.kuberay.enabled and configuration.kuberay.gateway.enabled:
+    kuberay = configuration.kuberay
+    authenticates = kuberay.authentication.enabled or "authOptions" in kuberay.kuberay_features
+    if kuberay.enabled and kuberay.ray_dashboard_oauth_enabled and authenticates:
+        enabled.add("authentication")
+    if kuberay.enabled and kuberay.gateway.enabled:
         enabled.add("gateway")
-    if configuration.kuberay.enabled:
+    if kuberay.enabled:
         try:
             await client.mapper.resource(ROUTE)
             enabled.add("openshift")

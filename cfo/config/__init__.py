@@ -20,10 +20,12 @@ from cfo.config.document import (
     default_document,
     extract_document,
     parse,
+    section_model,
     single_document,
 )
 from cfo.config.model import (
     AppWrapperConfiguration,
+    AuthenticationConfiguration,
     AutopilotConfiguration,
     CAConfiguration,
     ClientConnection,
@@ -37,6 +39,7 @@ from cfo.config.model import (
     KubeRayConfiguration,
     LeaderElection,
     MetricsConfiguration,
+    OIDCConfiguration,
     OperatorConfiguration,
     ResourceTaint,
     WebhookConfiguration,
@@ -44,6 +47,7 @@ from cfo.config.model import (
 
 __all__ = [
     "AppWrapperConfiguration",
+    "AuthenticationConfiguration",
     "AutopilotConfiguration",
     "CAConfiguration",
     "ClientConnection",
@@ -58,6 +62,7 @@ __all__ = [
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
+    "OIDCConfiguration",
     "OperatorConfiguration",
     "ParsedConfiguration",
     "ResourceTaint",
@@ -65,5 +70,6 @@ __all__ = [
     "default_document",
     "extract_document",
     "parse",
+    "section_model",
     "single_document",
 ]

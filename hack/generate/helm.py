@@ -100,6 +100,9 @@ flux:
 # Permissions for InferenceStacks, if inferenceStack.enabled is true in the configuration.
 inferencestack:
   enabled: false
+# Permissions for kuberay.authentication, and for Ray's tokens (authOptions in kuberay.kubeRayFeatures).
+authentication:
+  enabled: false
 # Permissions for OpenShift.
 openshift:
   enabled: false

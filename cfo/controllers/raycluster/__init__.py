@@ -9,6 +9,14 @@ and never takes over objects of other owners.
 
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.setup import gateway_rules, openshift_rules, rules, setup
+from cfo.controllers.raycluster.setup import authentication_rules, gateway_rules, openshift_rules, rules, setup
 
-__all__ = ["FIELD_MANAGER", "Environment", "gateway_rules", "openshift_rules", "rules", "setup"]
+__all__ = [
+    "FIELD_MANAGER",
+    "Environment",
+    "authentication_rules",
+    "gateway_rules",
+    "openshift_rules",
+    "rules",
+    "setup",
+]

@@ -12,22 +12,25 @@ from cfo.api.raycluster.authentication import Backend
 from cfo.api.raycluster.cluster import is_owned_by
 from cfo.api.raycluster.naming import client_host, dashboard_host, names_of
 from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.auth_proxy import recorded_ca
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.controllers.raycluster.gateway_resources import (
     dashboard_path,
+    desired_backend_tls_policy,
+    desired_ca_config_map,
     desired_dashboard_http_route,
     desired_path_http_route,
     desired_tls_route,
-    requires_client_certificates,
 )
 from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostClaims, choose_host
 from cfo.controllers.raycluster.ingress_domain import missing_domain_message
 from cfo.controllers.raycluster.platform import OptionalKind
+from cfo.controllers.raycluster.resources import requires_certificates
 from cfo.controllers.raycluster.route_events import RouteEvents
 from cfo.runtime import Informer, NamespacedName, Object, Reader, UnknownKind, key_of, namespace_of
 
-__all__ = ["GatewayRoutes"]
+__all__ = ["CLIENT_NOT_EXPOSED", "GatewayRoutes"]
 
 _SYNC_RETRY_SECONDS = 0.5
 
@@ -35,15 +38,25 @@ _SYNC_RETRY_SECONDS = 0.5
 class GatewayRoutes:
     """Creates, updates and deletes the routes of a cluster.
 
-    ``claims``: which objects have a host; ``clusters``: all RayClusters.
+    ``claims``: which objects have a host; ``clusters``: all RayClusters; ``secrets``: the metadata of the Secrets with
+    a cluster label.
     """
 
-    def __init__(self, config: KubeRayConfiguration, kinds: GatewayKinds, claims: HostClaims, clusters: Reader) -> None:
+    def __init__(
+        self,
+        config: KubeRayConfiguration,
+        kinds: GatewayKinds,
+        claims: HostClaims,
+        *,
+        clusters: Reader,
+        secrets: Reader,
+    ) -> None:
         self._config = config
         self._gateway = config.gateway
         self._kinds = kinds
         self._claims = claims
         self._clusters = clusters
+        self._secrets = secrets
         self._events = RouteEvents()
 
     def forget(self, cluster: NamespacedName) -> None:
@@ -56,12 +69,11 @@ class GatewayRoutes:
         await self._apply_dashboard(children, backend, domain)
         if not self._gateway.client_listener:
             await self._delete(children, self._kinds.tls_routes, names_of(cluster).client)
-        elif requires_client_certificates(cluster, self._config):
+        elif requires_certificates(cluster, self._config):
             await self._apply_client(children, domain)
         else:
             await self._delete(children, self._kinds.tls_routes, names_of(cluster).client)
-            if self._config.mtls_enabled:
-                children.record_warning("ClientNotExposed", _CLIENT_NOT_EXPOSED)
+            children.record_warning("RayClientNotExposed", CLIENT_NOT_EXPOSED)
 
     async def delete(self, children: Children) -> None:
         """Delete all routes of one cluster."""
@@ -76,7 +88,7 @@ class GatewayRoutes:
         A client Ingress that no route replaces is superseded together with that of the dashboard.
         """
         names = names_of(cluster)
-        has_client_route = bool(self._gateway.client_listener) and requires_client_certificates(cluster, self._config)
+        has_client_route = bool(self._gateway.client_listener) and requires_certificates(cluster, self._config)
         kind = self._kinds.tls_routes if name == names.client and has_client_route else self._kinds.http_routes
         route_name = names.client if kind is self._kinds.tls_routes else names.dashboard
         route = _read(kind, NamespacedName(namespace_of(cluster), route_name))
@@ -87,8 +99,7 @@ class GatewayRoutes:
         informer = self._served(children, self._kinds.http_routes, "HTTPRoute", "the dashboard has no route")
         if informer is None:
             return
-        if backend.tls:
-            children.record_warning("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
+        if not await self._apply_backend_tls(children, backend):
             await self._delete(children, self._kinds.http_routes, names_of(cluster).dashboard)
             return
         if gateway.dashboard_host:
@@ -108,6 +119,37 @@ class GatewayRoutes:
             )
         else:
             children.record_warning("IngressDomainMissing", missing_domain_message("HTTPRoute"))
+
+    async def _apply_backend_tls(self, children: Children, backend: Backend) -> bool:
+        """Let the Gateway connect to ``backend`` over TLS if it needs that; return whether a route can target it."""
+        cluster, names = children.cluster, names_of(children.cluster)
+        policies, config_maps = self._kinds.backend_tls_policies, self._kinds.config_maps
+        if not backend.tls:
+            await self._delete(children, policies, names.dashboard)
+            return True
+        informer = policies.served
+        if informer is None or config_maps is None or config_maps.informer is None:
+            children.record_warning("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
+            return False
+        secret = self._secrets.get(NamespacedName(namespace_of(cluster), names.proxy_tls_secret))
+        ca = recorded_ca(secret) if secret is not None and is_owned_by(secret, cluster) else ""
+        if not ca:
+            return False  # the Secret is being written, and its event follows
+        consequence = "the Gateway cannot connect to the dashboard's proxy"
+        try:
+            for kind, desired in (
+                (config_maps, desired_ca_config_map(cluster, ca)),
+                (policies, desired_backend_tls_policy(cluster, informer.gvk, backend)),
+            ):
+                assert kind.informer is not None
+                current = kind.informer.reader.get(key_of(desired))
+                if await children.claim_and_apply(desired, current, consequence) is None:
+                    return False
+        except UnknownKind:
+            policies.mark_lost()
+            children.record_warning("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
+            return False
+        return True
 
     async def _apply_client(self, children: Children, domain: str) -> None:
         cluster = children.cluster
@@ -178,10 +220,11 @@ def _read(kind: OptionalKind, key: NamespacedName) -> Object | None:
     return kind.served.reader.get(key) if kind.served is not None else None
 
 
-_CLIENT_NOT_EXPOSED = (
-    "The Ray client has no route through the Gateway, because the head does not require client certificates: its pod "
-    "template was created without the operator's mTLS. Create the RayCluster again to get it"
+CLIENT_NOT_EXPOSED = (
+    "The Ray client (port 10001) is not exposed, because it does not require certificates: mTLS is disabled, or is not "
+    "injected into this RayCluster"
 )
+"""The message of the Event ``RayClientNotExposed``."""
 
 _BACKEND_TLS_UNAVAILABLE = (
     "The dashboard has no route through the Gateway, because its proxy serves HTTPS and the API server does not serve "

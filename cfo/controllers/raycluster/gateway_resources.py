@@ -11,34 +11,24 @@ from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE, backend_reference, parent_reference, path_match
 from cfo.api.raycluster.authentication import Backend
-from cfo.api.raycluster.cluster import has_injected_tls, uses_kuberay_tls
 from cfo.api.raycluster.naming import head_service_name, label_value, names_of
-from cfo.config import GatewayConfiguration, KubeRayConfiguration
+from cfo.config import GatewayConfiguration
 from cfo.controllers.raycluster.child_object import child_object
 from cfo.controllers.raycluster.host_collisions import DASHBOARD_PATHS
 from cfo.controllers.raycluster.resources import CLIENT_PORT
-from cfo.runtime import GVK, Object, name_of, namespace_of
+from cfo.runtime import CONFIG_MAP, GVK, Object, name_of, namespace_of
 
 __all__ = [
     "dashboard_path",
     "desired_backend_tls_policy",
+    "desired_ca_config_map",
     "desired_dashboard_http_route",
     "desired_path_http_route",
     "desired_tls_route",
-    "requires_client_certificates",
 ]
 
 _SDK_NAME_LABEL: Final = "ray.io/cluster-name"
 _SDK_NAMESPACE_LABEL: Final = "ray.io/cluster-namespace"
-
-
-def requires_client_certificates(cluster: Mapping[str, Any], config: KubeRayConfiguration) -> bool:
-    """Return whether the Ray client of ``cluster`` accepts only clients with a certificate of the cluster's CA.
-
-    Enabling mTLS changes no existing pod template, so the configuration is not sufficient. KubeRay's own TLS has no
-    certificate for the host of a route.
-    """
-    return config.mtls_enabled and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
 
 
 def dashboard_path(cluster: Mapping[str, Any]) -> str:
@@ -94,15 +84,20 @@ def desired_tls_route(cluster: Mapping[str, Any], gvk: GVK, config: GatewayConfi
     return child_object(cluster, gvk, names_of(cluster).client, spec=spec)
 
 
-def desired_backend_tls_policy(cluster: Mapping[str, Any], gvk: GVK, backend: Backend, ca: Mapping[str, str]) -> Object:
+def desired_ca_config_map(cluster: Mapping[str, Any], ca: str) -> Object:
+    """Return the ConfigMap with the CA (PEM) of the proxy's certificate: every Gateway reads it from a ConfigMap."""
+    return child_object(cluster, CONFIG_MAP, names_of(cluster).proxy_tls_secret, data={"ca.crt": ca})
+
+
+def desired_backend_tls_policy(cluster: Mapping[str, Any], gvk: GVK, backend: Backend) -> Object:
     """Return the policy (of the version ``gvk``) with which the Gateway connects to ``backend`` over TLS.
 
-    ``ca``: the object in the cluster's namespace whose ``ca.crt`` verifies the certificate of ``backend``. That must be
-    for the Service's DNS name.
+    The certificate of ``backend`` must be for the Service's DNS name.
     """
     target = {"group": "", "kind": "Service", "name": backend.service}
+    ca = {"group": "", "kind": "ConfigMap", "name": names_of(cluster).proxy_tls_secret}
     hostname = f"{backend.service}.{namespace_of(cluster)}.svc"
-    spec = {"targetRefs": [target], "validation": {"caCertificateRefs": [dict(ca)], "hostname": hostname}}
+    spec = {"targetRefs": [target], "validation": {"caCertificateRefs": [ca], "hostname": hostname}}
     return child_object(cluster, gvk, names_of(cluster).dashboard, spec=spec)
 
 

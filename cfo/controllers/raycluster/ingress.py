@@ -1,7 +1,8 @@
 """Exposes the dashboard and client of a RayCluster on vanilla Kubernetes, through Ingresses or through a Gateway.
 
-Neither authenticates, so what they target must do so, unless OAuth is disabled in the configuration
-(:mod:`cfo.api.raycluster.authentication`). If a Gateway is configured, routes are created (:mod:`.gateway`), and an
+They are created only if someone authenticates users, or OAuth is disabled in the configuration; then they require no
+authentication. If OAuth is required, the client is exposed only if it requires certificates; through a Gateway, always.
+If a Gateway is configured, routes are created (:mod:`.gateway`), and an
 Ingress is deleted once the Gateway accepted the route that replaces it; otherwise routes are deleted after the
 Ingresses have been created.
 
@@ -16,15 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cfo.api.raycluster.authentication import Authenticators, Backend, authentication_of, dashboard_backend
+from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import INGRESS_CLASS, RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import all_clusters
+from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
+from cfo.controllers.raycluster.dashboard_access import may_expose
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.gateway import GatewayRoutes
+from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.controllers.raycluster.host_collisions import (
     DASHBOARD_PATHS,
@@ -40,6 +42,8 @@ from cfo.controllers.raycluster.ingress_domain import IngressDomain, missing_dom
 from cfo.controllers.raycluster.ingress_resources import desired_client_ingress, desired_dashboard_ingress
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, ROUTE_CHANGED
+from cfo.controllers.raycluster.resources import requires_certificates
+from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.runtime import (
     INGRESS,
     READ,
@@ -55,6 +59,7 @@ from cfo.runtime import (
     Manager,
     NamespacedName,
     Object,
+    Reader,
     Request,
     Result,
     Rule,
@@ -72,12 +77,14 @@ class IngressInformers:
     """Informers that the reconciler reads: all RayClusters, Ingresses (any may use a host) and IngressClasses.
 
     The Ingresses have the index of :mod:`~cfo.controllers.raycluster.host_collisions`. ``classes`` is ``None`` if the
-    operator is limited to some namespaces, so that it cannot read cluster-scoped objects.
+    operator is limited to some namespaces, so that it cannot read cluster-scoped objects. ``secrets`` reads the
+    metadata of the Secrets with a cluster label.
     """
 
     clusters: Informer
     ingresses: Informer
     classes: Informer | None
+    secrets: Reader
 
     def ingress_classes(self) -> list[Object] | None:
         """Return all IngressClasses; ``None`` if the operator cannot read them."""
@@ -111,7 +118,13 @@ class IngressReconciler:
         self._clusters = informers.clusters.reader
         self._ingresses = informers.ingresses.reader
         self._claims = HostClaims(lambda: (informers.ingresses, *environment.gateway_kinds.routes()))
-        self._routes = GatewayRoutes(config, environment.gateway_kinds, self._claims, self._clusters)
+        self._routes = GatewayRoutes(
+            config,
+            environment.gateway_kinds,
+            self._claims,
+            clusters=self._clusters,
+            secrets=informers.secrets,
+        )
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the Ingresses and routes of one cluster up to date."""
@@ -121,18 +134,21 @@ class IngressReconciler:
             return Result()
         try:
             openshift = await self._environment.platform.is_openshift()
+            exposure = await self._environment.access.exposure_of(cluster)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         children = Children(self._client, self._events, cluster)
         names = names_of(cluster)
-        backend = self._backend(cluster, openshift=openshift)
-        if openshift or backend is None:
-            for name in (names.dashboard, names.client):
+        backend = None if openshift else exposure.backend
+        required = exposure.authentication is not Authentication.DISABLED
+        with_client = backend is not None and (not required or requires_certificates(cluster, self._config))
+        for name, is_exposed in ((names.dashboard, backend is not None), (names.client, with_client)):
+            if not is_exposed:
                 await self._delete_ingress(children, name)
+        if backend is None:
             await self._routes.delete(children)
+        if backend is None or is_suspended(cluster):
             return children.result()
-        if is_suspended(cluster):
-            return Result()
         domain = await self._environment.domain.read(self._client)
         if self._config.gateway.enabled:
             await self._routes.apply(children, backend, domain)
@@ -140,25 +156,19 @@ class IngressReconciler:
                 if self._routes.replaces(cluster, name):
                     await self._delete_ingress(children, name)
             return children.result()
+        if not with_client:
+            children.record_warning("RayClientNotExposed", CLIENT_NOT_EXPOSED)
         if not domain:
             children.record_warning("IngressDomainMissing", missing_domain_message("Ingress"))
             return children.result()
-        await self._apply_dashboard(children, domain, backend)
-        await self._apply_client(children, domain)
+        await self._apply_dashboard(children, domain, backend, requires_tls=required)
+        if with_client:
+            await self._apply_client(children, domain)
         if not children.failed:
             await self._routes.delete(children)
         return children.result()
 
-    def _backend(self, cluster: Object, *, openshift: bool) -> Backend | None:
-        available = Authenticators(
-            required=self._config.ray_dashboard_oauth_enabled,
-            openshift_oauth=openshift,
-            auth_proxy=False,
-            ray_token=False,
-        )
-        return dashboard_backend(cluster, authentication_of(cluster, available))
-
-    async def _apply_dashboard(self, children: Children, domain: str, backend: Backend) -> None:
+    async def _apply_dashboard(self, children: Children, domain: str, backend: Backend, *, requires_tls: bool) -> None:
         cluster, config = children.cluster, self._config.ingress
         chosen = choose_ingress_class(config.class_name, "", self._informers.ingress_classes())
         if backend.tls and config.annotations is None and chosen.https_backend(backend.service) is None:
@@ -167,7 +177,9 @@ class IngressReconciler:
         hosts = CandidateHosts.of(cluster, domain, dashboard_host)
         suffix = self._choose_host(children, names_of(cluster).dashboard, hosts)
         if suffix is not None:
-            ingress = desired_dashboard_ingress(cluster, domain, config, suffix, backend=backend, ingress_class=chosen)
+            ingress = desired_dashboard_ingress(
+                cluster, domain, config, suffix, backend=backend, requires_tls=requires_tls, ingress_class=chosen
+            )
             await self._apply(children, ingress)
 
     async def _apply_client(self, children: Children, domain: str) -> None:
@@ -226,10 +238,11 @@ def _unavailable(what: str, ability: str, chosen: IngressClass) -> str:
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of Ingresses and routes to ``manager``."""
     name = "raycluster-ingress"
-    # Any Ingress can use a host. With OAuth, only Ingresses with the cluster label are needed: none is created, and
-    # earlier ones are deleted.
-    selector = CLUSTER_LABEL if config.ray_dashboard_oauth_enabled else ""
+    # Any Ingress can use a host. If none is created, only those with the cluster label are needed: they are deleted.
+    selector = "" if may_expose(config) else CLUSTER_LABEL
     clusters = manager.cache.informer(RAY_CLUSTER)
+    add_indexes(clusters)
+    secrets = secret_informer(manager)
     ingresses = manager.cache.informer(INGRESS, label_selector=selector, max_bytes=MAX_CACHED_BYTES)
     classes = manager.cache.informer(INGRESS_CLASS) if manager.options.namespaces is None else None
     add_host_index(ingresses)
@@ -238,7 +251,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
         manager.events(name),
         config,
         environment,
-        IngressInformers(clusters=clusters, ingresses=ingresses, classes=classes),
+        IngressInformers(clusters=clusters, ingresses=ingresses, classes=classes, secrets=secrets.reader),
     )
     controller = (
         Builder(manager, name)
@@ -256,6 +269,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters.reader))
     if classes is not None:
         controller.watch(Kind(classes, enqueue_all, mapper=manager.mapper, optional=True))
+    environment.access.subscribe(manager, controller, clusters.reader)
     environment.domain.subscribe(controller, enqueue_all)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))
     for kind in (environment.gateway_kinds.http_routes, environment.gateway_kinds.tls_routes):
@@ -263,3 +277,11 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
         kind.subscribe(controller, EnqueueRequestForOwner(RAY_CLUSTER), ROUTE_CHANGED)
         kind.subscribe(controller, EnqueueRequestsFromMapFunc(reconciler.clusters_of_claims), CHILD_CHANGED)
         kind.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))
+    owner = EnqueueRequestForOwner(RAY_CLUSTER)
+    environment.gateway_kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
+    environment.gateway_kinds.backend_tls_policies.enqueue_when_served(
+        controller, lambda: all_clusters(clusters.reader)
+    )
+    if environment.gateway_kinds.config_maps is not None:
+        environment.gateway_kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
+        controller.watch(Kind(secrets, owner, mapper=manager.mapper))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
+from cfo.api.raycluster.authentication import Backend
 from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
 from cfo.config import IngressConfiguration
 from cfo.controllers.raycluster.child_object import child_object
@@ -15,6 +15,9 @@ from cfo.runtime import INGRESS, Object
 
 __all__ = ["desired_client_ingress", "desired_dashboard_ingress"]
 
+_HTTPS_FOR_SDK = {"route.openshift.io/termination": "reencrypt"}
+"""The annotation by which CodeFlare SDK recognizes a dashboard with HTTPS; OpenShift's router knows it as well."""
+
 
 def desired_dashboard_ingress(
     cluster: Mapping[str, Any],
@@ -22,15 +25,16 @@ def desired_dashboard_ingress(
     config: IngressConfiguration,
     suffix: str = "",
     *,
-    backend: Backend | None = None,
+    backend: Backend,
+    requires_tls: bool = False,
     ingress_class: IngressClass | None = None,
 ) -> Object:
-    """Return the Ingress of the dashboard, which targets ``backend`` (default: the dashboard itself).
+    """Return the Ingress of the dashboard, which targets ``backend``.
 
-    ``ingress_class`` must have annotations for ``backend`` if that serves HTTPS (default: ingress-nginx).
+    With ``requires_tls``, the Ingress has TLS even without a configured Secret, so that ingress controllers redirect
+    HTTP, and tokens and cookies are not sent over it: they then use their default certificate. ``ingress_class`` should
+    have annotations for ``backend`` if that serves HTTPS (default: ingress-nginx); configured annotations are added.
     """
-    backend = backend or dashboard_backend(cluster, Authentication.DISABLED)
-    assert backend is not None
     ingress_class = ingress_class or choose_ingress_class(config.class_name, "", None)
     host = dashboard_host(cluster, domain, suffix)
     ingress = _ingress(
@@ -41,10 +45,14 @@ def desired_dashboard_ingress(
         service={"name": backend.service, "port": {"name": backend.port_name}},
         config=config,
         class_name=ingress_class.name,
-        annotations=ingress_class.https_backend(backend.service) if backend.tls else None,
     )
+    if backend.tls:
+        annotations = {**_HTTPS_FOR_SDK, **(ingress_class.https_backend(backend.service) or {})}
+        ingress["metadata"]["annotations"] = {**annotations, **(config.annotations or {})}
     if config.tls_secret_name:
         ingress["spec"]["tls"] = [{"hosts": [host], "secretName": config.tls_secret_name}]
+    elif requires_tls:
+        ingress["spec"]["tls"] = [{"hosts": [host]}]
     return ingress
 
 
@@ -82,7 +90,7 @@ def _ingress(
     service: Mapping[str, Any],
     config: IngressConfiguration,
     class_name: str,
-    annotations: Mapping[str, str] | None,
+    annotations: Mapping[str, str] | None = None,
 ) -> Object:
     path = {"path": "/", "pathType": path_type, "backend": {"service": dict(service)}}
     ingress = child_object(cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})

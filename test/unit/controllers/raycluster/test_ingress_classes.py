@@ -10,9 +10,10 @@ from cfo.runtime.objects import Object
 NGINX = "k8s.io/ingress-nginx"
 
 
-def ingress_class(
-    name: str, controller: str, *, default: bool = False, created: str = "2026-01-01T00:00:00Z"
-) -> Object:
+OLDER, NEWER = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+def ingress_class(name: str, controller: str, *, default: bool = False, created: str = OLDER) -> Object:
     annotations = {"ingressclass.kubernetes.io/is-default-class": "true"} if default else {}
     metadata = {"name": name, "creationTimestamp": created, "annotations": annotations}
     return {"metadata": metadata, "spec": {"controller": controller}}
