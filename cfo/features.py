@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.config import OperatorConfiguration
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
@@ -41,6 +42,15 @@ FEATURES: Final = (
     Feature("flux", "Flux", flux.rules, "flux-framework.org", "miniclusters/finalizers"),
     Feature("inferencestack", "InferenceStacks", inferencestack.rules, "doublewordai.co", "inferencestacks/finalizers"),
     Feature("openshift", "OpenShift", raycluster.openshift_rules, ROUTE.group, "routes"),
+    Feature("gateway", "the Gateway API", raycluster.gateway_rules, GATEWAY_GROUP, "httproutes", "create"),
+    Feature(
+        "authentication",
+        "the authentication of dashboards",
+        raycluster.authentication_rules,
+        "",
+        "serviceaccounts",
+        "patch",
+    ),
     Feature("defaultdeny", "default-deny NetworkPolicies", raycluster.default_deny_rules, "", "namespaces", "watch"),
 )
 
@@ -58,12 +68,15 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
         enabled.add("flux")
     if configuration.inference_stack.enabled:
         enabled.add("inferencestack")
-    if (
-        configuration.kuberay.enabled
-        and configuration.kuberay.network_policy.default_deny.namespace_selector is not None
-    ):
+    kuberay = configuration.kuberay
+    authenticates = kuberay.authentication.enabled or "authOptions" in kuberay.kuberay_features
+    if kuberay.enabled and kuberay.ray_dashboard_oauth_enabled and authenticates:
+        enabled.add("authentication")
+    if kuberay.enabled and kuberay.gateway.enabled:
+        enabled.add("gateway")
+    if kuberay.enabled and kuberay.network_policy.default_deny.namespace_selector is not None:
         enabled.add("defaultdeny")
-    if configuration.kuberay.enabled:
+    if kuberay.enabled:
         try:
             await client.mapper.resource(ROUTE)
             enabled.add("openshift")

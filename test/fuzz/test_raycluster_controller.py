@@ -10,11 +10,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
 from cfo.api.raycluster.cluster import has_injected_tls, uses_kuberay_auth, uses_kuberay_network_policy
 from cfo.api.raycluster.naming import names_of
 from cfo.api.raycluster.ports import PROXY_PORT, ports_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import ca, policies, resources
+from cfo.controllers.raycluster import ca, ingress_resources, policies, resources
 from cfo.runtime.objects import Object
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
@@ -28,15 +29,24 @@ RESTRICTED = KubeRayConfiguration.model_validate({"networkPolicy": {"egress": {"
 DOMAIN = "apps.test"
 SUBDOMAIN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
+
+def backend(cluster: Object, authentication: Authentication) -> Backend:
+    found = dashboard_backend(cluster, authentication)
+    assert found is not None
+    return found
+
+
 DESIRED: tuple[Callable[[Object], Object], ...] = (
-    resources.desired_dashboard_route,
+    lambda cluster: resources.desired_dashboard_route(cluster, backend(cluster, Authentication.OAUTH_PROXY)),
     resources.desired_client_route,
     resources.desired_proxy_service,
     resources.desired_proxy_service_account,
     lambda cluster: resources.desired_cluster_role_binding(cluster, names_of(cluster).cluster_role_binding),
     lambda cluster: resources.desired_secret(cluster, names_of(cluster).ca_secret, {"ca.key": b"key"}),
-    lambda cluster: resources.desired_dashboard_ingress(cluster, DOMAIN, CONFIG.ingress),
-    lambda cluster: resources.desired_client_ingress(cluster, DOMAIN, CONFIG.ingress, "12345678"),
+    lambda cluster: ingress_resources.desired_dashboard_ingress(
+        cluster, DOMAIN, CONFIG.ingress, backend=backend(cluster, Authentication.DISABLED)
+    ),
+    lambda cluster: ingress_resources.desired_client_ingress(cluster, DOMAIN, CONFIG.ingress, "12345678"),
     lambda cluster: policies.desired_head_policy(cluster, CONFIG, ["ray-system"]),
     lambda cluster: policies.desired_workers_policy(cluster, RESTRICTED),
 )

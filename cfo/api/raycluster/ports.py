@@ -78,6 +78,8 @@ class RayPorts:
     The name of a container port alone does not show what listens there, so it is not sufficient to open the port to
     everyone.
     """
+    dashboard_is_started: bool
+    """The same for the dashboard on ``dashboard``."""
     refused: tuple[str, ...]
     """For each refused port the reason, a clause for an Event; at most ten."""
 
@@ -117,14 +119,18 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
     if proxy_use:
         refused.append(f"the dashboard's proxy has port {PROXY_PORT}, but {proxy_use}")
     is_free = is_known and not proxy_use and PROXY_PORT not in claims
-    started = params.get(_PARAMETERS["client"][0])
+
+    def is_started(role: Role) -> bool:
+        return is_known and granted.get(role) is not None and (granted[role], role) in claimed
+
     return RayPorts(
         dashboard=granted.get("dashboard"),
         client=granted.get("client"),
         metrics=granted.get("metrics"),
         serve=tuple(sorted(number for name, number in granted.items() if name not in _PARAMETERS)),
         proxy=PROXY_PORT if is_free else None,
-        client_is_started=is_known and granted.get("client") == (CLIENT_PORT if started is None else _number(started)),
+        client_is_started=is_started("client"),
+        dashboard_is_started=is_started("dashboard"),
         refused=tuple(refused[:_MAX_REFUSALS]),
     )
 

@@ -23,6 +23,7 @@ __all__ = [
     "desired_head_policy",
     "desired_workers_policy",
     "policy_types",
+    "requires_certificates",
 ]
 
 DEFAULT_DENY_NAME: Final = "ray-default-deny"
@@ -30,6 +31,7 @@ DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
 """The label of the policies for whole namespaces that the operator creates."""
 
 _KUBERAY_LABELS: Final = {"app.kubernetes.io/component": "kuberay-operator"}
+_JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 _DNS_PORTS: Final = (53, 5353)
 """The port of DNS, and that of the pods of OpenShift's DNS: policies apply to the ports of pods, not of Services."""
@@ -41,40 +43,52 @@ def policy_types(config: KubeRayConfiguration) -> list[str]:
 
 
 def desired_head_policy(
-    cluster: Mapping[str, Any], config: KubeRayConfiguration, operator_namespaces: Sequence[str]
+    cluster: Mapping[str, Any],
+    config: KubeRayConfiguration,
+    operator_namespaces: Sequence[str],
+    *,
+    behind_proxy: bool = False,
+    requires_token: bool = False,
 ) -> Object:
     """Return the policy of the head.
 
     It admits the cluster itself, its namespace, KubeRay, monitoring and, on ports that require authentication, any
-    client. ``operator_namespaces`` are the namespaces of the KubeRay operator.
+    client. ``operator_namespaces`` are the namespaces of the KubeRay operator. With ``behind_proxy``, only KubeRay, the
+    pods of Jobs (which submit RayJobs) and the cluster itself reach the dashboard without the proxy.
+    ``requires_token`` is whether the dashboard requires Ray's token.
     """
     ports = ports_of(cluster)
     kuberay = {**_namespaces(operator_namespaces), "podSelector": {"matchLabels": _KUBERAY_LABELS}}
+    jobs = {"podSelector": {"matchExpressions": [{"key": _JOB_LABEL, "operator": "Exists"}]}}
+    direct = None if behind_proxy else ports.dashboard
     rules = [
         *_own_cluster("from", cluster),
-        *_rule("from", [{"podSelector": {}}], _tcp(ports.client, ports.dashboard, *ports.serve)),
+        *_rule("from", [{"podSelector": {}}], _tcp(ports.client, direct, *ports.serve)),
+        *_rule("from", [jobs], _tcp(ports.dashboard if behind_proxy else None)),
         # KubeRay probes Serve's port of a RayService's head before it sends requests to the head
         *_rule("from", [kuberay], _tcp(ports.dashboard, ports.client, *ports.serve)),
         *_rule("from", [_namespaces(["openshift-monitoring"])], _tcp(ports.metrics)),
     ]
     if config.ingress.namespaces:
         peers = [_namespaces(config.ingress.namespaces)]
-        rules += _rule("from", peers, _tcp(ports.dashboard, ports.client, *ports.serve))
+        rules += _rule("from", peers, _tcp(direct, ports.client, *ports.serve))
     rules += _serve_consumers(ports, config.network_policy.serve_namespaces)
-    open_ports = _tcp(ports.proxy, ports.client if _requires_certificates(cluster, ports, config) else None)
+    open_ports = _tcp(
+        ports.proxy,
+        ports.client if ports.client_is_started and requires_certificates(cluster, config) else None,
+        ports.dashboard if ports.dashboard_is_started and requires_token else None,
+    )
     if open_ports:
         rules.append({"ports": open_ports})
     return _policy(cluster, names_of(cluster).head_policy, "head", rules, config)
 
 
-def _requires_certificates(cluster: Mapping[str, Any], ports: RayPorts, config: KubeRayConfiguration) -> bool:
-    """Return whether Ray's client server listens on the client port and requires the certificates of the cluster.
+def requires_certificates(cluster: Mapping[str, Any], config: KubeRayConfiguration) -> bool:
+    """Return whether Ray in ``cluster`` accepts only clients with our certificates.
 
     Enabling mTLS changes no existing pod template, and whether KubeRay acts on ``tlsOptions`` is unknown.
     """
-    return (
-        config.mtls_enabled and ports.client_is_started and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
-    )
+    return config.mtls_enabled and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
 
 
 def desired_workers_policy(cluster: Mapping[str, Any], config: KubeRayConfiguration) -> Object:

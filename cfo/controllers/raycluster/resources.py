@@ -11,15 +11,13 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
+from cfo.api.raycluster.authentication import PROXY_PORT_NAME, Backend
 from cfo.api.raycluster.cluster import cluster_labels, pod_labels
 from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
-from cfo.api.raycluster.ports import service_port_of
-from cfo.config import IngressConfiguration
+from cfo.api.raycluster.naming import head_service_name, names_of
 from cfo.controllers.raycluster.child_object import child_object
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
-    INGRESS,
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
@@ -29,10 +27,8 @@ from cfo.runtime import (
 
 __all__ = [
     "COOKIE_KEY",
-    "desired_client_ingress",
     "desired_client_route",
     "desired_cluster_role_binding",
-    "desired_dashboard_ingress",
     "desired_dashboard_route",
     "desired_proxy_service",
     "desired_proxy_service_account",
@@ -42,28 +38,24 @@ __all__ = [
 COOKIE_KEY = "cookie_secret"
 """The key in the cookie Secret that the injected proxy reads."""
 
-_PROXY = "oauth-proxy"
-# nginx annotations that pass a client's TLS through to Ray, which verifies the certificate itself
-_CLIENT_INGRESS_CLASS = "nginx"
-_CLIENT_INGRESS_ANNOTATIONS = {
-    "nginx.ingress.kubernetes.io/rewrite-target": "/",
-    "nginx.ingress.kubernetes.io/ssl-passthrough": "true",
-    "nginx.ingress.kubernetes.io/ssl-redirect": "true",
-}
-
 
 # --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------
 
 
-def desired_dashboard_route(cluster: Mapping[str, Any]) -> Object:
-    """Return the Route of the dashboard, which targets the proxy."""
-    names = names_of(cluster)
+def desired_dashboard_route(cluster: Mapping[str, Any], backend: Backend, destination_ca: str = "") -> Object:
+    """Return the Route of the dashboard, which targets ``backend``.
+
+    ``destination_ca`` (PEM) is the CA of its certificate; if empty, OpenShift's own CA.
+    """
+    tls = {"termination": "reencrypt" if backend.tls else "edge", "insecureEdgeTerminationPolicy": "Redirect"}
+    if destination_ca:
+        tls["destinationCACertificate"] = destination_ca
     spec = {
-        "to": {"kind": "Service", "name": names.proxy_service},
-        "port": {"targetPort": _PROXY},
-        "tls": {"termination": "reencrypt", "insecureEdgeTerminationPolicy": "Redirect"},
+        "to": {"kind": "Service", "name": backend.service},
+        "port": {"targetPort": backend.port_name},
+        "tls": tls,
     }
-    return child_object(cluster, ROUTE, names.dashboard, spec=spec)
+    return child_object(cluster, ROUTE, names_of(cluster).dashboard, spec=spec)
 
 
 def desired_client_route(cluster: Mapping[str, Any]) -> Object:
@@ -76,28 +68,37 @@ def desired_client_route(cluster: Mapping[str, Any]) -> Object:
     return child_object(cluster, ROUTE, names_of(cluster).client, spec=spec)
 
 
-def desired_proxy_service(cluster: Mapping[str, Any]) -> Object:
-    """Return the Service in front of the proxy; OpenShift writes its serving certificate to the named Secret."""
+def desired_proxy_service(cluster: Mapping[str, Any], *, openshift_certificate: bool = True) -> Object:
+    """Return the Service in front of the proxy.
+
+    With ``openshift_certificate``, OpenShift writes its serving certificate to the named Secret.
+    """
     names = names_of(cluster)
-    port = {"name": _PROXY, "port": 443, "protocol": "TCP", "targetPort": _PROXY}
+    port = {"name": PROXY_PORT_NAME, "port": 443, "protocol": "TCP", "targetPort": PROXY_PORT_NAME}
     service = child_object(
         cluster, SERVICE, names.proxy_service, spec={"ports": [port], "selector": pod_labels(cluster, "head")}
     )
-    service["metadata"]["annotations"] = {
-        "service.beta.openshift.io/serving-cert-secret-name": names.proxy_tls_secret,
-    }
+    if openshift_certificate:
+        service["metadata"]["annotations"] = {
+            "service.beta.openshift.io/serving-cert-secret-name": names.proxy_tls_secret,
+        }
     return service
 
 
-def desired_proxy_service_account(cluster: Mapping[str, Any]) -> Object:
-    """Return the ServiceAccount of the head pod, an OAuth client for OpenShift that redirects to the dashboard."""
+def desired_proxy_service_account(cluster: Mapping[str, Any], *, openshift_client: bool = True) -> Object:
+    """Return the ServiceAccount of the head pod.
+
+    With ``openshift_client``, it is an OAuth client for OpenShift that redirects to the dashboard.
+    """
     names = names_of(cluster)
+    account = child_object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
+    if not openshift_client:
+        return account
     reference = {
         "kind": "OAuthRedirectReference",
         "apiVersion": "v1",
         "reference": {"kind": "Route", "name": names.dashboard},
     }
-    account = child_object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
     account["metadata"]["annotations"] = {
         "serviceaccounts.openshift.io/oauth-redirectreference.first": json.dumps(reference, separators=(",", ":")),
     }
@@ -135,58 +136,3 @@ def desired_secret(cluster: Mapping[str, Any], name: str, data: Mapping[str, byt
     """Return a Secret with ``data`` (``stringData`` cannot be compared: the API server does not return it)."""
     encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
     return child_object(cluster, SECRET, name, data=encoded)
-
-
-# --- Vanilla Kubernetes: Ingresses ------------------------------------------------------------------------------------
-
-
-def desired_dashboard_ingress(
-    cluster: Mapping[str, Any], domain: str, config: IngressConfiguration, suffix: str = ""
-) -> Object:
-    """Return the Ingress of the dashboard, which requires no authentication."""
-    host = dashboard_host(cluster, domain, suffix)
-    ingress = _ingress(
-        cluster, names_of(cluster).dashboard, host, path_type="Prefix", port={"name": "dashboard"}, config=config
-    )
-    if config.tls_secret_name:
-        ingress["spec"]["tls"] = [{"hosts": [host], "secretName": config.tls_secret_name}]
-    return ingress
-
-
-def desired_client_ingress(
-    cluster: Mapping[str, Any], domain: str, config: IngressConfiguration, suffix: str = ""
-) -> Object:
-    """Return the Ingress of the Ray client. Clients find it by the port number of its backend."""
-    return _ingress(
-        cluster,
-        names_of(cluster).client,
-        client_host(cluster, domain, suffix),
-        path_type="ImplementationSpecific",
-        port={"number": service_port_of(cluster, "client")},
-        config=config,
-        class_name=_CLIENT_INGRESS_CLASS,
-        annotations=_CLIENT_INGRESS_ANNOTATIONS,
-    )
-
-
-def _ingress(
-    cluster: Mapping[str, Any],
-    name: str,
-    host: str,
-    *,
-    path_type: str,
-    port: Mapping[str, Any],
-    config: IngressConfiguration,
-    class_name: str = "",
-    annotations: Mapping[str, str] | None = None,
-) -> Object:
-    backend = {"service": {"name": head_service_name(cluster), "port": dict(port)}}
-    path = {"path": "/", "pathType": path_type, "backend": backend}
-    ingress = child_object(cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
-    effective_class = class_name if config.class_name is None else config.class_name
-    if effective_class:
-        ingress["spec"]["ingressClassName"] = effective_class
-    effective_annotations = annotations if config.annotations is None else config.annotations
-    if effective_annotations:
-        ingress["metadata"]["annotations"] = dict(effective_annotations)
-    return ingress

@@ -128,6 +128,30 @@ def test_head_with_only_refused_ports_is_open_only_to_its_cluster() -> None:
     assert head(cluster_with(params), ingress={"namespaces": ["nginx"]}) == {OWN_CLUSTER: {"all"}}
 
 
+@pytest.mark.parametrize(
+    ("cluster", "behind_proxy", "requires_token", "expected"),
+    [
+        (cluster_with(), True, False, {OWN_NAMESPACE: {10001}, "nginx": {10001}, EVERYONE: {8443, 10001}}),
+        (cluster_with(), False, True, {EVERYONE: {8443, 10001, 8265}}),
+        (cluster_with({"dashboard-port": "9000"}), False, True, {EVERYONE: {8443, 10001, 9000}}),
+        (cluster_with({}, ("dashboard", 9000)), False, True, {EVERYONE: {8443, 10001}}),
+        (cluster_with({"dashboard-port": "8443"}), False, True, {EVERYONE: {10001}}),
+        (cluster_with({}, ("serve", 8265)), True, False, {OWN_NAMESPACE: {10001}, "nginx": {10001}}),
+    ],
+)
+def test_dashboard_is_open_as_far_as_it_authenticates(
+    cluster: Object, behind_proxy: bool, requires_token: bool, expected: dict[str, set[Any]]
+) -> None:
+    config = KubeRayConfiguration.model_validate({"ingress": {"namespaces": ["nginx"]}})
+    policy = desired_head_policy(
+        cluster, config, ["ray-system"], behind_proxy=behind_proxy, requires_token=requires_token
+    )
+    jobs = [rule for rule in policy["spec"]["ingress"] if "job-name" in str(rule)]
+    assert bool(jobs) is (behind_proxy and "serve" not in str(cluster))
+    policy["spec"]["ingress"] = [rule for rule in policy["spec"]["ingress"] if rule not in jobs]
+    assert expected.items() <= opened(policy).items()
+
+
 EGRESS = {
     "restrict": True,
     "ownNamespace": True,
