@@ -50,10 +50,10 @@ def default_deny_rules() -> list[Rule]:
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
-    """Add the five controllers to ``manager``; they start once the API server serves RayClusters,
-    except for the policies of whole namespaces.
+    """Add the five controllers to ``manager``.
 
-    Returns the environment, which the webhooks also use.
+    They start once the API server serves RayClusters, except for the one of selected namespaces, which starts with the
+    manager. Returns the environment, which the webhooks also use.
     """
     environment = Environment.detect(manager, config)
     deny = config.network_policy.default_deny
