@@ -14,9 +14,7 @@ from ipaddress import ip_address
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     StrictBool,
@@ -27,28 +25,30 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from cfo.config.durations import format_duration, parse_duration
-from cfo.runtime import LabelSelector
+from cfo.config.network_policy import NetworkPolicyConfiguration
+from cfo.config.section import DNS_LABEL, Namespace, Section, Selector, check_namespace
 
 __all__ = [
     "AppWrapperConfiguration",
+    "AuthenticationConfiguration",
     "AutopilotConfiguration",
     "CAConfiguration",
     "ClientConnection",
     "DefaultSetupConfiguration",
     "FaultToleranceConfiguration",
     "FluxConfiguration",
+    "GatewayConfiguration",
     "HealthConfiguration",
     "InferenceStackConfiguration",
     "IngressConfiguration",
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
+    "OIDCConfiguration",
     "OperatorConfiguration",
     "ResourceTaint",
     "WebhookConfiguration",
 ]
-
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _duration(value: object) -> timedelta:
@@ -91,33 +91,27 @@ def _bind_address(value: object) -> object:
 BindAddress = Annotated[str, BeforeValidator(_bind_address)]
 
 
-def _namespace(value: object) -> object:
-    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
-        raise ValueError("must be the name of a namespace (a lower-case DNS label)")
-    return value
-
-
-Namespace = Annotated[str, BeforeValidator(_namespace)]
-OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else _namespace(value))]
+OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else check_namespace(value))]
 
 
 def _object_name(value: object) -> object:
     if (
         not isinstance(value, str)
         or len(value) > 253
-        or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))
+        or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))
     ):
         raise ValueError("must be the name of an object (lower-case DNS labels joined by dots)")
     return value
 
 
 ObjectName = Annotated[str, BeforeValidator(_object_name)]
+OptionalObjectName = Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))]
 
 
 def _domain(value: object) -> object:
     if not isinstance(value, str):
         raise ValueError("must be a domain name such as apps.example.com")  # noqa: TRY004 (pydantic's contract)
-    if value and (len(value) > 253 or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))):
+    if value and (len(value) > 253 or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))):
         raise ValueError("must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)")
     return value
 
@@ -134,11 +128,7 @@ def _endpoint(value: object) -> object:
 EndpointName = Annotated[str, BeforeValidator(_endpoint)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", populate_by_name=True)
-
-
-class ClientConnection(_Section):
+class ClientConnection(Section):
     """Rate limit of the API client. By default there is none, and only the server's Priority and Fairness applies."""
 
     qps: float | None = Field(
@@ -150,7 +140,7 @@ class ClientConnection(_Section):
     burst: StrictInt | None = Field(default=None, ge=0, description="Maximum burst of requests above `qps`.")
 
 
-class MetricsConfiguration(_Section):
+class MetricsConfiguration(Section):
     """The Prometheus metrics endpoint."""
 
     bind_address: BindAddress = Field(
@@ -166,7 +156,7 @@ class MetricsConfiguration(_Section):
     )
 
 
-class HealthConfiguration(_Section):
+class HealthConfiguration(Section):
     """The endpoint for the kubelet's liveness and readiness probes."""
 
     bind_address: BindAddress = Field(
@@ -187,12 +177,12 @@ def _webhook_address(value: object) -> object:
 
 
 def _service(value: object) -> object:
-    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
+    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
         raise ValueError("must be the name of a Service (a lower-case DNS label)")
     return value
 
 
-class WebhookConfiguration(_Section):
+class WebhookConfiguration(Section):
     """The admission webhooks: server, certificate, Service and webhook configurations."""
 
     enabled: StrictBool | None = Field(
@@ -233,7 +223,7 @@ class WebhookConfiguration(_Section):
     )
 
 
-class LeaderElection(_Section):
+class LeaderElection(Section):
     """Leader election: which one of several replicas reconciles."""
 
     leader_elect: StrictBool | None = Field(
@@ -300,17 +290,18 @@ def _is_zero_duration(value: object) -> bool:
         return False
 
 
-class IngressConfiguration(_Section):
+class IngressConfiguration(Section):
     """The Ingresses for the dashboard and the Ray client, on clusters without Routes."""
 
     class_name: StrictStr | None = Field(
         default=None,
-        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client.",
+        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client "
+        "(or the default IngressClass if `nginx` does not exist).",
     )
     annotations: dict[StrictStr, StrictStr] | None = Field(
         default=None,
-        description="Annotations of both Ingresses. If unset: none for the dashboard, TLS passthrough by nginx "
-        "for the client.",
+        description="Annotations of both Ingresses. If unset: those with which the controller of the IngressClass "
+        "passes the client's TLS through, and connects to a dashboard that serves HTTPS.",
     )
     tls_secret_name: StrictStr = Field(
         default="",
@@ -318,16 +309,164 @@ class IngressConfiguration(_Section):
     )
     namespaces: list[Namespace] = Field(
         default_factory=list,
-        description="Namespaces of the ingress controllers that the NetworkPolicies allow to reach the dashboard "
-        "(port 8265) and the client (port 10001).",
+        description="Namespaces of the ingress controllers (or of the pods of the Gateway) that the NetworkPolicies "
+        "allow to reach the dashboard (port 8265), the client (port 10001) and Serve (port 8000), or the ports that "
+        "the RayCluster sets.",
     )
+
+
+class GatewayConfiguration(Section):
+    """The Gateway (Gateway API) through which dashboards and Ray clients are reachable, instead of Ingresses."""
+
+    name: OptionalObjectName = Field(default="", description="Name of the Gateway; if empty, Ingresses are used.")
+    namespace: OptionalNamespace = Field(default="", description="Namespace of the Gateway.")
+    dashboard_listener: OptionalObjectName = Field(
+        default="",
+        description="Name of the listener for dashboards, which should have the protocol `HTTPS`. It must admit "
+        "HTTPRoutes of the RayClusters' namespaces.",
+    )
+    client_listener: OptionalObjectName = Field(
+        default="",
+        description="Name of the listener for Ray clients, with the protocol `TLS` and the mode `Passthrough`. It must "
+        "admit TLSRoutes of the RayClusters' namespaces. If empty, Ray clients are not reachable through the Gateway.",
+    )
+    dashboard_host: Domain = Field(
+        default="",
+        description="One host for all dashboards, each at the path `/ray/NAMESPACE/NAME`, where CodeFlare SDK expects "
+        "it. If empty, each dashboard has a host of its own below `kuberay.ingressDomain`, which isolates dashboards "
+        "from each other in browsers.",
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether a Gateway is configured."""
+        return bool(self.name)
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        given = {to_camel(name) for name in type(self).model_fields if getattr(self, name)}
+        missing = [key for key in ("name", "namespace", "dashboardListener") if key not in given]
+        if given and missing:
+            raise ValueError(f"{', '.join(missing)} must be set as well")
+        return self
+
+
+def _issuer(value: object) -> object:
+    if not isinstance(value, str) or not _ISSUER.fullmatch(value):
+        raise ValueError("must be an https URL without query and fragment, such as https://dex.example.com")
+    return value
+
+
+_ISSUER = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}(/[A-Za-z0-9._~/%-]{0,512})?")
+
+
+def _argument(value: object) -> object:
+    if not isinstance(value, str) or not _ARGUMENT.fullmatch(value):
+        raise ValueError("must be at most 253 printable ASCII characters except space, comma, quotes and $")
+    return value
+
+
+# kubelets expand $(NAME) in arguments, and kube-rbac-proxy splits lists at commas
+_ARGUMENT = re.compile(r"[!#%&(-+\--~]{0,253}")
+Argument = Annotated[str, BeforeValidator(_argument)]
+
+
+class OIDCConfiguration(Section):
+    """Login in a browser by OpenID Connect, with oauth2-proxy. If unset, only bearer tokens are accepted."""
+
+    issuer_url: Annotated[str, BeforeValidator(_issuer)] = Field(
+        alias="issuerURL", description="URL of the OpenID Connect issuer; must be https. Required."
+    )
+    secret_name: ObjectName = Field(
+        description="Secret with the keys `client-id` and `client-secret`, which must exist in the namespace of each "
+        "RayCluster. Required.",
+    )
+    ca_secret_name: Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))] = (
+        Field(
+            default="",
+            description="Secret with the key `ca.crt`, in the namespace of each RayCluster: the CA of the issuer's "
+            "certificate; if empty, the CAs in the images.",
+        )
+    )
+    scopes: list[Annotated[Argument, Field(min_length=1)]] = Field(
+        default=["openid", "email", "profile"], min_length=1, description="Scopes that the login requests."
+    )
+    username_claim: Annotated[Argument, Field(min_length=1)] = Field(
+        default="email", description="Claim with the user's name; only for `verifier: OIDC`."
+    )
+    username_prefix: Argument = Field(
+        default="oidc:",
+        description="Prefix of the user's name in RBAC bindings, so that it is no name of another authenticator; only "
+        "for `verifier: OIDC`.",
+    )
+    groups_claim: Annotated[Argument, Field(min_length=1)] = Field(
+        default="groups", description="Claim with the user's groups; only for `verifier: OIDC`."
+    )
+    groups_prefix: Argument = Field(
+        default="oidc:",
+        description="Prefix of the groups in RBAC bindings, so that none is a group such as `system:masters`; only for "
+        "`verifier: OIDC`.",
+    )
+
+    @model_validator(mode="after")
+    def _scopes_include_openid(self) -> Self:
+        if "openid" not in self.scopes:
+            raise ValueError("scopes must contain openid")
+        return self
+
+
+class AccessConfiguration(Section):
+    """The resource that users must have permission for: GET requests need `get`, POST `create`, DELETE `delete`."""
+
+    api_group: Argument = Field(default="ray.io", description="API group of the resource; empty for the core group.")
+    resource: Annotated[Argument, Field(min_length=1)] = Field(
+        default="rayclusters",
+        description="Resource, in the namespace of the RayCluster. For `rayclusters`, the permission is checked for "
+        "the RayCluster itself, otherwise for all objects of the namespace.",
+    )
+    subresource: Argument = Field(default="", description="Subresource; empty for none.")
+
+
+class AuthenticationConfiguration(Section):
+    """The proxies that authenticate the users of dashboards without OpenShift's OAuth server."""
+
+    enabled: StrictBool = Field(
+        default=False,
+        description="Whether new RayClusters get the proxies. They replace OpenShift's OAuth proxy. Needs "
+        "`rayDashboardOAuthEnabled`.",
+    )
+    verifier: Literal["TokenReview", "OIDC"] = Field(
+        default="TokenReview",
+        description="Who verifies tokens. `TokenReview`: the API server, so all Kubernetes tokens are accepted, and "
+        "OIDC logins if it trusts the issuer. `OIDC`: the proxy, so only ID tokens of `oidc` are accepted.",
+    )
+    audiences: list[Annotated[Argument, Field(min_length=1)]] = Field(
+        default_factory=list,
+        description="Audiences of which a token must have one, for `verifier: TokenReview`; if empty, those of the API "
+        "server.",
+    )
+    access: AccessConfiguration = Field(default_factory=AccessConfiguration)
+    oidc: OIDCConfiguration | None = None
+
+    @model_validator(mode="after")
+    def _verifier_is_configured(self) -> Self:
+        if self.verifier == "OIDC":
+            if self.oidc is None:
+                raise ValueError("verifier OIDC requires oidc")
+            if self.audiences:
+                raise ValueError("audiences must be empty for verifier OIDC, where it is the client ID")
+            if not self.oidc.groups_prefix:
+                raise ValueError("oidc.groupsPrefix must not be empty for verifier OIDC")
+            if not self.oidc.username_prefix:
+                raise ValueError("oidc.usernamePrefix must not be empty for verifier OIDC")
+        return self
 
 
 def _algorithm(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-class CAConfiguration(_Section):
+class CAConfiguration(Section):
     """The certificate authority (CA) that each RayCluster gets for mTLS."""
 
     key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
@@ -335,7 +474,7 @@ class CAConfiguration(_Section):
     )
 
 
-class KubeRayConfiguration(_Section):
+class KubeRayConfiguration(Section):
     """The RayCluster controllers and webhooks."""
 
     enabled: StrictBool = Field(
@@ -346,7 +485,7 @@ class KubeRayConfiguration(_Section):
     ray_dashboard_oauth_enabled: StrictBool = Field(
         default=True,
         alias="rayDashboardOAuthEnabled",
-        description="Whether an OAuth proxy protects the dashboard. Only on OpenShift.",
+        description="Whether the dashboard requires authentication: by OpenShift's OAuth proxy or by `authentication`.",
     )
     ingress_domain: Domain = Field(
         default="",
@@ -368,11 +507,21 @@ class KubeRayConfiguration(_Section):
         "get the operator's own objects and pod template entries for the feature. Possible values: `networkPolicy` "
         "(feature gate `RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions`.",
     )
+    authentication: AuthenticationConfiguration = Field(default_factory=AuthenticationConfiguration)
     ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
+    gateway: GatewayConfiguration = Field(default_factory=GatewayConfiguration)
+    network_policy: NetworkPolicyConfiguration = Field(default_factory=NetworkPolicyConfiguration)
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
 
+    @model_validator(mode="after")
+    def _logins_have_hosts_of_their_own(self) -> Self:
+        # browsers would send the session of one dashboard to the proxies of all others, which run in tenants' pods
+        if self.gateway.dashboard_host and self.authentication.oidc is not None:
+            raise ValueError("gateway.dashboardHost and authentication.oidc must not be set together")
+        return self
 
-class ResourceTaint(_Section):
+
+class ResourceTaint(Section):
     """A node label (and taint) with which Autopilot marks a resource of a node as unhealthy."""
 
     key: StrictStr = Field(min_length=1)
@@ -391,7 +540,7 @@ def _autopilot_taints() -> dict[str, list[ResourceTaint]]:
     }
 
 
-class AutopilotConfiguration(_Section):
+class AutopilotConfiguration(Section):
     """Scheduling by node health, as reported by Autopilot."""
 
     inject_anti_affinities: StrictBool = Field(
@@ -413,7 +562,7 @@ class AutopilotConfiguration(_Section):
     )
 
 
-class FaultToleranceConfiguration(_Section):
+class FaultToleranceConfiguration(Section):
     """Timeouts and retries of AppWrappers. Annotations on an AppWrapper override them, up to the ceilings."""
 
     admission_grace_period: Duration = Field(
@@ -444,7 +593,7 @@ class FaultToleranceConfiguration(_Section):
     )
 
 
-class AppWrapperConfiguration(_Section):
+class AppWrapperConfiguration(Section):
     """The AppWrapper controller. Its settings can also be in `appwrapper.Config`, as for the Go operator."""
 
     enabled: StrictBool = Field(default=False, description="Whether the AppWrapper controller runs.")
@@ -506,7 +655,7 @@ def _operator_version(value: object) -> object:
     return value
 
 
-class InferenceStackConfiguration(_Section):
+class InferenceStackConfiguration(Section):
     """The InferenceStack controller and webhook."""
 
     enabled: StrictBool = Field(default=False, description="Whether the InferenceStack controller runs.")
@@ -517,7 +666,7 @@ class InferenceStackConfiguration(_Section):
     )
 
 
-class DefaultSetupConfiguration(_Section):
+class DefaultSetupConfiguration(Section):
     """The FluxSetup `default`, with which FluxJobs run before an administrator has created a FluxSetup."""
 
     enabled: StrictBool = Field(
@@ -534,7 +683,7 @@ class DefaultSetupConfiguration(_Section):
     )
 
 
-class FluxConfiguration(_Section):
+class FluxConfiguration(Section):
     """The controllers of MiniClusters, FluxJobs and FluxSetups."""
 
     enabled: StrictBool = Field(default=False, description="Whether the Flux controllers run.")
@@ -546,13 +695,7 @@ class FluxConfiguration(_Section):
     default_setup: DefaultSetupConfiguration = Field(default_factory=DefaultSetupConfiguration)
 
 
-def _label_selector(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("must be a label selector such as operatorVersion=v1")  # noqa: TRY004 (pydantic's contract)
-    return str(LabelSelector.of(value))
-
-
-class OperatorConfiguration(_Section):
+class OperatorConfiguration(Section):
     """The whole configuration document."""
 
     watch_namespaces: list[Namespace] = Field(
@@ -562,7 +705,7 @@ class OperatorConfiguration(_Section):
         "ClusterRoleBindings, and AppWrappers, which need to read ValidatingWebhookConfigurations), and does not "
         "detect `kuberay.operatorNamespaces`, so set that as well.",
     )
-    label_selector: Annotated[str, BeforeValidator(_label_selector)] = Field(
+    label_selector: Selector = Field(
         default="",
         description="Label selector of the RayClusters, AppWrappers and Flux objects that are reconciled; if empty, "
         "all. With selectors such as `operatorVersion=v1`, operators of several versions can share a cluster.",
@@ -576,3 +719,12 @@ class OperatorConfiguration(_Section):
     appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
     flux: FluxConfiguration = Field(default_factory=FluxConfiguration)
     inference_stack: InferenceStackConfiguration = Field(default_factory=InferenceStackConfiguration)
+
+    @model_validator(mode="after")
+    def _namespaces_can_be_selected(self) -> Self:
+        if self.watch_namespaces and self.kuberay.network_policy.default_deny.namespace_selector is not None:
+            raise ValueError(
+                "kuberay.networkPolicy.defaultDeny.namespaceSelector requires an operator for all namespaces: "
+                "unset it, or unset watchNamespaces"
+            )
+        return self

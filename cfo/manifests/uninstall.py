@@ -5,7 +5,7 @@
 2. With ``delete_crds``: the objects of our kinds, while the operator can still clean up what it created for them.
 3. The operator's Deployment.
 4. The operator's finalizers, which no one else would remove.
-5. Everything else.
+5. Everything else, including the NetworkPolicies that deny everything by default in whole namespaces.
 
 RayClusters and their workloads are kept, and so is the namespace, because it may contain other objects.
 
@@ -24,6 +24,7 @@ from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.controllers.appwrapper.names import FINALIZER as WRAPPER_FINALIZER
 from cfo.controllers.raycluster.oauth import FINALIZER as CLUSTER_FINALIZER
+from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.names import LABELS
 from cfo.manifests.overlays import COMPONENTS, render
@@ -33,6 +34,7 @@ from cfo.runtime import (
     DEPLOYMENT,
     GVK,
     LEASE,
+    NETWORK_POLICY,
     POD,
     SECRET,
     Client,
@@ -132,6 +134,9 @@ async def uninstall(
     for gvk, finalizer in ((RAY_CLUSTER, CLUSTER_FINALIZER), (APPWRAPPER, WRAPPER_FINALIZER)):
         for obj in await _list(client, gvk):
             await removal.remove_finalizer(gvk, key_of(obj), finalizer)
+    for obj in await _list(client, NETWORK_POLICY, label_selector=DEFAULT_DENY_LABEL):
+        if name_of(obj) == DEFAULT_DENY_NAME:  # no one would admit anything to the pods of new RayClusters
+            await removal.delete(NETWORK_POLICY, key_of(obj))
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
     for gvk, name in (

@@ -17,6 +17,7 @@ import yaml
 
 from cfo.api.flux import MINICLUSTER, OBJECTS_READY
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.controllers.raycluster.policies import DEFAULT_DENY_NAME, desired_default_deny
 from cfo.demo import crds
 from cfo.demo.run import read_objects
 from cfo.features import FEATURES
@@ -166,9 +167,11 @@ async def _run_lifecycle(
     environment: Environment, directory: Path, shared: Path, *, openshift: bool
 ) -> list[dict[str, Any]]:
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
-    optional = ["appwrapper", "inferencestack", "openshift"] if openshift else []
+    optional = ["appwrapper", "defaultdeny", "inferencestack", "openshift"] if openshift else []
     await install(environment, directory, components=["flux", *optional])
-    kuberay = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
+    kuberay: dict[str, Any] = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
+    if openshift:
+        kuberay["networkPolicy"] = {"defaultDeny": {"namespaceSelector": ""}}
     enabled = {"enabled": openshift}
     features = {"appwrapper": enabled, "inferenceStack": enabled, "flux": {"enabled": True}}
     await create_config_map(environment, kuberay=kuberay, **features)
@@ -251,7 +254,8 @@ async def test_missing_role_of_a_feature_is_reported_and_stops_nothing_else(tmp_
     async with start_environment(*RAY_CLUSTERS, ROUTE_CRD) as environment:
         await install(environment, tmp_path, components=["openshift"])
         wrappers = {"enabled": True, "kueueIntegration": True}
-        await create_config_map(environment, kuberay={"ingressDomain": "apps.test"}, appwrapper=wrappers)
+        kuberay = {"ingressDomain": "apps.test", "networkPolicy": {"defaultDeny": {"namespaceSelector": "a=b"}}}
+        await create_config_map(environment, kuberay=kuberay, appwrapper=wrappers)
         async with run_in_cluster(environment, tmp_path, "--webhook-url", str(free_url())) as operator:
             await operator.ready()
             await environment.create(ray_cluster(namespace="default"))
@@ -264,6 +268,7 @@ async def test_missing_role_of_a_feature_is_reported_and_stops_nothing_else(tmp_
             reported = {line["component"]: line["install"] for line in lines if "is not installed" in line["msg"]}
             assert reported == {
                 "appwrapper": "cfo manifests --with appwrapper",
+                "defaultdeny": "cfo manifests --with defaultdeny",
                 "kueue": "cfo manifests --with kueue",
             }
 
@@ -346,8 +351,14 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
         await environment.create(cluster)
         await install(environment, tmp_path)
+        await environment.create(desired_default_deny("ns"))
+        foreign = {**desired_default_deny("default"), "metadata": {"name": DEFAULT_DENY_NAME, "namespace": "default"}}
+        await environment.create(foreign)
 
         output = await run_uninstall(environment, tmp_path, "--timeout", "1", *(["--crds"] if everything else []))
+
+        assert f"deleted NetworkPolicy ns/{DEFAULT_DENY_NAME}" in output
+        assert await environment.find(NETWORK_POLICY, DEFAULT_DENY_NAME, "default") is not None
 
         assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in output
         assert "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in output

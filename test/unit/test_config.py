@@ -141,6 +141,35 @@ def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
         ("kuberay: {operatorNamespaces: [ok, 1]}", "kuberay.operatorNamespaces[1]: 1: must be the name of a namespace"),
         ("kuberay: {ca: {keyAlgorithm: dsa}}", "kuberay.ca.keyAlgorithm: 'dsa': must be 'ecdsa' or 'rsa'"),
         ("metrics: {bindAddress: 8080}", "metrics.bindAddress: 8080: must be a string"),
+        (
+            "kuberay: {networkPolicy: {egress: {apiServerCIDRs: [10.0.0.1/8]}}}",
+            "kuberay.networkPolicy.egress.apiServerCIDRs[0]: '10.0.0.1/8': must be a CIDR in canonical form",
+        ),
+        ("kuberay: {networkPolicy: {egress: {dnsCIDRs: [10.0.0.1]}}}", "kuberay.networkPolicy.egress.dnsCIDRs[0]: "),
+        (
+            "kuberay: {networkPolicy: {egress: {destinations: [{ports: [443]}]}}}",
+            "kuberay.networkPolicy.egress.destinations[0]: must contain cidrs or namespaces",
+        ),
+        (
+            "kuberay: {networkPolicy: {egress: {destinations: [{namespaces: [minio]}]}}}",
+            "kuberay.networkPolicy.egress.destinations[0].ports: ",
+        ),
+        (
+            "kuberay: {networkPolicy: {egress: {destinations: [{namespaces: [minio], ports: []}]}}}",
+            "kuberay.networkPolicy.egress.destinations[0].ports: []: must not be empty",
+        ),
+        (
+            "kuberay: {networkPolicy: {egress: {destinations: [{namespaces: [minio], ports: [65536]}]}}}",
+            "kuberay.networkPolicy.egress.destinations[0].ports[0]: 65536: must be less than or equal to 65535",
+        ),
+        (
+            "kuberay: {networkPolicy: {defaultDeny: {namespaceSelector: {a: b}}}}",
+            "kuberay.networkPolicy.defaultDeny.namespaceSelector: must be a label selector",
+        ),
+        (
+            "{watchNamespaces: [a], kuberay: {networkPolicy: {defaultDeny: {namespaceSelector: ''}}}}",
+            "kuberay.networkPolicy.defaultDeny.namespaceSelector requires an operator for all namespaces",
+        ),
         ("health: {bindAddress: ':99999'}", "health.bindAddress: ':99999': must be HOST:PORT"),
         ("health: {livenessEndpointName: a/b}", "health.livenessEndpointName: 'a/b': must be one path segment"),
         ("clientConnection: {qps: fast}", "clientConnection.qps: 'fast': must be a number"),

@@ -3,8 +3,8 @@
 KubeRay can also create policies, if ``spec.networkPolicy`` is set and its feature gate is enabled. It names them
 ``<cluster>-head`` and ``<cluster>-workers``, which are also our names for a cluster with old-style names: KubeRay then
 replaces the spec and the labels of our policies. Each of our policies is deleted, or left to KubeRay, once KubeRay's
-policy for the same pods exists and restricts ingress. Until then it stays: KubeRay ignores the field if its feature
-gate is disabled. A policy with neither our label nor our field manager is never changed.
+policy for the same pods exists and restricts the same directions. Until then it stays: KubeRay ignores the field if
+its feature gate is disabled. A policy with neither our label nor our field manager is never changed.
 
 Who can create NetworkPolicies in a namespace can open any pod in it anyway, because policies only add to each other.
 Therefore an imitation of KubeRay's policy gains nothing.
@@ -15,17 +15,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import has_cluster_labels, uses_kuberay_network_policy
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.api.raycluster.ports import ports_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import all_clusters
+from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
+from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers, service_account_of
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
+from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
-from cfo.controllers.raycluster.resources import desired_head_policy, desired_workers_policy
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,
@@ -75,12 +78,14 @@ class NetworkPolicyReconciler:
         events: EventRecorder,
         config: KubeRayConfiguration,
         namespaces: OperatorNamespaces,
+        access: DashboardAccess,
         policies: Reader,
     ) -> None:
         self._client = client
         self._events = events
         self._config = config
         self._namespaces = namespaces
+        self._access = access
         self._policies = policies
 
     async def reconcile(self, request: Request) -> Result:
@@ -96,27 +101,38 @@ class NetworkPolicyReconciler:
         if workers_by_kuberay:
             await self._delete(children, names.workers_policy)
         else:
-            await self._apply(children, desired_workers_policy(cluster))
+            await self._apply(children, desired_workers_policy(cluster, self._config))
         if head_by_kuberay:
             await self._delete(children, names.head_policy)
             return children.result()
+        self._record_refused_ports(children)
         try:
             namespaces = await self._namespaces.current()
+            exposure = await self._access.exposure_of(cluster)
         except DiscoveryIncomplete:
             return children.result(requeue_after=UNKNOWN_RETRY_SECONDS)
-        await self._apply(children, desired_head_policy(cluster, self._config, namespaces))
+        await self._apply(
+            children,
+            desired_head_policy(
+                cluster,
+                self._config,
+                namespaces,
+                behind_proxy=exposure.authentication is Authentication.AUTH_PROXY and exposure.backend is not None,
+                requires_token=exposure.head_requires_token,
+            ),
+        )
         return children.result()
 
     def _is_restricted_by_kuberay(self, cluster: Object, group: str) -> bool:
-        """Return whether KubeRay's policy for the head (``head``) or the ``workers`` restricts ingress to them."""
+        """Return whether KubeRay's policy for the head (``head``) or the ``workers`` restricts what ours would."""
         if not uses_kuberay_network_policy(cluster):
             return False
         if "networkPolicy" in self._config.kuberay_features:
             return True
         entry = self._policies.entry(NamespacedName(namespace_of(cluster), f"{name_of(cluster)}-{group}"))
         policy = entry.object() if entry is not None else {}
-        restricts_ingress = "Ingress" in ((policy.get("spec") or {}).get("policyTypes") or ())
-        return restricts_ingress and _is_by_kuberay(policy, cluster)
+        restricted = set((policy.get("spec") or {}).get("policyTypes") or ())
+        return restricted.issuperset(policy_types(self._config)) and _is_by_kuberay(policy, cluster)
 
     def _record_kuberay_policies(self, children: Children, active: bool) -> None:
         if active:
@@ -130,6 +146,11 @@ class NetworkPolicyReconciler:
                 "The RayCluster sets spec.networkPolicy, but KubeRay has not created NetworkPolicies that restrict the "
                 "ingress to its head and workers: the operator's own NetworkPolicies stay until then",
             )
+
+    def _record_refused_ports(self, children: Children) -> None:
+        refused = ports_of(children.cluster).refused
+        if refused:
+            children.record_warning("PortRefused", f"The NetworkPolicies do not open all ports: {'; '.join(refused)}")
 
     async def _apply(self, children: Children, desired: Object) -> None:
         current = self._policies.entry(key_of(desired))
@@ -176,7 +197,9 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
     Raises the errors of reading the operator's credentials.
     """
     name = "raycluster-networkpolicy"
-    clusters = manager.cache.informer(RAY_CLUSTER).reader
+    cluster_informer = manager.cache.informer(RAY_CLUSTER)
+    add_indexes(cluster_informer)
+    clusters = cluster_informer.reader
     credentials = await manager.transport.config.authenticate()
     # An operator limited to some namespaces is not allowed to read cluster-scoped objects.
     needs_roles = not config.operator_namespaces and manager.options.namespaces is None
@@ -189,6 +212,7 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
         manager.events(name),
         config,
         namespaces,
+        environment.access,
         manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader,
     )
     controller = (
@@ -202,5 +226,6 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
     )
     for informer in roles or ():
         controller.watch(Kind(informer, enqueue_all_if_changed, mapper=manager.mapper, optional=True))
+    environment.access.subscribe(manager, controller, clusters)
     environment.dsc_initializations.subscribe(controller, enqueue_all_if_changed)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters))

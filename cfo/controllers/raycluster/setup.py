@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import ingress, mtls, networkpolicy, oauth
+from cfo.controllers.raycluster import default_deny, ingress, mtls, networkpolicy, oauth
+from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.runtime import Manager, Rule
 
-__all__ = ["openshift_rules", "rules", "setup"]
+__all__ = ["authentication_rules", "default_deny_rules", "gateway_rules", "openshift_rules", "rules", "setup"]
 
 
 def rules() -> list[Rule]:
@@ -32,16 +34,37 @@ def openshift_rules() -> list[Rule]:
     return [*oauth.OAuthReconciler.rules]
 
 
-def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
-    """Add the four controllers to ``manager``; they start once the API server serves RayClusters.
+def gateway_rules() -> list[Rule]:
+    """Return the additional RBAC rules with which dashboards and clients are exposed through a Gateway."""
+    return [*GatewayKinds.write_rules]
 
-    Returns the environment, which the webhooks also use.
+
+def authentication_rules() -> list[Rule]:
+    """Return the additional RBAC rules for the operator's own authentication of dashboards, on every platform."""
+    return [*DashboardAccess.rules, *oauth.OAuthReconciler.proxy_rules]
+
+
+def default_deny_rules() -> list[Rule]:
+    """Return the additional RBAC rules of the policies for whole namespaces."""
+    return default_deny.rules()
+
+
+def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
+    """Add the five controllers to ``manager``.
+
+    They start once the API server serves RayClusters, except for the one of selected namespaces, which starts with the
+    manager. Returns the environment, which the webhooks also use.
     """
     environment = Environment.detect(manager, config)
+    deny = config.network_policy.default_deny
+    if deny.namespace_selector is not None:  # its policies must be older than the first RayCluster
+        default_deny.setup(manager, deny)
 
     async def start(manager: Manager) -> None:
         mtls.setup(manager, config)
         await networkpolicy.setup(manager, config, environment)
+        if deny.namespace_selector is None:
+            default_deny.setup(manager, deny)
         ingress.setup(manager, config, environment)
         # without permission for ClusterRoleBindings, which are cluster-scoped, the OAuth controller cannot work
         if config.ray_dashboard_oauth_enabled or manager.options.namespaces is None:

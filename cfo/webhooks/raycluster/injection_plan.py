@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from cfo.api.raycluster.cluster import uses_kuberay_auth, uses_kuberay_tls
+from cfo.api.raycluster.authentication import requests_ray_token
+from cfo.api.raycluster.cluster import uses_kuberay_tls
 from cfo.runtime import Object
+from cfo.webhooks.raycluster.auth_proxy import auth_proxy_additions
 from cfo.webhooks.raycluster.certificate_command import head_service_replacement
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types
@@ -63,7 +65,11 @@ class Feature:
 
 
 def _proxy_additions(cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings) -> PodAdditions | None:
-    return proxy_additions(cluster, settings.images.oauth_proxy) if group.is_head else None
+    if not group.is_head:
+        return None
+    if settings.authentication is not None:
+        return auth_proxy_additions(cluster, settings.authentication, settings.images)
+    return proxy_additions(cluster, settings.images.oauth_proxy)
 
 
 def _mtls_additions(cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings) -> PodAdditions:
@@ -71,7 +77,11 @@ def _mtls_additions(cluster: Mapping[str, Any], group: PodGroup, settings: Injec
 
 
 OAUTH: Final = Feature(
-    "OAuth proxy", "authOptions", lambda settings: settings.oauth, uses_kuberay_auth, _proxy_additions
+    "OAuth proxy",
+    "authOptions",
+    lambda settings: settings.oauth or settings.authentication is not None,
+    requests_ray_token,
+    _proxy_additions,
 )
 MTLS: Final = Feature("mTLS", "tlsOptions", lambda settings: settings.mtls, uses_kuberay_tls, _mtls_additions)
 

@@ -85,10 +85,13 @@ class RayClusterWebhook:
 
     async def _settings(self) -> InjectionSettings:
         config = self._config
+        required = config.ray_dashboard_oauth_enabled
+        authentication = config.authentication if required and config.authentication.enabled else None
         try:
             return InjectionSettings(
                 version=self._version,
-                oauth=config.ray_dashboard_oauth_enabled and await self._is_openshift(),
+                oauth=required and authentication is None and await self._is_openshift(),
+                authentication=authentication,
                 mtls=config.mtls_enabled,
                 ingress_domain=await self._ingress_domain() if config.mtls_enabled else "",
                 kuberay_features=frozenset(config.kuberay_features),
