@@ -33,7 +33,7 @@ __all__ = ["Executor", "Outcome", "StepFailed"]
 _ROUNDS = 6
 """How often one object is planned, at most, in one run."""
 
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 0.5
 
 
 class StepFailed(Exception):

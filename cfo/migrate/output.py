@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from textwrap import wrap
 from typing import Final
 
-from cfo.migrate.steps import ObjectPlan
+from cfo.migrate.steps import Action, ObjectPlan
 from cfo.migrate.targets import Target
 from cfo.runtime import key_of, name_of, namespace_of
 
@@ -38,7 +40,12 @@ def table(plans: Iterable[ObjectPlan]) -> Iterator[str]:
 
 def _planned(plan: ObjectPlan) -> Iterator[str]:
     yield from (f"BLOCKED: {text}" for text in plan.blockers)
-    yield from (step.text for step in plan.steps)
+    for deletes, steps in groupby(plan.steps, lambda step: step.action is Action.DELETE):
+        if deletes:
+            kinds = Counter(step.object["kind"] for step in steps)
+            yield f"delete {', '.join(f'{count} {kind}' for kind, count in kinds.items())}"
+        else:
+            yield from (step.text for step in steps)
     yield from (f"keep {text}" for text in plan.kept)
     yield from (f"({text})" for text in plan.notes)
 

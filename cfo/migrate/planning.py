@@ -237,19 +237,22 @@ def _child_steps(
     plan: ObjectPlan, own: Sequence[Object], conversion: Conversion, observed: ObservedCluster
 ) -> list[Step]:
     steps: list[Step] = []
+    policies: list[str] = []
     used = references_of(conversion.cluster)
     is_replaced = are_restricted_by_kuberay(observed.cluster, observed.children)
     head_policy = names_of(observed.cluster).head_policy
     for obj in own:
         gvk = gvk_of(obj)
         if gvk == NETWORK_POLICY and not is_replaced:
-            plan.kept.append(f"{title(obj)} until KubeRay's own policies exist")
+            policies.append(name_of(obj))
             if name_of(obj) == head_policy and closed_policy(obj) != obj:
                 steps.append(Step(Action.UPDATE, obj, f"close the open ports of {title(obj)}", closed_policy))
         elif gvk in (SECRET, SERVICE_ACCOUNT) and (obj["kind"], name_of(obj)) in used:
             plan.kept.append(f"{title(obj)}, which its pod templates use")
         elif not is_deleting(obj):
             steps.append(Step(Action.DELETE, obj, f"delete {title(obj)}"))
+    if policies:
+        plan.kept.append(f"NetworkPolicy {', '.join(policies)} until KubeRay's own policies exist")
     return steps
 
 

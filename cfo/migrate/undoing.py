@@ -12,7 +12,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.migrate.children import title
+from cfo.migrate.children import is_by_kuberay, title
 from cfo.migrate.planning import SUSPENDED_ANNOTATION, ObservedCluster, restart_steps
 from cfo.migrate.steps import Action, Downtime, ObjectPlan, Step
 from cfo.migrate.undo_file import Record
@@ -43,6 +43,8 @@ def plan_undo_object(record: Record, current: Object | None, owners: frozenset[s
     plan = ObjectPlan(before)
     if current is not None and uid_of(current) != uid_of(before):
         plan.notes.append("another object has its name: kept")
+    elif current is not None and is_by_kuberay(current):
+        plan.notes.append("KubeRay has taken it over: kept; the operator creates its own again when it starts")
     elif current is not None:
         _restore_parts(plan, record, current, force=force)
     elif before["kind"] == "Secret":
