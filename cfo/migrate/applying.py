@@ -157,8 +157,7 @@ class Executor:
     async def _check_bindings(self, cluster: Object) -> None:
         if self._dry_run:
             return
-        observed = await self._observer.cluster(key_of(cluster))
-        for binding in observed.bindings if observed is not None else ():
+        for binding in await self._observer.bindings_of(cluster):
             if is_operators_binding(binding, cluster):
                 raise StepFailed(f"{title(binding)} still exists, so the finalizer is kept")
 

@@ -1,6 +1,6 @@
 """Which objects belong to a RayCluster, and which of them the Go operator or this one created.
 
-An object is the operator's if it belongs to the RayCluster and has a name that the operator gives to that kind. KubeRay
+An object is the operator's if the RayCluster owns it, and it has a name that the operator gives to that kind. KubeRay
 controls its objects by the same owner reference, and may use the same name for a NetworkPolicy, so its label decides.
 """
 
@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cfo.api.raycluster.cluster import has_cluster_labels, pod_labels
+from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by, pod_labels
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import NAMESPACE_LABEL, VERSION_ANNOTATION, digest, fit, names_of
-from cfo.controllers.raycluster.children import belongs_to
 from cfo.controllers.raycluster.oauth import is_oauth_proxy_binding
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
@@ -61,8 +60,11 @@ def is_by_kuberay(obj: Mapping[str, Any]) -> bool:
 
 
 def is_operators(obj: Object, cluster: Object) -> bool:
-    """Return whether an operator created ``obj``, which is of one of the :data:`CHILD_KINDS`, for ``cluster``."""
-    return name_of(obj) in _names(gvk_of(obj), cluster) and belongs_to(obj, cluster) and not is_by_kuberay(obj)
+    """Return whether an operator created ``obj``, which is of one of the :data:`CHILD_KINDS`, for ``cluster``.
+
+    Labels do not suffice: users can write them to their own objects. Both operators set the owner reference.
+    """
+    return name_of(obj) in _names(gvk_of(obj), cluster) and is_owned_by(obj, cluster) and not is_by_kuberay(obj)
 
 
 def is_binding_of(binding: Object, cluster: Object) -> bool:

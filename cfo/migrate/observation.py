@@ -91,11 +91,12 @@ class Observer:
         children = [
             obj for gvk, label in _SELECTIONS for obj in await self._list(gvk, key.namespace, f"{label}={value}")
         ]
-        return await self._observed(cluster, children, await self._bindings_of(cluster))
+        return await self._observed(cluster, children, await self.bindings_of(cluster))
 
-    async def _bindings_of(self, cluster: Object) -> list[Object]:
+    async def bindings_of(self, cluster: Object) -> list[Object]:
+        """Return the ClusterRoleBindings with the label or a name of the RayCluster; others can have the same label."""
         found = await self._list(CLUSTER_ROLE_BINDING, selector=f"{CLUSTER_LABEL}={label_value(name_of(cluster))}")
-        for name in binding_names(cluster):
+        for name in sorted({*binding_names(cluster)} - {*map(name_of, found)}):
             binding = await self._client.get(CLUSTER_ROLE_BINDING, NamespacedName("", name), live=True)
             if binding is not None:
                 found.append(binding)

@@ -49,7 +49,7 @@ from cfo.runtime import (
 from cfo.webhooks.raycluster.json_types import has_json_types
 from cfo.webhooks.raycluster.limits import count_errors
 
-__all__ = ["SUSPENDED_ANNOTATION", "ObservedCluster", "Options", "plan_cluster", "restart_steps"]
+__all__ = ["SUSPENDED_ANNOTATION", "ObservedCluster", "Options", "plan_cluster", "restart_blockers", "restart_steps"]
 
 SUSPENDED_ANNOTATION: Final = "ray.openshift.ai/suspended-by-migration"
 """On a RayCluster that the migration suspended, until it resumes it: the former value of ``spec.suspend`` (``unset`` or
@@ -114,10 +114,10 @@ def plan_cluster(observed: ObservedCluster, options: Options) -> ObjectPlan:
     update = _update_steps(cluster, conversion, observed, options, cleaning)
     restarts = _pod_part(conversion.cluster) != _pod_part(cluster)
     suspended_here = SUSPENDED_ANNOTATION in annotations_of(cluster)
-    before, after = restart_steps(observed, suspended_here=suspended_here, restarts=restarts)
+    before, after = restart_steps(observed, restarts=restarts)
     if restarts and not is_suspended(cluster):
         plan.downtime = Downtime.RESTART
-        plan.blockers += _restart_blockers(cluster, options)
+        plan.blockers += restart_blockers(cluster, allow_downtime=options.allow_downtime)
     if plan.blockers:
         if suspended_here:
             plan.notes.append("the migration has suspended it, and will resume it")
@@ -157,17 +157,29 @@ def _check(plan: ObjectPlan, cleaning: Cleaning, conversion: Conversion, options
             plan.blockers.append(f"would lose {lost}; --without-tls accepts this")
 
 
-def _restart_blockers(cluster: Object, options: Options) -> list[str]:
+def restart_blockers(cluster: Object, *, allow_downtime: bool) -> list[str]:
+    """Return why a running RayCluster must not be restarted; at most one reason."""
+    manager = _manager_of(cluster)
+    if manager:
+        return [f"is running and {manager}"]
+    return [] if allow_downtime else ["is running: suspend it, or restart it with --allow-downtime"]
+
+
+def _manager_of(cluster: Object) -> str:
+    """Return who suspends and resumes the RayCluster, and what to do with it; empty if its user does."""
     owner = controller_of(cluster)
     if owner is not None:
-        return [f"is running and belongs to {owner.get('kind')} {owner.get('name')}: suspend or recreate that"]
+        return f"belongs to {owner.get('kind')} {owner.get('name')}: suspend or recreate that"
     if QUEUE_NAME_LABEL in labels_of(cluster):
-        return ["is running and Kueue manages it: set spec.active of its Workload to false, and to true afterwards"]
-    return [] if options.allow_downtime else ["is running: suspend it, or restart it with --allow-downtime"]
+        return "Kueue manages it: set spec.active of its Workload to false, and to true afterwards"
+    return ""
 
 
-def restart_steps(observed: ObservedCluster, *, suspended_here: bool, restarts: bool) -> tuple[list[Step], list[Step]]:
-    """Return the steps before and after a change of the pods of a RayCluster: suspend, wait, and resume."""
+def restart_steps(observed: ObservedCluster, *, restarts: bool) -> tuple[list[Step], list[Step]]:
+    """Return the steps before and after a change of the pods of a RayCluster: suspend, wait, and resume.
+
+    A RayCluster that an owner or Kueue suspends and resumes is never resumed here, whatever its annotations.
+    """
     cluster = observed.cluster
     before: list[Step] = []
     after: list[Step] = []
@@ -176,6 +188,7 @@ def restart_steps(observed: ObservedCluster, *, suspended_here: bool, restarts: 
         before.append(Step(Action.UPDATE, cluster, "suspend", _suspended))
     if restarts and (suspends or observed.has_pods):
         before.append(Step(Action.WAIT_FOR_PODS, cluster, "wait until its pods are deleted"))
+    suspended_here = SUSPENDED_ANNOTATION in annotations_of(cluster) and not _manager_of(cluster)
     if suspends or suspended_here:
         after.append(Step(Action.UPDATE, cluster, "resume", _resumed))
     return before, after

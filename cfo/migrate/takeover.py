@@ -6,7 +6,7 @@ The operator itself makes these changes when it starts; ``cfo migrate`` writes n
 from __future__ import annotations
 
 from cfo.api.appwrapper.names import APPWRAPPER, Phase
-from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.api.raycluster.naming import FIELD_MANAGER, VERSION_ANNOTATION
 from cfo.controllers.raycluster.oauth import FINALIZER, is_oauth_proxy_binding
 from cfo.migrate.children import is_operators, title
 from cfo.migrate.planning import ObservedCluster
@@ -41,12 +41,21 @@ def plan_takeover(observed: ObservedCluster, *, oauth: bool) -> ObjectPlan:
         plan.notes.append("is being deleted: the operator deletes its ClusterRoleBindings and removes the finalizer")
         return plan
     for obj in own:
-        if gvk_of(obj) == NETWORK_POLICY and not (obj.get("spec") or {}).get("policyTypes"):
+        if gvk_of(obj) == NETWORK_POLICY and not _applies_policy_types(obj):
             plan.steps.append(Step(Action.UPDATE, obj, f"set policyTypes of {title(obj)}"))
     if not oauth and has_finalizer(cluster, FINALIZER):
         plan.steps.append(Step(Action.UPDATE, cluster, "remove the finalizer, which nothing needs"))
     plan.notes.append("pod templates, Secrets, Routes and Ingresses stay as they are")
     return plan
+
+
+def _applies_policy_types(policy: Object) -> bool:
+    """Return whether the operator owns the field; the Go operator leaves it to the API server's default."""
+    return any(
+        "f:policyTypes" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        for entry in policy["metadata"].get("managedFields") or ()
+        if entry.get("manager") == FIELD_MANAGER
+    )
 
 
 def plan_wrapper(wrapper: Object, target: Target) -> ObjectPlan:

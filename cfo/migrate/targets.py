@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from cfo.api.raycluster.cluster import pod_labels
+from cfo.api.raycluster.cluster import pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.naming import names_of
 from cfo.migrate.children import is_operators
 from cfo.migrate.injected import MTLS, OAUTH_PROXY, Cleaning
@@ -113,16 +113,15 @@ def _set_annotation(result: Conversion) -> None:
 def _convert_tls(result: Conversion, cleaning: Cleaning, kuberay: KubeRay) -> bool:
     """Enable KubeRay's TLS if mTLS was injected; return whether the RayCluster has TLS afterwards."""
     spec = result.cluster["spec"]
-    if (spec.get("tlsOptions") or {}).get("enabled") is True:
-        return not kuberay.missing_for("tlsOptions")
-    if MTLS not in cleaning.features:
-        return False
     missing = kuberay.missing_for("tlsOptions")
+    if MTLS not in cleaning.features:
+        return not missing and uses_kuberay_tls(result.cluster)
     if missing:
         result.lost.append(f"mutual TLS, because {missing}")
         return False
-    spec["tlsOptions"] = {**(spec.get("tlsOptions") or {}), "enabled": True}
-    result.set.append("tlsOptions")
+    if not uses_kuberay_tls(result.cluster):
+        spec["tlsOptions"] = {**(spec.get("tlsOptions") or {}), "enabled": True}
+        result.set.append("tlsOptions")
     return True
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.migrate.children import is_by_kuberay, title
-from cfo.migrate.planning import SUSPENDED_ANNOTATION, ObservedCluster, restart_steps
+from cfo.migrate.planning import SUSPENDED_ANNOTATION, ObservedCluster, restart_blockers, restart_steps
 from cfo.migrate.steps import Action, Downtime, ObjectPlan, Step
 from cfo.migrate.undo_file import Record
 from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, owner_references_of, uid_of
@@ -69,14 +69,12 @@ def plan_undo_cluster(
         plan.notes.append("is being deleted")
         return plan
     _restore_parts(plan, record, cluster, force=force)
-    suspended_here = SUSPENDED_ANNOTATION in annotations_of(cluster)
     changes = {part for part, _, _ in _changed_parts(record) if _get(cluster, part) != _get(record.before, part)}
     restarts = any("template" in part or part[-1] in ("tlsOptions", "authOptions") for part in changes)
-    before, after = restart_steps(observed, suspended_here=suspended_here, restarts=restarts)
+    before, after = restart_steps(observed, restarts=restarts)
     if any(step.text == "suspend" for step in before):
         plan.downtime = Downtime.RESTART
-        if not allow_downtime:
-            plan.blockers.append("is running: suspend it, or restart it with --allow-downtime")
+        plan.blockers += restart_blockers(cluster, allow_downtime=allow_downtime)
     plan.steps = [] if plan.blockers else [*before, *plan.steps, *after]
     return plan
 

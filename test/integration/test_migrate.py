@@ -27,8 +27,17 @@ from cfo.migrate.session import Session
 from cfo.migrate.targets import KubeRay, Target, convert
 from cfo.migrate.undo_file import UndoFile, load
 from cfo.runtime.client.client import Client
-from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE, SERVICE_ACCOUNT
-from cfo.runtime.objects import Object, annotations_of, name_of
+from cfo.runtime.kinds import (
+    CLUSTER_ROLE_BINDING,
+    INGRESS,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    NETWORK_POLICY,
+    POD,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
+from cfo.runtime.objects import NamespacedName, Object, annotations_of, name_of
 from test.support.migration import NAMESPACE, injected, operator_objects, run_kuberay, user_cluster
 from test.support.raycluster_environment import ROUTE_CRD, Environment, crd, eventually, start_environment
 
@@ -40,8 +49,8 @@ GATES = "--feature-gates=RayClusterNetworkPolicy=true,RayClusterMTLS=true"
 async def environment(*, gates: str = GATES) -> AsyncIterator[Environment]:
     """Run a control plane with the CRDs of KubeRay 1.7, and its Deployment with these arguments."""
     async with start_environment(*crds.load(), ROUTE_CRD, CERTIFICATE_CRD, appwrapper_crd()) as env:
-        for namespace in (NAMESPACE, "ray-system"):
-            await env.create_namespace(namespace)
+        await env.create_namespace("ray-system")
+        await env.create_namespace(NAMESPACE)
         await env.create(deployment("kuberay-operator", "ray-system", gates))
         yield env
 
@@ -178,7 +187,10 @@ BLOCKED = {"edited-proxy", "sidecar-has-ca", "queued", "of-a-job"}
 
 
 @pytest.mark.timeout(60)
-async def test_mixed_clusters_are_planned_migrated_and_restored(tmp_path: Path) -> None:
+async def test_mixed_clusters_are_planned_migrated_and_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
     async with environment() as env:
         created = await create_mixed_clusters(env)
         async with run_kuberay(env):
@@ -188,8 +200,21 @@ async def test_mixed_clusters_are_planned_migrated_and_restored(tmp_path: Path) 
             assert planned.exit_code == 3, planned.output
             assert "22 objects: 15 to change, 4 blocked, 11 with downtime" in planned.stdout
             assert await operator_state(env) == before, "plan changed something"
+            await assert_running_operator_is_an_obstacle(env, tmp_path)
 
-            dry = await run(env, tmp_path, "apply", "--to", "kuberay", "-A", "--allow-downtime", "--dry-run")
+            dry = await run(
+                env,
+                tmp_path,
+                "apply",
+                "--to",
+                "kuberay",
+                "-n",
+                NAMESPACE,
+                "go-both",
+                "queued",
+                "--allow-downtime",
+                "--dry-run",
+            )
             assert "team-a/go-both: resume (dry run)" in dry.stdout
             assert (dry.exit_code, await operator_state(env)) == (3, before), dry.output
 
@@ -209,6 +234,37 @@ async def test_mixed_clusters_are_planned_migrated_and_restored(tmp_path: Path) 
             undone = await run(env, tmp_path, "undo", str(undo_file), "--allow-downtime")
             assert undone.exit_code == 0, undone.output
             await assert_restored(env, before)
+
+
+async def assert_running_operator_is_an_obstacle(env: Environment, directory: Path) -> None:
+    operator = await env.create(deployment("codeflare-operator-manager", "default"))
+    await env.create(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "codeflare-operator-mutating-webhook-configuration"},
+            "webhooks": [
+                {
+                    "name": "mraycluster.ray.openshift.ai",
+                    "clientConfig": {"url": "https://127.0.0.1:1/"},
+                    "sideEffects": "None",
+                    "admissionReviewVersions": ["v1"],
+                }
+            ],
+        }
+    )
+    refused = await run(env, directory, "apply", "--to", "rhoai", "-A")
+    assert refused.exit_code == 3
+    assert "kubectl -n default scale deployment codeflare-operator-manager --replicas 0" in refused.stderr
+    assert "kubectl delete mutatingwebhookconfiguration codeflare-operator-mutating-webhook" in refused.stderr
+    await env.delete(operator)
+    await env.client.delete(
+        MUTATING_WEBHOOK_CONFIGURATION, NamespacedName("", "codeflare-operator-mutating-webhook-configuration")
+    )
+    takeover = await run(env, directory, "plan", "--to", "cfo", "-n", NAMESPACE, "go-both")
+    assert "set policyTypes of NetworkPolicy go-both-head" in takeover.stdout
+    unknown = await run(env, directory, "apply", "--to", "rhoai", "-n", NAMESPACE, "missing")
+    assert (unknown.exit_code, unknown.stderr) == (2, "Error: RayCluster team-a/missing does not exist\n")
 
 
 async def assert_migrated(env: Environment, created: list[Object], before: dict[str, Any]) -> None:
@@ -238,8 +294,13 @@ async def assert_migrated(env: Environment, created: list[Object], before: dict[
     head = after["RayCluster own-exposed"][1]["headGroupSpec"]
     host = "ray-dashboard-own-exposed-team-a.apps.test"
     assert (head["enableIngress"], head["ingressOptions"]["host"]) == (True, host)
-    for pod in await env.client.list(POD, namespace=NAMESPACE, label_selector="ray.io/cluster=go-both"):
-        assert "create-cert" not in str(pod["spec"]), "a pod was not restarted"
+
+    async def restarted() -> bool:
+        pods = await env.client.list(POD, namespace=NAMESPACE, label_selector="ray.io/cluster=go-both")
+        assert [pod for pod in pods if "create-cert" in str(pod["spec"])] == []
+        return len(pods) == 2
+
+    await eventually(restarted, "the pods of go-both were restarted")
 
 
 async def assert_restored(env: Environment, before: dict[str, Any]) -> None:
@@ -291,6 +352,7 @@ async def test_interruption_at_any_write_is_continued(tmp_path: Path, monkeypatc
             cluster = user_cluster("rc")
             cluster["metadata"]["namespace"] = namespace
             stored = await create(env, injected(cluster, go=True), go=True)
+            await eventually(lambda: Observer(env.client).has_pods(stored))  # noqa: B023
             undo = UndoFile(tmp_path / f"{number}.json", "identity", "kuberay")
             client = CrashingClient(env.client.transport, env.client.mapper, field_manager="cfo-migrate")
             client.writes_left = number
