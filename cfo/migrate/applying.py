@@ -14,7 +14,7 @@ import anyio
 
 from cfo.migrate.children import is_operators_binding, title
 from cfo.migrate.observation import Observer
-from cfo.migrate.steps import Action, ObjectPlan, Step
+from cfo.migrate.steps import Action, Downtime, ObjectPlan, Step
 from cfo.runtime import (
     APIError,
     Client,
@@ -78,6 +78,7 @@ class Executor:
         self._timeout = timeout
         self._dry_run = dry_run
         self._simulated: dict[str, Object] = {}
+        self._has_stuck_pods = False
 
     async def migrate(self, plan: ObjectPlan, replan: Callable[[], Awaitable[ObjectPlan | None]]) -> Outcome:
         """Execute ``plan``, and what ``replan`` returns afterwards, until nothing is left to do.
@@ -86,6 +87,9 @@ class Executor:
         connection are part of the result, so that the other objects can be migrated.
         """
         outcome = Outcome(plan)
+        if self._has_stuck_pods and plan.downtime is Downtime.RESTART and plan.steps:
+            outcome.error = "was not suspended, because the pods of another RayCluster were not deleted"
+            return outcome
         try:
             for _ in range(_ROUNDS):
                 if not outcome.plan.steps:
@@ -168,4 +172,5 @@ class Executor:
             while await self._observer.has_pods(cluster):  # noqa: ASYNC110 (no informer is used here)
                 await anyio.sleep(_POLL_SECONDS)
             return True
+        self._has_stuck_pods = True
         raise StepFailed(f"its pods still exist after {self._timeout:g} s; run the command again to continue")

@@ -122,7 +122,7 @@ _EXECUTION = _combined(
 @click.option(
     "--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
 )
-@click.option("--exit-code", is_flag=True, help=f"Exit with {_INCOMPLETE_EXIT_CODE} if anything is to be done.")
+@click.option("--exit-code", is_flag=True, help=f"Exit with {_INCOMPLETE_EXIT_CODE} if anything would be done.")
 def plan_command(output: str, exit_code: bool, **arguments: Any) -> None:
     """Show for each object what it has, what will happen to it, and whether that needs downtime.
 

@@ -57,15 +57,15 @@ class Observer:
 
     def __init__(self, client: Client, namespace: str = "", names: Collection[str] = ()) -> None:
         self._client = client
-        self._namespace = namespace
-        self._names = frozenset(names)
+        self.namespace = namespace
+        self.names = frozenset(names)
 
     async def clusters(self) -> list[ObservedCluster]:
         """Return all RayClusters, with one list for each kind of object around them."""
-        clusters = await self._list(RAY_CLUSTER, self._namespace)
+        clusters = await self._list(RAY_CLUSTER, self.namespace)
         children: dict[tuple[str, str], list[Object]] = {}
         for gvk, label in _SELECTIONS:
-            for obj in await self._list(gvk, self._namespace, label):
+            for obj in await self._list(gvk, self.namespace, label):
                 children.setdefault((namespace_of(obj), labels_of(obj)[label]), []).append(obj)
         bindings = await self._list(CLUSTER_ROLE_BINDING)
         by_name: dict[str, Object] = {name_of(binding): binding for binding in bindings}
@@ -74,7 +74,7 @@ class Observer:
             by_label.setdefault(labels_of(binding).get(CLUSTER_LABEL, ""), []).append(binding)
         found = []
         for cluster in clusters:
-            if self._names and name_of(cluster) not in self._names:
+            if self.names and name_of(cluster) not in self.names:
                 continue
             named = [by_name[name] for name in binding_names(cluster) if name in by_name]
             labelled = by_label.get(label_value(name_of(cluster)), [])
@@ -117,18 +117,18 @@ class Observer:
 
     async def wrappers(self) -> list[Object]:
         """Return the AppWrappers."""
-        return await self._list(APPWRAPPER, self._namespace)
+        return await self._list(APPWRAPPER, self.namespace)
 
     async def orphaned_bindings(self) -> list[tuple[Object, str]]:
         """Return the ClusterRoleBindings of RayClusters that do not exist, each with the namespace in its labels."""
         existing = {
             (namespace_of(cluster), label_value(name_of(cluster)))
-            for cluster in await self._list(RAY_CLUSTER, self._namespace)
+            for cluster in await self._list(RAY_CLUSTER, self.namespace)
         }
         found = []
         for binding in await self._list(CLUSTER_ROLE_BINDING, selector=f"{CLUSTER_LABEL},{NAMESPACE_LABEL}"):
             namespace, name = labels_of(binding)[NAMESPACE_LABEL], labels_of(binding)[CLUSTER_LABEL]
-            in_scope = (self._namespace in ("", namespace)) and (not self._names or name in self._names)
+            in_scope = (self.namespace in ("", namespace)) and (not self.names or name in self.names)
             if in_scope and (namespace, name) not in existing:
                 found.append((binding, namespace))
         return found

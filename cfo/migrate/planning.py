@@ -49,14 +49,20 @@ from cfo.runtime import (
 from cfo.webhooks.raycluster.json_types import has_json_types
 from cfo.webhooks.raycluster.limits import count_errors
 
-__all__ = ["SUSPENDED_ANNOTATION", "ObservedCluster", "Options", "plan_cluster", "restart_blockers", "restart_steps"]
+__all__ = [
+    "SUSPENDED_ANNOTATION",
+    "ObservedCluster",
+    "Options",
+    "plan_cluster",
+    "pod_part",
+    "restart_blockers",
+    "restart_steps",
+]
 
 SUSPENDED_ANNOTATION: Final = "ray.openshift.ai/suspended-by-migration"
-"""On a RayCluster that the migration suspended, until it resumes it: the former value of ``spec.suspend`` (``unset`` or
-``false``)."""
+"""On a RayCluster that the migration suspended, until it resumes it."""
 
 _MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
-_UNSET: Final = "unset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +113,12 @@ def plan_cluster(observed: ObservedCluster, options: Options) -> ObjectPlan:
         elif managed_by == _MULTIKUEUE:
             plan.notes.append("MultiKueue runs it on another cluster: only the finalizer is removed")
         elif release and "OAuth proxy" in cleaning.features:
-            plan.notes.append("nobody can log in to the dashboard until the rest is migrated")
+            plan.notes.append("no one can log in to the dashboard until the rest is migrated")
         return plan
     conversion = convert(cleaning, observed.children, options.target, options.kuberay)
     _check(plan, cleaning, conversion, options)
     update = _update_steps(cluster, conversion, observed, options, cleaning)
-    restarts = _pod_part(conversion.cluster) != _pod_part(cluster)
+    restarts = pod_part(conversion.cluster) != pod_part(cluster)
     suspended_here = SUSPENDED_ANNOTATION in annotations_of(cluster)
     before, after = restart_steps(observed, restarts=restarts)
     if restarts and not is_suspended(cluster):
@@ -198,30 +204,31 @@ def _suspended(cluster: Object) -> Object:
     result = deepcopy(cluster)
     if is_suspended(cluster):
         return result
-    former = _UNSET if "suspend" not in result["spec"] else "false"
     result["spec"]["suspend"] = True
-    result["metadata"]["annotations"] = {**annotations_of(result), SUSPENDED_ANNOTATION: former}
+    result["metadata"]["annotations"] = {**annotations_of(result), SUSPENDED_ANNOTATION: "true"}
     return result
 
 
 def _resumed(cluster: Object) -> Object:
     result = deepcopy(cluster)
     annotations = annotations_of(result)
-    former = annotations.pop(SUSPENDED_ANNOTATION, None)
-    if former is None:
+    if annotations.pop(SUSPENDED_ANNOTATION, None) is None:
         return result
     if not annotations:
         del result["metadata"]["annotations"]
-    if former == _UNSET:
-        result["spec"].pop("suspend", None)
-    else:
-        result["spec"]["suspend"] = False
+    result["spec"]["suspend"] = False  # KubeRay does not resume a RayCluster whose field is unset
     return result
 
 
-def _pod_part(cluster: Object) -> object:
-    """Return the part of a RayCluster that only takes effect in new pods."""
+def pod_part(cluster: Object) -> object:
+    """Return the part of a RayCluster that only takes effect in new pods.
+
+    KubeRay keeps running pods when it changes, except with the upgrade strategy ``Recreate``: then it deletes all pods
+    when any field of the spec changes.
+    """
     spec = cluster.get("spec") or {}
+    if (spec.get("upgradeStrategy") or {}).get("type") == "Recreate":
+        return {key: value for key, value in spec.items() if key != "suspend"}
     groups = [spec.get("headGroupSpec") or {}, *(spec.get("workerGroupSpecs") or ())]
     return [[group.get("template") for group in groups], spec.get("tlsOptions"), spec.get("authOptions")]
 

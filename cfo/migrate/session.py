@@ -64,7 +64,7 @@ class Session:
     async def plan(self) -> list[ObjectPlan]:
         """Return the plans for all objects in scope: RayClusters, their leftovers, and AppWrappers."""
         plans = [plan for plan, _ in await self._planned()]
-        if not self._options.finalizers_only:
+        if not self._options.finalizers_only and not self._observer.names:
             plans += [plan_wrapper(wrapper, self._options.target) for wrapper in await self._observer.wrappers()]
         return plans
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.migrate.children import is_by_kuberay, title
-from cfo.migrate.planning import SUSPENDED_ANNOTATION, ObservedCluster, restart_blockers, restart_steps
+from cfo.migrate.planning import SUSPENDED_ANNOTATION, ObservedCluster, pod_part, restart_blockers, restart_steps
 from cfo.migrate.steps import Action, Downtime, ObjectPlan, Step
 from cfo.migrate.undo_file import Record
 from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, owner_references_of, uid_of
@@ -69,8 +69,8 @@ def plan_undo_cluster(
         plan.notes.append("is being deleted")
         return plan
     _restore_parts(plan, record, cluster, force=force)
-    changes = {part for part, _, _ in _changed_parts(record) if _get(cluster, part) != _get(record.before, part)}
-    restarts = any("template" in part or part[-1] in ("tlsOptions", "authOptions") for part in changes)
+    restored = [step.change(cluster) for step in plan.steps if step.change is not None]
+    restarts = any(pod_part(result) != pod_part(cluster) for result in restored)
     before, after = restart_steps(observed, restarts=restarts)
     if any(step.text == "suspend" for step in before):
         plan.downtime = Downtime.RESTART

@@ -190,13 +190,19 @@ class _KubeRay:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._suspended: set[Request] = set()
 
     async def reconcile(self, request: Request) -> Result:
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
             return Result()
+        suspend = cluster["spec"].get("suspend")
+        if suspend:
+            self._suspended.add(request)
+        elif suspend is False:
+            self._suspended.discard(request)  # an unset field does not resume it
         for pod in pods_of(cluster):
-            if cluster["spec"].get("suspend"):
+            if request in self._suspended:
                 await self._client.delete(POD, request._replace(name=name_of(pod)), grace_period_seconds=0)
             else:
                 with suppress(AlreadyExists):

@@ -63,7 +63,7 @@ def test_running_cluster_is_suspended_migrated_and_resumed() -> None:
         "resume",
     ]
     result = result_of(plan)
-    assert "suspend" not in result["spec"]
+    assert result["spec"]["suspend"] is False, "KubeRay does not resume a RayCluster whose field is unset"
     assert "finalizers" not in result["metadata"]
     assert result["spec"]["tlsOptions"] == {"enabled": True}
     assert result["spec"]["authOptions"] == {"mode": "token"}
@@ -90,6 +90,13 @@ def test_cluster_without_injected_parts_needs_no_downtime() -> None:
     plan = plan_cluster(state, Options(Target.KUBERAY, KUBERAY))
     assert (plan.downtime, plan.blockers) == (Downtime.NONE, [])
     assert texts(plan)[-1] == "remove the finalizer"
+
+
+@pytest.mark.parametrize(("strategy", "downtime"), [("Recreate", Downtime.RESTART), ("None", Downtime.NONE)])
+def test_upgrade_strategy_recreate_makes_every_change_a_restart(strategy: str, downtime: Downtime) -> None:
+    cluster = injected(user_cluster("rc", upgradeStrategy={"type": strategy}), go=True, oauth=False, mtls=False)
+    plan = plan_cluster(observed(cluster, oauth=False, mtls=False), TO_KUBERAY)
+    assert plan.downtime is downtime
 
 
 @pytest.mark.parametrize(

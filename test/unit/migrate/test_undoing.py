@@ -44,6 +44,7 @@ def test_cluster_is_restored_but_for_later_changes_of_other_fields() -> None:
     current["metadata"]["labels"] = {"added": "later"}
     result = restored(undo(record, current), current)
     expected = copy.deepcopy(record.before)
+    expected["spec"]["suspend"] = False
     expected["spec"]["workerGroupSpecs"][1]["replicas"] = 3
     expected["metadata"]["labels"] = {"added": "later"}
     assert result == expected
@@ -56,7 +57,7 @@ def test_later_edit_is_a_conflict_unless_forced() -> None:
     plan = undo(record, current)
     assert plan.steps == []
     assert "spec.workerGroupSpecs.w0.template was edited after the migration" in plan.blockers[0]
-    assert restored(undo(record, current, force=True), current)["spec"] == record.before["spec"]
+    assert restored(undo(record, current, force=True), current)["spec"] == {**record.before["spec"], "suspend": False}
 
 
 def test_interrupted_migration_is_undone() -> None:
@@ -67,7 +68,9 @@ def test_interrupted_migration_is_undone() -> None:
     current = plan.steps[0].change(plan.object)
     undone = undo(record, current)
     assert [step.text for step in undone.steps] == ["resume"]
-    assert restored(undone, current) == record.before
+    expected = copy.deepcopy(record.before)
+    expected["spec"]["suspend"] = False
+    assert restored(undone, current) == expected
 
 
 def test_running_cluster_is_not_restarted_without_permission() -> None:
