@@ -11,16 +11,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Final
 
+from cfo.config import KubeRayConfiguration
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.certificate_command import CA_DIRECTORY, CA_KEY_DIRECTORY, certificate_command
-from cfo.webhooks.raycluster.mtls import mtls_additions
-from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
-from cfo.webhooks.raycluster.pod_additions import PodAdditions, ray_container_index
+from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Feature
+from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.pod_additions import PodAdditions, mount_key, ray_container_index
 from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_of
 
-__all__ = ["MTLS", "OAUTH_PROXY", "Cleaning", "clean"]
+__all__ = ["DEFAULT_SETTINGS", "Cleaning", "clean", "known_settings"]
 
 _IGNORED: Final = ("image",)
 _OWN_ARGUMENT: Final = "--openshift-sar="
@@ -43,9 +45,9 @@ _LISTS: Final = (
 class Cleaning:
     """The result of :func:`clean`.
 
-    ``cluster`` is the RayCluster without the injected entries. ``features`` (``OAuth proxy``, ``mTLS``) were found in
-    it. ``removed``, ``differing`` and ``foreign`` describe entries by their group, field and name: ``differing`` ones
-    were injected and then changed, ``foreign`` ones only have an injected name.
+    ``cluster`` is the RayCluster without the injected entries. ``features`` are the names of those found in it.
+    ``removed``, ``differing`` and ``foreign`` describe entries by their group, field and name: ``differing`` ones were
+    injected and then changed, ``foreign`` ones only have an injected name.
     """
 
     cluster: Object
@@ -55,14 +57,19 @@ class Cleaning:
     foreign: tuple[str, ...] = ()
 
 
-OAUTH_PROXY: Final = "OAuth proxy"
-MTLS: Final = "mTLS"
+def known_settings(config: KubeRayConfiguration) -> tuple[InjectionSettings, ...]:
+    """Return settings of the webhook with which entries may have been injected while the operator had ``config``."""
+    return (InjectionSettings(version="", oauth=True, mtls=True, ingress_domain=config.ingress_domain or ""),)
 
 
-def clean(cluster: Object) -> Cleaning:
+DEFAULT_SETTINGS: Final = known_settings(KubeRayConfiguration())
+
+
+def clean(cluster: Object, settings: Sequence[InjectionSettings] = DEFAULT_SETTINGS) -> Cleaning:
     """Return ``cluster`` without the injected entries; ``cluster`` itself is not modified.
 
-    The fields that this function reads must have the right JSON types.
+    ``settings`` are those with which entries may have been injected. The fields that this function reads must have the
+    right JSON types.
     """
     result = deepcopy(cluster)
     features: set[str] = set()
@@ -70,13 +77,14 @@ def clean(cluster: Object) -> Cleaning:
     differing: list[str] = []
     foreign: list[str] = []
     for group in pod_groups_of(result):
-        for feature, additions in _known_additions(result, group):
-            found = additions[0].found_in(group.pod)
-            if not any(variant.were_added_to(group.pod) for variant in additions):
-                foreign += (f"{_title(group)}: {name}" for name in _partial_entries(additions[0], found))
+        for feature in (OAUTH, MTLS):
+            known = list(_known_additions(result, group, feature, settings))
+            variants = [variant for variant in known if variant.were_added_to(group.pod)]
+            if not variants:
+                foreign += (f"{_title(group)}: {name}" for name in _partial_entries(_union(known), group.pod))
                 continue
-            features.add(feature)
-            outcome = _remove(group.pod, found, additions)
+            features.add(feature.name)
+            outcome = _remove(group.pod, variants)
             if outcome.differing:
                 differing += (f"{_title(group)}: {name}" for name in outcome.differing)
             else:
@@ -88,32 +96,51 @@ def _title(group: PodGroup) -> str:
     return "head" if group.is_head else f"group {group.name}"
 
 
-def _known_additions(cluster: Object, group: PodGroup) -> Iterator[tuple[str, tuple[PodAdditions, ...]]]:
-    """Yield each feature with what this operator and the Go operator inject for it into ``group``."""
-    if group.is_head:
-        proxy = proxy_additions(cluster, "")
-        yield OAUTH_PROXY, (proxy, _mapped(proxy, _without_own_argument))
-    own = mtls_additions(cluster, "", "", is_head=group.is_head)
-    container = _named(group.pod.get("initContainers"), str(own.init_containers[0]["name"]))
-    command = certificate_command(_names_in(container))
-    own = _mapped(own, lambda item: {**item, "command": command})
-    yield MTLS, (own, _as_go_operator(own))
+def _known_additions(
+    cluster: Object, group: PodGroup, feature: Feature, settings: Iterable[InjectionSettings]
+) -> Iterator[PodAdditions]:
+    """Yield what this operator, with each of ``settings``, and the Go operator inject for ``feature``."""
+    for each in settings:
+        additions = feature.additions(cluster, group, each)
+        if additions is not None:
+            own = _with_found_names(additions, group.pod)
+            yield own
+            yield _as_go_operator(own)
 
 
-def _mapped(additions: PodAdditions, function: Callable[[Object], Object]) -> PodAdditions:
-    return replace(
-        additions,
-        containers=tuple(map(function, additions.containers)),
-        init_containers=tuple(map(function, additions.init_containers)),
+def _with_found_names(additions: PodAdditions, pod: Mapping[str, Any]) -> PodAdditions:
+    """Replace the names of the head in the certificate command by those in ``pod``: they depend on a former domain."""
+
+    def container(item: Object) -> Object:
+        if CA_KEY_DIRECTORY not in str(item["command"]):
+            return item
+        found = _names_in(_named(pod.get("initContainers"), str(item["name"])))
+        return {**item, "command": certificate_command(found)}
+
+    return replace(additions, init_containers=tuple(map(container, additions.init_containers)))
+
+
+def _union(variants: Sequence[PodAdditions]) -> PodAdditions:
+    """Return additions with each name in ``variants``."""
+
+    def merged(attribute: str, key_of: Callable[[Object], object] = itemgetter("name")) -> tuple[Object, ...]:
+        return tuple({key_of(item): item for variant in variants for item in getattr(variant, attribute)}.values())
+
+    return PodAdditions(
+        containers=merged("containers"),
+        init_containers=merged("init_containers"),
+        volumes=merged("volumes"),
+        env=merged("env"),
+        mounts=merged("mounts", mount_key),
+        service_account=next((variant.service_account for variant in variants), ""),
     )
 
 
-def _without_own_argument(container: Object) -> Object:
-    return {**container, "args": [word for word in container["args"] if not word.startswith(_OWN_ARGUMENT)]}
-
-
 def _as_go_operator(own: PodAdditions) -> PodAdditions:
-    """Return the mTLS entries of the Go operator: one volume has the CA's certificate and its key."""
+    """Return the entries as the Go operator injects them.
+
+    Its proxy lets every user in who can log in, and one volume has the CA's certificate and its key.
+    """
     key_volumes = {
         mount["name"]
         for item in own.init_containers
@@ -121,19 +148,26 @@ def _as_go_operator(own: PodAdditions) -> PodAdditions:
         if mount["mountPath"] == CA_KEY_DIRECTORY
     }
 
-    def container(item: Object) -> Object:
+    def init_container(item: Object) -> Object:
         script = str(item["command"][-1])
         script = script.replace(f"cp {CA_DIRECTORY}/ca.crt .", f"cp {CA_DIRECTORY}/* .")
         script = script.replace(f"-CAkey {CA_KEY_DIRECTORY}/ca.key", "-CAkey ca.key")
         mounts = [mount for mount in item["volumeMounts"] if mount["name"] not in key_volumes]
         return {**item, "command": [*item["command"][:-1], script], "volumeMounts": mounts}
 
-    volumes = tuple(
-        {**item, "secret": {"secretName": item["secret"]["secretName"]}} if "secret" in item else item
-        for item in own.volumes
-        if item["name"] not in key_volumes
+    return replace(
+        own,
+        containers=tuple(
+            {**item, "args": [word for word in item["args"] if not word.startswith(_OWN_ARGUMENT)]}
+            for item in own.containers
+        ),
+        init_containers=tuple(map(init_container, own.init_containers)),
+        volumes=tuple(
+            {**item, "secret": {"secretName": item["secret"]["secretName"]}} if "secret" in item else item
+            for item in own.volumes
+            if item["name"] not in key_volumes
+        ),
     )
-    return replace(_mapped(own, container), volumes=volumes)
 
 
 def _names_in(container: Mapping[str, Any] | None) -> list[str]:
@@ -152,18 +186,20 @@ class _Removal:
     differing: tuple[str, ...] = ()
 
 
-def _remove(pod: Object, found: PodAdditions, variants: Sequence[PodAdditions]) -> _Removal:
-    """Remove ``found`` from ``pod``, unless an entry differs from all ``variants`` or is used by something else."""
+def _remove(pod: Object, variants: Sequence[PodAdditions]) -> _Removal:
+    """Remove the entries of ``variants`` from ``pod``, unless one differs from all, or something else uses one."""
+    expected = _union(variants)
+    found = expected.found_in(pod)
     differing = [
         f"{field} {item['name']} differs from the injected one"
         for field, attribute in _LISTS
         for item in getattr(found, attribute)
         if not any(_is_variant(item, other) for variant in variants for other in getattr(variant, attribute))
     ]
-    account = found.service_account if found.service_account == variants[0].service_account else ""
+    account = found.service_account if found.service_account == expected.service_account else ""
     cleaned = deepcopy(pod)
     changes = replace(found, service_account=account).remove_from(cleaned)
-    differing += _left_over(cleaned, variants[0])
+    differing += _left_over(cleaned, expected)
     if differing:
         return _Removal(differing=tuple(differing))
     pod.clear()
@@ -201,8 +237,9 @@ def _left_over(pod: Mapping[str, Any], additions: PodAdditions) -> Iterator[str]
             yield f"container {ray.get('name')} uses the injected variable {name}"
 
 
-def _partial_entries(additions: PodAdditions, found: PodAdditions) -> Iterator[str]:
+def _partial_entries(additions: PodAdditions, pod: Mapping[str, Any]) -> Iterator[str]:
     """Yield containers with injected names in a pod template into which the feature was not injected."""
+    found = additions.found_in(pod)
     for field, attribute in _LISTS[:2]:
         for item in getattr(found, attribute):
             yield f"{field} {item['name']} exists, but its volumes were not injected"

@@ -13,8 +13,10 @@ import click
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.cli_errors import CommandFailed, InvalidInput
+from cfo.config import ConfigurationError, KubeRayConfiguration
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.migrate.applying import Outcome
+from cfo.migrate.injected import known_settings
 from cfo.migrate.observation import Observer
 from cfo.migrate.output import document, table
 from cfo.migrate.planning import Options
@@ -212,7 +214,7 @@ def undo_command(
         click.confirm(f"Restore {len(undo.records)} objects?", abort=True)
 
     async def work(client: Client) -> list[Outcome]:
-        session = Session(client, Observer(client), options, DEFAULT_NAMESPACE)
+        session = Session(client, Observer(client), options, KubeRayConfiguration())
         return await session.undo(undo, click.echo, force=force, timeout=timeout, dry_run=dry_run)
 
     _finish(_run(kubeconfig, work))
@@ -240,6 +242,7 @@ class _Scope:
             if await client.get(RAY_CLUSTER, NamespacedName(self.namespace, name), live=True) is None:
                 raise InvalidInput(f"RayCluster {self.namespace}/{name} does not exist")
         observer = Observer(client, self.namespace, self.names)
+        config = await observer.configuration(self._arguments["operator_namespace"])
         kuberay = await observer.kuberay(self._arguments["features"]) if self.target is Target.KUBERAY else KubeRay()
         options = Options(
             self.target,
@@ -247,8 +250,9 @@ class _Scope:
             allow_downtime=self._arguments["allow_downtime"],
             without_tls=self._arguments["without_tls"],
             finalizers_only=self._arguments["finalizers_only"],
+            settings=known_settings(config),
         )
-        return observer, Session(client, observer, options, self._arguments["operator_namespace"])
+        return observer, Session(client, observer, options, config)
 
 
 def _run(kubeconfig: str | None, work: Callable[[Client], Awaitable[_T]]) -> _T:
@@ -260,6 +264,8 @@ def _run(kubeconfig: str | None, work: Callable[[Client], Awaitable[_T]]) -> _T:
         return anyio.run(body)
     except (ConfigError, APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
         raise CommandFailed(" ".join(str(error).split())) from None
+    except ConfigurationError as error:
+        raise InvalidInput(f"the operator's configuration: {' '.join(str(error).split())}") from None
     except OSError as error:
         raise CommandFailed(f"cannot write the undo file: {error}") from None
 

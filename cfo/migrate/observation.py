@@ -13,13 +13,16 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
+from cfo.config import KubeRayConfiguration, default_document, parse
 from cfo.manifests.names import DEPLOYMENT as OPERATOR_DEPLOYMENT
 from cfo.migrate.children import CHILD_KINDS, binding_names, is_binding_of
 from cfo.migrate.operators import LEASE_NAME, find_obstacles
 from cfo.migrate.planning import ObservedCluster
 from cfo.migrate.targets import KubeRay
+from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
     CUSTOM_RESOURCE_DEFINITION,
     DEPLOYMENT,
     GVK,
@@ -143,6 +146,15 @@ class Observer:
             features=frozenset(features) | _enabled_features(deployments),
             cert_manager=certificates is not None,
         )
+
+    async def configuration(self, namespace: str) -> KubeRayConfiguration:
+        """Return the operator's configuration for RayClusters, or the defaults if there is none in ``namespace``.
+
+        Raises :class:`cfo.config.ConfigurationError`.
+        """
+        config_map = await self._client.get(CONFIG_MAP, NamespacedName(namespace, CONFIG_MAP_NAME), live=True)
+        text = ((config_map or {}).get("data") or {}).get("config.yaml") or default_document()
+        return parse(text).configuration.kuberay
 
     async def obstacles(self) -> list[str]:
         """Return the operators and webhooks that would revert the migration (:mod:`.operators`)."""

@@ -30,7 +30,7 @@ from cfo.migrate.children import (
     references_of,
     title,
 )
-from cfo.migrate.injected import Cleaning, clean
+from cfo.migrate.injected import DEFAULT_SETTINGS, Cleaning, clean
 from cfo.migrate.steps import Action, Downtime, ObjectPlan, Step
 from cfo.migrate.targets import Conversion, KubeRay, Target, closed_policy, convert
 from cfo.runtime import (
@@ -46,6 +46,8 @@ from cfo.runtime import (
     labels_of,
     name_of,
 )
+from cfo.webhooks.raycluster.injection_plan import OAUTH
+from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types
 from cfo.webhooks.raycluster.limits import count_errors
 
@@ -70,7 +72,8 @@ class Options:
     """The options of a migration.
 
     ``allow_downtime``: restart running RayClusters. ``without_tls``: continue if the target does not provide mutual
-    TLS. ``finalizers_only``: only delete the ClusterRoleBindings and remove the finalizers.
+    TLS. ``finalizers_only``: only delete the ClusterRoleBindings and remove the finalizers. ``settings``: those with
+    which entries may have been injected.
     """
 
     target: Target
@@ -78,6 +81,7 @@ class Options:
     allow_downtime: bool = False
     without_tls: bool = False
     finalizers_only: bool = False
+    settings: tuple[InjectionSettings, ...] = DEFAULT_SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ def plan_cluster(observed: ObservedCluster, options: Options) -> ObjectPlan:
     if not has_json_types(cluster) or count_errors(cluster):
         plan.blockers.append("its pod templates are malformed or too large to be read")
         return plan
-    cleaning = clean(cluster)
+    cleaning = clean(cluster, options.settings)
     _describe(plan, observed, cleaning)
     own = [obj for obj in observed.children if is_operators(obj, cluster)]
     release = _release_steps(plan, observed)
@@ -112,7 +116,7 @@ def plan_cluster(observed: ObservedCluster, options: Options) -> ObjectPlan:
             plan.notes.append("is being deleted")
         elif managed_by == _MULTIKUEUE:
             plan.notes.append("MultiKueue runs it on another cluster: only the finalizer is removed")
-        elif release and "OAuth proxy" in cleaning.features:
+        elif release and OAUTH.name in cleaning.features:
             plan.notes.append("no one can log in to the dashboard until the rest is migrated")
         return plan
     conversion = convert(cleaning, observed.children, options.target, options.kuberay)
@@ -245,7 +249,7 @@ def _update_steps(
         parts.append(f"set {', '.join(conversion.set)}")
 
     def change(current: Object) -> Object:
-        cleaned = clean(current)
+        cleaned = clean(current, options.settings)
         if cleaned.differing:  # changed since it was planned
             return current
         return convert(cleaned, observed.children, options.target, options.kuberay).cluster

@@ -8,7 +8,7 @@ from typing import Final
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
-from cfo.config import ConfigurationError, default_document, extract_document, parse
+from cfo.config import KubeRayConfiguration
 from cfo.migrate.applying import Executor, Outcome
 from cfo.migrate.observation import Observer
 from cfo.migrate.planning import ObservedCluster, Options, plan_cluster
@@ -17,10 +17,8 @@ from cfo.migrate.takeover import plan_orphaned_binding, plan_takeover, plan_wrap
 from cfo.migrate.targets import Target
 from cfo.migrate.undo_file import UndoFile
 from cfo.migrate.undoing import plan_undo_cluster, plan_undo_object
-from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
-    CONFIG_MAP,
     Client,
     NamespacedName,
     Object,
@@ -53,13 +51,16 @@ def plan_safely(observed: ObservedCluster, options: Options) -> ObjectPlan:
 
 
 class Session:
-    """Plans and executes the migration with ``options`` of the objects that ``observer`` reads."""
+    """Plans and executes the migration with ``options`` of the objects that ``observer`` reads.
 
-    def __init__(self, client: Client, observer: Observer, options: Options, operator_namespace: str) -> None:
+    ``config`` is the operator's configuration for RayClusters.
+    """
+
+    def __init__(self, client: Client, observer: Observer, options: Options, config: KubeRayConfiguration) -> None:
         self._client = client
         self._observer = observer
         self._options = options
-        self._operator_namespace = operator_namespace
+        self._config = config
 
     async def plan(self) -> list[ObjectPlan]:
         """Return the plans for all objects in scope: RayClusters, their leftovers, and AppWrappers."""
@@ -88,18 +89,11 @@ class Session:
 
     async def _uses_oauth(self) -> bool:
         """Return whether the operator's configuration and the platform give dashboards an OAuth proxy."""
-        key = NamespacedName(self._operator_namespace, CONFIG_MAP_NAME)
-        config_map = await self._client.get(CONFIG_MAP, key, live=True)
-        text = ((config_map or {}).get("data") or {}).get("config.yaml") or default_document()
-        try:
-            enabled = parse(extract_document(text)).configuration.kuberay.ray_dashboard_oauth_enabled
-        except ConfigurationError:
-            enabled = True
         try:
             await self._client.mapper.resource(ROUTE)
         except UnknownKind:
             return False
-        return enabled
+        return self._config.ray_dashboard_oauth_enabled
 
     async def apply(
         self, undo: UndoFile | None, report: Callable[[str], None], *, timeout: float, dry_run: bool

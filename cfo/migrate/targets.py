@@ -18,8 +18,9 @@ from typing import Any, Final
 from cfo.api.raycluster.cluster import pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.naming import names_of
 from cfo.migrate.children import is_operators
-from cfo.migrate.injected import MTLS, OAUTH_PROXY, Cleaning
+from cfo.migrate.injected import Cleaning
 from cfo.runtime import INGRESS, NETWORK_POLICY, Object, annotations_of, gvk_of, name_of
+from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH
 
 __all__ = ["SECURE_NETWORK_ANNOTATION", "Conversion", "KubeRay", "Target", "closed_policy", "convert"]
 
@@ -114,7 +115,7 @@ def _convert_tls(result: Conversion, cleaning: Cleaning, kuberay: KubeRay) -> bo
     """Enable KubeRay's TLS if mTLS was injected; return whether the RayCluster has TLS afterwards."""
     spec = result.cluster["spec"]
     missing = kuberay.missing_for("tlsOptions")
-    if MTLS not in cleaning.features:
+    if MTLS.name not in cleaning.features:
         return not missing and uses_kuberay_tls(result.cluster)
     if missing:
         result.lost.append(f"mutual TLS, because {missing}")
@@ -127,7 +128,7 @@ def _convert_tls(result: Conversion, cleaning: Cleaning, kuberay: KubeRay) -> bo
 
 def _convert_authentication(result: Conversion, cleaning: Cleaning, kuberay: KubeRay) -> None:
     spec = result.cluster["spec"]
-    if OAUTH_PROXY not in cleaning.features:
+    if OAUTH.name not in cleaning.features:
         return
     result.notes.append("the dashboard is not exposed any more; KubeRay has no OAuth proxy")
     if spec.get("authOptions") is not None:

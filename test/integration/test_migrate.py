@@ -17,6 +17,7 @@ from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
 from cfo.cli import cli
+from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.demo import crds
 from cfo.migrate import applying
@@ -339,7 +340,7 @@ class CrashingClient(Client):
 def session(client: Client, namespace: str) -> Session:
     kuberay = KubeRay(FIELDS, frozenset({"networkPolicy", "tlsOptions"}), cert_manager=True)
     options = Options(Target.KUBERAY, kuberay, allow_downtime=True)
-    return Session(client, Observer(client, namespace), options, "openshift-operators")
+    return Session(client, Observer(client, namespace), options, KubeRayConfiguration())
 
 
 FIELDS = frozenset({"networkPolicy", "tlsOptions", "authOptions", "headGroupSpec.ingressOptions"})
