@@ -91,7 +91,7 @@ def _names(gvk: GVK, cluster: Object) -> Collection[str]:
     for generation in ({}, {VERSION_ANNOTATION: ""}):
         names = names_of({**cluster, "metadata": {**metadata, "annotations": generation}})
         found |= {
-            SECRET: {names.ca_secret, names.cookie_secret},
+            SECRET: {names.ca_secret, names.cookie_secret, names.proxy_tls_secret},
             SERVICE: {names.proxy_service},
             SERVICE_ACCOUNT: {names.proxy_service_account},
             NETWORK_POLICY: {names.head_policy, names.workers_policy},

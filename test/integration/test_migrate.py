@@ -93,14 +93,14 @@ async def run(env: Environment, directory: Path, *arguments: str) -> Result:
 async def create_mixed_clusters(env: Environment) -> list[Object]:
     """Create 20 RayClusters with what either operator, users and others left, and AppWrappers."""
     made = [
-        await create(env, injected(user_cluster("go-both"), go=True), go=True),
-        await create(env, injected(user_cluster("go-oauth"), go=True, mtls=False), go=True, mtls=False),
-        await create(env, injected(user_cluster("go-mtls"), go=True, oauth=False), go=True, oauth=False),
+        await create(env, injected(user_cluster("go-both"), go=True)),
+        await create(env, injected(user_cluster("go-oauth"), go=True, mtls=False), mtls=False),
+        await create(env, injected(user_cluster("go-mtls"), go=True, oauth=False), oauth=False),
         await create(
-            env, injected(user_cluster("go-plain"), go=True, oauth=False, mtls=False), go=True, oauth=False, mtls=False
+            env, injected(user_cluster("go-plain"), go=True, oauth=False, mtls=False), oauth=False, mtls=False
         ),
-        await create(env, injected(user_cluster("go-old-names"), go=True, old_names=True), go=True),
-        await create(env, injected(user_cluster("go-suspended", suspend=True), go=True), go=True),
+        await create(env, injected(user_cluster("go-old-names"), go=True, old_names=True)),
+        await create(env, injected(user_cluster("go-suspended", suspend=True), go=True)),
         await create(env, injected(user_cluster("own-both"))),
         await create(env, injected(user_cluster("own-suspended", suspend=True), oauth=False), oauth=False),
         await create(
@@ -110,7 +110,7 @@ async def create_mixed_clusters(env: Environment) -> list[Object]:
             mtls=False,
             exposed=True,
         ),
-        await create(env, injected(user_cluster("own-groups", groups=3)), go=False),
+        await create(env, injected(user_cluster("own-groups", groups=3))),
         await create(env, injected(user_cluster("ray-2-40", rayVersion="2.40.0"), mtls=False), mtls=False),
         await create(env, user_cluster("untouched"), oauth=False, mtls=False),
     ]
@@ -355,7 +355,7 @@ async def test_interruption_at_any_write_is_continued(tmp_path: Path, monkeypatc
             cluster = user_cluster("rc")
             cluster["metadata"]["namespace"] = namespace
             stored = await env.create(injected(cluster, go=True))
-            for obj in operator_objects(stored, go=True):
+            for obj in operator_objects(stored):
                 if obj["kind"] not in ("Route", "Service"):  # deleted like the other kinds
                     await env.create(obj)
             await eventually(lambda: Observer(env.client).has_pods(stored))  # noqa: B023

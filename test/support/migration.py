@@ -9,21 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
-from cfo.config import KubeRayConfiguration
+from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION, names_of
 from cfo.controllers.raycluster.oauth import FINALIZER
-from cfo.controllers.raycluster.resources import (
-    desired_client_ingress,
-    desired_client_route,
-    desired_cluster_role_binding,
-    desired_dashboard_ingress,
-    desired_dashboard_route,
-    desired_head_policy,
-    desired_proxy_service,
-    desired_proxy_service_account,
-    desired_secret,
-    desired_workers_policy,
-)
 from cfo.demo.kuberay import pods_of
 from cfo.runtime.builder import Builder
 from cfo.runtime.client.client import Client
@@ -126,35 +113,74 @@ def _convert_to_go(cluster: Object) -> None:
 
 
 def operator_objects(
-    cluster: Object, *, oauth: bool = True, mtls: bool = True, go: bool = False, exposed: bool = False
+    cluster: Object, *, oauth: bool = True, mtls: bool = True, exposed: bool = False
 ) -> Iterator[Object]:
     """Yield the objects that an operator creates for a stored RayCluster; ``exposed``: its Ingresses."""
-    config = KubeRayConfiguration.model_validate({"mTLSEnabled": mtls, "ingressDomain": "apps.test"})
     names = names_of(cluster)
-    objects = [desired_head_policy(cluster, config, ["ray-system"]), desired_workers_policy(cluster)]
-    if go:
-        for policy in objects:
-            del policy["spec"]["policyTypes"]
+    yield from _policies(cluster, mtls=mtls)
     if mtls:
-        objects.append(desired_secret(cluster, names.ca_secret, {"ca.crt": b"certificate", "ca.key": b"private"}))
+        data = {"ca.crt": "Y2VydGlmaWNhdGU=", "ca.key": "cHJpdmF0ZQ=="}
+        yield _owned(cluster, "v1", "Secret", names.ca_secret, data=data)
     if oauth:
-        objects += [
-            desired_proxy_service_account(cluster),
-            desired_proxy_service(cluster),
-            desired_secret(cluster, names.cookie_secret, {"cookie_secret": b"cookie"}),
-            desired_cluster_role_binding(cluster, names.cluster_role_binding),
-            desired_dashboard_route(cluster),
-            desired_client_route(cluster),
-        ]
+        yield _owned(cluster, "v1", "ServiceAccount", names.proxy_service_account)
+        port = {"name": "oauth-proxy", "port": 443, "protocol": "TCP", "targetPort": "oauth-proxy"}
+        yield _owned(cluster, "v1", "Service", names.proxy_service, spec={"ports": [port]})
+        yield _owned(cluster, "v1", "Secret", names.cookie_secret, data={"cookie_secret": "Y29va2ll"})
+        yield _binding(cluster)
+        for name, service in ((names.dashboard, names.proxy_service), (names.client, f"{name_of(cluster)}-head-svc")):
+            spec = {"to": {"kind": "Service", "name": service}}
+            yield _owned(cluster, "route.openshift.io/v1", "Route", name, spec=spec)
     if exposed:
-        objects += [
-            desired_dashboard_ingress(cluster, "apps.test", config.ingress),
-            desired_client_ingress(cluster, "apps.test", config.ingress),
-        ]
-    for obj in objects:
-        if namespace_of(obj):
-            obj["metadata"]["ownerReferences"] = [owner_reference(cluster)]
-        yield obj
+        for name in (names.dashboard, names.client):
+            backend = {"service": {"name": f"{name_of(cluster)}-head-svc", "port": {"number": 8265}}}
+            path = {"path": "/", "pathType": "Prefix", "backend": backend}
+            host = f"{name}-{namespace_of(cluster)}.apps.test"
+            rules = [{"host": host, "http": {"paths": [path]}}]
+            yield _owned(cluster, "networking.k8s.io/v1", "Ingress", name, spec={"rules": rules})
+
+
+def _owned(cluster: Object, api_version: str, kind: str, name: str, **fields: Any) -> Object:
+    metadata = {
+        "name": name,
+        "namespace": namespace_of(cluster),
+        "labels": {CLUSTER_LABEL: name_of(cluster)},
+        "ownerReferences": [owner_reference(cluster)],
+    }
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+def _policies(cluster: Object, *, mtls: bool) -> Iterator[Object]:
+    """Yield the policies of both operators: the ports of the proxy and, with mTLS, of the client are open."""
+    names = names_of(cluster)
+    inside: Object = {"from": [{"podSelector": {"matchLabels": {"ray.io/cluster": name_of(cluster)}}}]}
+    kuberay = {"podSelector": {"matchLabels": {"app.kubernetes.io/component": "kuberay-operator"}}}
+    rules = [
+        inside,
+        {"from": [{"podSelector": {}}], "ports": _ports(10001, 8265)},
+        {"from": [kuberay], "ports": _ports(8265, 10001)},
+        {"from": [{"namespaceSelector": {}}], "ports": _ports(8080)},
+        {"ports": _ports(8443, 10001) if mtls else _ports(8443)},
+    ]
+    for name, node_type, ingress in ((names.head_policy, "head", rules), (names.workers_policy, "worker", [inside])):
+        selector = {"ray.io/cluster": name_of(cluster), "ray.io/node-type": node_type}
+        spec = {"podSelector": {"matchLabels": selector}, "ingress": ingress, "policyTypes": ["Ingress"]}
+        yield _owned(cluster, "networking.k8s.io/v1", "NetworkPolicy", name, spec=spec)
+
+
+def _ports(*numbers: int) -> list[Object]:
+    return [{"protocol": "TCP", "port": number} for number in numbers]
+
+
+def _binding(cluster: Object) -> Object:
+    names, namespace = names_of(cluster), namespace_of(cluster)
+    binding = _owned(cluster, "rbac.authorization.k8s.io/v1", "ClusterRoleBinding", names.cluster_role_binding)
+    binding["metadata"] = {
+        "name": names.cluster_role_binding,
+        "labels": {CLUSTER_LABEL: name_of(cluster), NAMESPACE_LABEL: namespace},
+    }
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"}
+    subject = {"kind": "ServiceAccount", "name": names.proxy_service_account, "namespace": namespace}
+    return {**binding, "roleRef": role, "subjects": [subject]}
 
 
 def kuberay_policies(cluster: Object) -> Iterator[Object]:

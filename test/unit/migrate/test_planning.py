@@ -49,7 +49,7 @@ def result_of(plan: ObjectPlan) -> Object:
 
 
 def test_running_cluster_is_suspended_migrated_and_resumed() -> None:
-    state = observed(injected(user_cluster("rc"), go=True), go=True)
+    state = observed(injected(user_cluster("rc"), go=True))
     before = copy.deepcopy(state)
     plan = plan_cluster(state, TO_KUBERAY)
     assert state == before, "an argument was modified"
@@ -218,7 +218,7 @@ def test_group_name_that_kuberay_rejects_keeps_the_policies() -> None:
 
 
 def test_rhoai_gets_its_annotation_and_none_of_the_fields() -> None:
-    state = observed(injected(user_cluster("rc"), go=True), go=True)
+    state = observed(injected(user_cluster("rc"), go=True))
     result = result_of(plan_cluster(state, TO_RHOAI))
     assert result["metadata"]["annotations"][SECURE_NETWORK_ANNOTATION] == "true"
     assert "finalizers" not in result["metadata"]
@@ -228,7 +228,7 @@ def test_rhoai_gets_its_annotation_and_none_of_the_fields() -> None:
 def test_finalizer_is_removed_without_downtime_on_request() -> None:
     cluster = injected(user_cluster("rc"), go=True)
     cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["args"] = ["edited"]
-    plan = plan_cluster(observed(cluster, go=True), Options(Target.RHOAI, finalizers_only=True))
+    plan = plan_cluster(observed(cluster), Options(Target.RHOAI, finalizers_only=True))
     assert [step.action for step in plan.steps] == [Action.DELETE, Action.RELEASE]
     assert (plan.downtime, plan.blockers) == (Downtime.NONE, [])
     assert result_of(plan)["spec"] == plan.object["spec"]
@@ -239,7 +239,7 @@ def test_deleted_and_remote_clusters_are_only_released(*, managed: bool) -> None
     cluster = injected(user_cluster("rc", **({"managedBy": "kueue.x-k8s.io/multikueue"} if managed else {})), go=True)
     if not managed:
         cluster["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    plan = plan_cluster(observed(cluster, go=True), TO_KUBERAY)
+    plan = plan_cluster(observed(cluster), TO_KUBERAY)
     assert [step.action for step in plan.steps] == [Action.DELETE, Action.RELEASE]
 
 
@@ -260,7 +260,7 @@ def test_control_characters_of_users_are_not_printed() -> None:
 
 @pytest.mark.parametrize("oauth", [False, True])
 def test_takeover_changes_policies_and_unneeded_finalizers(*, oauth: bool) -> None:
-    plan = plan_takeover(observed(injected(user_cluster("rc"), go=True), go=True), oauth=oauth)
+    plan = plan_takeover(observed(injected(user_cluster("rc"), go=True)), oauth=oauth)
     names = names_of(plan.object)
     expected = [f"set policyTypes of NetworkPolicy {name}" for name in (names.head_policy, names.workers_policy)]
     assert texts(plan)[:2] == expected
@@ -285,5 +285,5 @@ def test_only_proxy_bindings_of_deleted_clusters_are_deleted(role: str) -> None:
 def test_finalizers_of_others_are_kept() -> None:
     cluster = injected(user_cluster("rc"), go=True)
     cluster["metadata"]["finalizers"] = ["example.com/a", FINALIZER, "example.com/b"]
-    result = result_of(plan_cluster(observed(cluster, go=True), TO_KUBERAY))
+    result = result_of(plan_cluster(observed(cluster), TO_KUBERAY))
     assert result["metadata"]["finalizers"] == ["example.com/a", "example.com/b"]

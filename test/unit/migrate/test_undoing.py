@@ -21,7 +21,7 @@ from test.unit.migrate.test_planning import TO_KUBERAY, observed, result_of
 
 def migrated(**spec: Any) -> tuple[Record, Object]:
     """Return the record of a migrated RayCluster, and its current state."""
-    plan = plan_cluster(observed(injected(user_cluster("rc", groups=2, **spec), go=True), go=True), TO_KUBERAY)
+    plan = plan_cluster(observed(injected(user_cluster("rc", groups=2, **spec), go=True)), TO_KUBERAY)
     after = result_of(plan)
     return Record(plan.object, after), copy.deepcopy(after)
 
