@@ -15,14 +15,12 @@ from cfo.api.raycluster.naming import NAMESPACE_LABEL, VERSION_ANNOTATION, diges
 from cfo.controllers.raycluster.oauth import is_oauth_proxy_binding
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
-    GVK,
     INGRESS,
     NETWORK_POLICY,
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
     Object,
-    gvk_of,
     is_controlled_by,
     labels_of,
     name_of,
@@ -64,7 +62,8 @@ def is_operators(obj: Object, cluster: Object) -> bool:
 
     Labels do not suffice: users can write them to their own objects. Both operators set the owner reference.
     """
-    return name_of(obj) in _names(gvk_of(obj), cluster) and is_owned_by(obj, cluster) and not is_by_kuberay(obj)
+    is_named = name_of(obj) in _names(str(obj.get("kind")), cluster)
+    return is_named and is_owned_by(obj, cluster) and not is_by_kuberay(obj)
 
 
 def is_binding_of(binding: Object, cluster: Object) -> bool:
@@ -72,7 +71,7 @@ def is_binding_of(binding: Object, cluster: Object) -> bool:
     if has_cluster_labels(binding, cluster):
         return True
     is_of_another = NAMESPACE_LABEL in labels_of(binding)
-    return name_of(binding) in _names(CLUSTER_ROLE_BINDING, cluster) and not is_of_another
+    return name_of(binding) in _names(CLUSTER_ROLE_BINDING.kind, cluster) and not is_of_another
 
 
 def is_operators_binding(binding: Object, cluster: Object) -> bool:
@@ -80,7 +79,7 @@ def is_operators_binding(binding: Object, cluster: Object) -> bool:
     return is_binding_of(binding, cluster) and is_oauth_proxy_binding(binding, namespace_of(cluster))
 
 
-def _names(gvk: GVK, cluster: Object) -> Collection[str]:
+def _names(kind: str, cluster: Object) -> Collection[str]:
     """Return the names of the operator's objects of a kind, in both generations of names.
 
     An edit by the Go operator annotates a RayCluster with old names, which then has objects of both generations.
@@ -91,20 +90,20 @@ def _names(gvk: GVK, cluster: Object) -> Collection[str]:
     for generation in ({}, {VERSION_ANNOTATION: ""}):
         names = names_of({**cluster, "metadata": {**metadata, "annotations": generation}})
         found |= {
-            SECRET: {names.ca_secret, names.cookie_secret, names.proxy_tls_secret},
-            SERVICE: {names.proxy_service},
-            SERVICE_ACCOUNT: {names.proxy_service_account},
-            NETWORK_POLICY: {names.head_policy, names.workers_policy},
-            ROUTE: {names.dashboard, names.client},
-            INGRESS: {names.dashboard, names.client},
-            CLUSTER_ROLE_BINDING: {names.cluster_role_binding, fit(f"{names.cluster_role_binding}-{suffix}")},
-        }.get(gvk, set())
+            SECRET.kind: {names.ca_secret, names.cookie_secret, names.proxy_tls_secret},
+            SERVICE.kind: {names.proxy_service},
+            SERVICE_ACCOUNT.kind: {names.proxy_service_account},
+            NETWORK_POLICY.kind: {names.head_policy, names.workers_policy},
+            ROUTE.kind: {names.dashboard, names.client},
+            INGRESS.kind: {names.dashboard, names.client},
+            CLUSTER_ROLE_BINDING.kind: {names.cluster_role_binding, fit(f"{names.cluster_role_binding}-{suffix}")},
+        }.get(kind, set())
     return found
 
 
 def binding_names(cluster: Object) -> Collection[str]:
     """Return the possible names of the ClusterRoleBindings of ``cluster``."""
-    return _names(CLUSTER_ROLE_BINDING, cluster)
+    return _names(CLUSTER_ROLE_BINDING.kind, cluster)
 
 
 def references_of(cluster: Object) -> frozenset[tuple[str, str]]:
