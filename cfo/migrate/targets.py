@@ -130,7 +130,6 @@ def _convert_authentication(result: Conversion, cleaning: Cleaning, kuberay: Kub
     spec = result.cluster["spec"]
     if OAUTH.name not in cleaning.features:
         return
-    result.notes.append("the dashboard is not exposed any more; KubeRay has no OAuth proxy")
     if spec.get("authOptions") is not None:
         return
     found = _VERSION.match(str(spec.get("rayVersion") or ""))
@@ -191,12 +190,15 @@ def closed_policy(policy: Object) -> Object:
 
 
 def _convert_ingress(result: Conversion, own: Iterable[Object], kuberay: KubeRay) -> None:
+    """Let KubeRay create an Ingress like the dashboard's; nothing else that exposes a RayCluster has a counterpart."""
     names = names_of(result.cluster)
-    ingresses = {name_of(obj): obj for obj in own if gvk_of(obj) == INGRESS}
-    if names.client in ingresses:
-        result.notes.append("the Ray client is not exposed any more; KubeRay creates no Ingress for it")
-    dashboard = ingresses.get(names.dashboard)
+    exposing = {(obj["kind"], name_of(obj)): obj for obj in own}
+    if any(name == names.client for _, name in exposing):
+        result.notes.append("the Ray client is not exposed any more, because KubeRay does not expose it")
+    dashboard = exposing.get((INGRESS.kind, names.dashboard))
     head = result.cluster["spec"]["headGroupSpec"]
+    if dashboard is None and any(name == names.dashboard for _, name in exposing):
+        result.notes.append("the dashboard is not exposed any more, because KubeRay does not protect it with a login")
     if dashboard is None or head.get("enableIngress"):
         return
     missing = kuberay.missing_for("headGroupSpec.ingressOptions")
