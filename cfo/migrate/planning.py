@@ -31,8 +31,9 @@ from cfo.migrate.children import (
     title,
 )
 from cfo.migrate.injected import DEFAULT_SETTINGS, Cleaning, clean
+from cfo.migrate.policies import closed_policy
 from cfo.migrate.steps import Action, Downtime, ObjectPlan, Step
-from cfo.migrate.targets import Conversion, KubeRay, Target, closed_policy, convert
+from cfo.migrate.targets import Conversion, KubeRay, Target, convert
 from cfo.runtime import (
     NETWORK_POLICY,
     SECRET,

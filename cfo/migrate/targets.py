@@ -9,20 +9,21 @@ TLS, authentication and network policies.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from cfo.api.raycluster.cluster import pod_labels, uses_kuberay_tls
+from cfo.api.raycluster.cluster import uses_kuberay_tls
 from cfo.api.raycluster.naming import names_of
 from cfo.migrate.children import is_operators
 from cfo.migrate.injected import Cleaning
+from cfo.migrate.policies import kuberay_network_policy, other_open_ports
 from cfo.runtime import INGRESS, NETWORK_POLICY, Object, annotations_of, gvk_of, name_of
 from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH
 
-__all__ = ["SECURE_NETWORK_ANNOTATION", "Conversion", "KubeRay", "Target", "closed_policy", "convert"]
+__all__ = ["SECURE_NETWORK_ANNOTATION", "Conversion", "KubeRay", "Target", "convert"]
 
 SECURE_NETWORK_ANNOTATION: Final = "odh.ray.io/secure-trusted-network"
 """Makes the KubeRay of Open Data Hub 3 protect a RayCluster; its webhook sets it on OpenShift."""
@@ -35,7 +36,6 @@ _TOKEN_RAY_VERSION: Final = (2, 52)
 
 _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_PROXY_PORT: Final = 8443
 
 
 class Target(StrEnum):
@@ -156,37 +156,11 @@ def _convert_policy(result: Conversion, own: Iterable[Object], kuberay: KubeRay,
         result.notes.append(f"the NetworkPolicies are kept as they are, because {missing}")
         return
     head = policies.get(names.head_policy)
-    rules = list(_head_rules(cluster, head, has_tls=has_tls)) if head is not None else []
-    spec["networkPolicy"] = {"mode": "DenyAllIngress", **({"head": {"ingressRules": rules}} if rules else {})}
+    spec["networkPolicy"] = kuberay_network_policy(cluster, head, policies.get(names.workers_policy), has_tls=has_tls)
     result.set.append("networkPolicy")
-
-
-def _head_rules(cluster: Object, policy: Object, *, has_tls: bool) -> Iterator[Object]:
-    """Yield the rules of the head's policy that KubeRay does not add, without ports that nothing protects any more."""
-    inside = [{"podSelector": {"matchLabels": pod_labels(cluster)}}]
-    for rule in _protected_rules(policy, has_tls=has_tls):
-        if rule.get("from") != inside:
-            yield rule
-
-
-def _protected_rules(policy: Object, *, has_tls: bool) -> Iterator[Object]:
-    """Yield the ingress rules without the port of the OAuth proxy and, unless TLS protects it, without open ports."""
-    for rule in (policy.get("spec") or {}).get("ingress") or ():
-        if rule.get("from"):
-            yield rule
-            continue
-        ports = [port for port in rule.get("ports") or () if port.get("port") != _PROXY_PORT]
-        if has_tls and ports:
-            yield {**rule, "ports": ports}
-
-
-def closed_policy(policy: Object) -> Object:
-    """Return the head's policy for a RayCluster without proxy and without the operator's TLS: it admits known clients.
-
-    The operator opens the client's port to everyone, because Ray then verifies certificates.
-    """
-    rules = list(_protected_rules(policy, has_tls=False))
-    return {**policy, "spec": {**policy["spec"], "ingress": rules}}
+    if not has_tls and other_open_ports(head):
+        ports = ", ".join(map(str, other_open_ports(head)))
+        result.notes.append(f"ports {ports} are not open to everyone any more: open them in spec.networkPolicy")
 
 
 def _convert_ingress(result: Conversion, own: Iterable[Object], kuberay: KubeRay) -> None:

@@ -287,3 +287,17 @@ def test_finalizers_of_others_are_kept() -> None:
     cluster["metadata"]["finalizers"] = ["example.com/a", FINALIZER, "example.com/b"]
     result = result_of(plan_cluster(observed(cluster), TO_KUBERAY))
     assert result["metadata"]["finalizers"] == ["example.com/a", "example.com/b"]
+
+
+def test_egress_rules_are_kept() -> None:
+    state = observed(injected(user_cluster("rc"), oauth=False, mtls=False), oauth=False, mtls=False)
+    (head,) = [obj for obj in state.children if name_of(obj) == names_of(state.cluster).head_policy]
+    dns = {"to": [{"namespaceSelector": {}}], "ports": [{"protocol": "UDP", "port": 53}]}
+    head["spec"] |= {"policyTypes": ["Ingress", "Egress"], "egress": [dns]}
+    head["spec"]["ingress"].append({"ports": [{"protocol": "TCP", "port": 8000}]})
+    plan = plan_cluster(state, TO_KUBERAY)
+    policy = result_of(plan)["spec"]["networkPolicy"]
+    assert policy["mode"] == "DenyAll"
+    assert policy["head"]["egressRules"] == [dns]
+    assert policy["worker"] == {"egressRules": [{}]}, "KubeRay would restrict the egress of the workers"
+    assert "ports 8000 are not open to everyone any more: open them in spec.networkPolicy" in plan.notes
