@@ -90,21 +90,31 @@ class Executor:
         if self._has_stuck_pods and plan.downtime is Downtime.RESTART and plan.steps:
             outcome.error = "was not suspended, because the pods of another RayCluster were not deleted"
             return outcome
+        await self._run(outcome, replan, is_current=True)
+        return outcome
+
+    async def resume(self, outcome: Outcome, replan: Callable[[], Awaitable[ObjectPlan | None]]) -> None:
+        """Plan the object of ``outcome`` again, and continue its migration."""
+        await self._run(outcome, replan, is_current=False)
+
+    async def _run(
+        self, outcome: Outcome, replan: Callable[[], Awaitable[ObjectPlan | None]], *, is_current: bool
+    ) -> None:
         try:
             for _ in range(_ROUNDS):
+                if not is_current:
+                    outcome.plan = await replan() or ObjectPlan(outcome.plan.object)
+                is_current = False
                 if not outcome.plan.steps:
-                    break
+                    return
                 if not self._dry_run:
                     self._record(outcome.plan)
                 await self._execute(outcome)
                 if self._dry_run:
                     outcome.plan = replace(outcome.plan, steps=[])
-                    break
-                planned = await replan()
-                outcome.plan = planned if planned is not None else ObjectPlan(plan.object)
+                    return
         except (APIError, TransportError, DiscoveryIncomplete, StepFailed) as error:
             outcome.error = " ".join(str(error).split())
-        return outcome
 
     async def _execute(self, outcome: Outcome) -> None:
         """Execute the steps of the plan; stop without an error if another client changed one of the objects."""

@@ -15,7 +15,7 @@ from cfo.migrate.planning import ObservedCluster, Options, plan_cluster
 from cfo.migrate.steps import ObjectPlan
 from cfo.migrate.takeover import plan_orphaned_binding, plan_takeover, plan_wrapper
 from cfo.migrate.targets import Target
-from cfo.migrate.undo_file import UndoFile
+from cfo.migrate.undo_file import Record, UndoFile
 from cfo.migrate.undoing import plan_undo_cluster, plan_undo_object
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
@@ -78,8 +78,15 @@ class Session:
             plans = [plan_safely(item, self._options) for item in observed]
         result: list[tuple[ObjectPlan, _Replan]] = [(plan, partial(self._replan, plan.object)) for plan in plans]
         for binding, namespace in await self._observer.orphaned_bindings():
-            result.append((plan_orphaned_binding(binding, namespace), _nothing))
+            replan = partial(self._replan_binding, binding, namespace)
+            result.append((plan_orphaned_binding(binding, namespace), replan))
         return result
+
+    async def _replan_binding(self, binding: Object, namespace: str) -> ObjectPlan | None:
+        current = await self._client.get(CLUSTER_ROLE_BINDING, key_of(binding), live=True)
+        if current is None or uid_of(current) != uid_of(binding):
+            return None
+        return plan_orphaned_binding(current, namespace)
 
     async def _replan(self, cluster: Object) -> ObjectPlan | None:
         observed = await self._observer.cluster(key_of(cluster))
@@ -113,11 +120,7 @@ class Session:
             return outcomes
         for outcome, (_, replan) in zip(outcomes, planned, strict=True):
             if outcome.plan.kept and not outcome.error:  # KubeRay has had time to create its own policies
-                again = await replan()
-                if again is not None:
-                    second = await executor.migrate(again, replan)
-                    outcome.plan, outcome.error = second.plan, second.error
-                    outcome.done += second.done
+                await executor.resume(outcome, replan)
         return outcomes
 
     async def undo(
@@ -126,31 +129,32 @@ class Session:
         """Restore the objects of ``file``: first those around each RayCluster, then the RayCluster itself."""
         executor = Executor(self._client, self._observer, _record_nothing, report, timeout=timeout, dry_run=dry_run)
         clusters = _Clusters(self._observer)
-        plans: list[ObjectPlan] = []
-        blocked: set[str] = set()
-        last: list[ObjectPlan] = []
-        for record in file.records.values():
-            if gvk_of(record.before) != RAY_CLUSTER:
-                continue
-            observed = await clusters.find(key_of(record.before))
-            plan = plan_undo_cluster(record, observed, force=force, allow_downtime=self._options.allow_downtime)
-            last.append(plan)
-            if plan.blockers:
-                blocked.add(uid_of(record.before))
-        for record in file.records.values():
-            before = record.before
-            if gvk_of(before) == RAY_CLUSTER:
-                continue
-            cluster = await clusters.of(before)
-            owners = frozenset({uid_of(cluster)} if cluster is not None else ())
-            if owners & blocked:
-                plans.append(ObjectPlan(before, blockers=["its RayCluster is blocked"]))
-            elif cluster is None:
-                plans.append(ObjectPlan(before, notes=["its RayCluster does not exist any more: not created again"]))
-            else:
-                current = await self._client.get(gvk_of(before), key_of(before), live=True)
-                plans.append(plan_undo_object(record, current, owners, force=force))
-        return [await executor.migrate(plan, _nothing) for plan in (*plans, *last)]
+
+        async def plan_cluster_undo(record: Record) -> ObjectPlan:
+            observed = await self._observer.cluster(key_of(record.before))
+            return plan_undo_cluster(record, observed, force=force, allow_downtime=self._options.allow_downtime)
+
+        async def plan_object_undo(record: Record) -> ObjectPlan:
+            cluster = await clusters.of(record.before)
+            if cluster is None:
+                return ObjectPlan(record.before, notes=["its RayCluster does not exist any more: not created again"])
+            if uid_of(cluster) in blocked:
+                return ObjectPlan(record.before, blockers=["its RayCluster is blocked"])
+            current = await self._client.get(gvk_of(record.before), key_of(record.before), live=True)
+            return plan_undo_object(record, current, frozenset({uid_of(cluster)}), force=force)
+
+        records = list(file.records.values())
+        of_clusters = [record for record in records if gvk_of(record.before) == RAY_CLUSTER]
+        for record in of_clusters:
+            await clusters.find(key_of(record.before))
+        last = [(await plan_cluster_undo(record), partial(plan_cluster_undo, record)) for record in of_clusters]
+        blocked = {uid_of(plan.object) for plan, _ in last if plan.blockers}
+        first = [
+            (await plan_object_undo(record), partial(plan_object_undo, record))
+            for record in records
+            if gvk_of(record.before) != RAY_CLUSTER
+        ]
+        return [await executor.migrate(plan, replan) for plan, replan in (*first, *last)]
 
 
 class _Clusters:
@@ -183,10 +187,6 @@ class _Clusters:
             ):
                 return observed.cluster
         return None
-
-
-async def _nothing() -> ObjectPlan | None:
-    return None
 
 
 def _record_nothing(_: ObjectPlan) -> None:
