@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from cfo.api.gateway import BACKEND_TLS_POLICIES, HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by, pod_labels
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import NAMESPACE_LABEL, VERSION_ANNOTATION, digest, fit, names_of
 from cfo.controllers.raycluster.oauth import is_oauth_proxy_binding
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
     INGRESS,
     NETWORK_POLICY,
     SECRET,
@@ -39,7 +41,10 @@ __all__ = [
     "title",
 ]
 
-CHILD_KINDS: Final = (ROUTE, INGRESS, SERVICE, NETWORK_POLICY, SERVICE_ACCOUNT, SECRET)
+CHILD_KINDS: Final = (
+    *(HTTP_ROUTE, *TLS_ROUTES, *BACKEND_TLS_POLICIES, ROUTE, INGRESS),
+    *(SERVICE, NETWORK_POLICY, SERVICE_ACCOUNT, SECRET, CONFIG_MAP),
+)
 """The namespaced kinds that the operator creates; those that expose a RayCluster come first."""
 
 _CREATED_BY_LABEL: Final = "app.kubernetes.io/created-by"
@@ -96,6 +101,10 @@ def _names(kind: str, cluster: Object) -> Collection[str]:
             NETWORK_POLICY.kind: {names.head_policy, names.workers_policy},
             ROUTE.kind: {names.dashboard, names.client},
             INGRESS.kind: {names.dashboard, names.client},
+            HTTP_ROUTE.kind: {names.dashboard},
+            TLS_ROUTES[0].kind: {names.client},
+            BACKEND_TLS_POLICIES[0].kind: {names.dashboard},
+            CONFIG_MAP.kind: {names.proxy_tls_secret},
             CLUSTER_ROLE_BINDING.kind: {names.cluster_role_binding, fit(f"{names.cluster_role_binding}-{suffix}")},
         }.get(kind, set())
     return found

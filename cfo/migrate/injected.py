@@ -59,7 +59,8 @@ class Cleaning:
 
 def known_settings(config: KubeRayConfiguration) -> tuple[InjectionSettings, ...]:
     """Return settings of the webhook with which entries may have been injected while the operator had ``config``."""
-    return (InjectionSettings(version="", oauth=True, mtls=True, ingress_domain=config.ingress_domain or ""),)
+    usual = InjectionSettings(version="", oauth=True, mtls=True, ingress_domain=config.ingress_domain or "")
+    return (usual, replace(usual, authentication=config.authentication))
 
 
 DEFAULT_SETTINGS: Final = known_settings(KubeRayConfiguration())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
-from cfo.migrate.injected import clean
+from cfo.config import KubeRayConfiguration
+from cfo.migrate.injected import clean, known_settings
 from cfo.runtime.objects import Object
-from test.support.migration import injected, user_cluster
+from cfo.webhooks.raycluster.defaulting import default
+from test.support.migration import SETTINGS, injected, user_cluster
 from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster, observations
 
 
@@ -125,3 +128,21 @@ def test_recorded_clusters_of_the_go_operator_are_cleaned() -> None:
                 )
                 count += 1
     assert count > 20
+
+
+OIDC = {"issuerURL": "https://issuer.test", "secretName": "oidc"}
+
+
+@pytest.mark.parametrize("oidc", [None, OIDC])
+def test_own_proxies_are_removed(oidc: Object | None) -> None:
+    config = KubeRayConfiguration.model_validate({"authentication": {"enabled": True, "oidc": oidc}})
+    settings = replace(SETTINGS, oauth=False, mtls=False, authentication=config.authentication)
+    user = user_cluster("rc")
+    cluster = default(user, None, settings).cluster
+    assert "kube-rbac-proxy" in str(cluster["spec"])
+    cleaning = clean(cluster, known_settings(config))
+    assert (cleaning.differing, cleaning.cluster["spec"]) == ((), user["spec"])
+    assert cleaning.features == {"OAuth proxy"}
+    changed = KubeRayConfiguration.model_validate({"authentication": {"audiences": ["other"]}})
+    if oidc:
+        assert clean(cluster, known_settings(changed)).differing != ()
