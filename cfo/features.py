@@ -7,8 +7,8 @@ controllers of the feature wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -25,13 +25,17 @@ _log = structlog.get_logger("cfo.features")
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """An optional feature: its name in the manifests, its rules, and the group and resource that identify its role."""
+    """An optional feature: its name in the manifests, its rules, and the group and resource that identify its role.
+
+    ``bound_roles`` are the names and rules of the ClusterRoles that the operator binds to other subjects.
+    """
 
     name: str
     title: str
     rules: Callable[[], list[Rule]]
     group: str
     resource: str
+    bound_roles: Mapping[str, Iterable[Rule]] = field(default_factory=dict)
 
 
 FEATURES: Final = (
@@ -40,6 +44,14 @@ FEATURES: Final = (
     Feature("flux", "Flux", flux.rules, "flux-framework.org", "miniclusters/finalizers"),
     Feature("inferencestack", "InferenceStacks", inferencestack.rules, "doublewordai.co", "inferencestacks/finalizers"),
     Feature("openshift", "OpenShift", raycluster.openshift_rules, ROUTE.group, "routes"),
+    Feature(
+        "csr",
+        "certificate requests",
+        raycluster.certificate_request_rules,
+        "certificates.k8s.io",
+        "certificatesigningrequests/approval",
+        raycluster.REQUESTER_ROLES,
+    ),
 )
 
 
@@ -56,7 +68,10 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
         enabled.add("flux")
     if configuration.inference_stack.enabled:
         enabled.add("inferencestack")
-    if configuration.kuberay.enabled:
+    kuberay = configuration.kuberay
+    if kuberay.enabled and kuberay.mtls_enabled and kuberay.ca.issuer == "certificateSigningRequest":
+        enabled.add("csr")
+    if kuberay.enabled:
         try:
             await client.mapper.resource(ROUTE)
             enabled.add("openshift")

@@ -34,9 +34,15 @@ def access(namespace: str) -> list[Object]:
 
 
 def feature_access(feature: Feature, namespace: str) -> list[Object]:
-    """Return the ClusterRole of ``feature``, and its binding to the service account in ``namespace``."""
+    """Return the role of ``feature``, its binding to the service account in ``namespace``, and the bound roles."""
     name = f"manager-{feature.name}"
-    return _role_and_binding(f"{name}-role", f"{name}-rolebinding", "", namespace, feature.rules())
+    return [
+        *_role_and_binding(f"{name}-role", f"{name}-rolebinding", "", namespace, feature.rules()),
+        *(
+            named(_API, "ClusterRole", role, rules=policy_rules(rules))
+            for role, rules in sorted(feature.bound_roles.items())
+        ),
+    ]
 
 
 def all_rules(namespace: str) -> list[Rule]:

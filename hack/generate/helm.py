@@ -103,6 +103,9 @@ inferencestack:
 # Permissions for OpenShift.
 openshift:
   enabled: false
+# Permissions for certificate requests, if kuberay.ca.issuer is certificateSigningRequest in the configuration.
+csr:
+  enabled: false
 # Allow only connections to the webhooks, and from namespaces with the label `metrics: enabled` to the metrics.
 networkPolicy:
   enabled: false

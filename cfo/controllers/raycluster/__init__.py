@@ -2,12 +2,28 @@
 
 There are four independent controllers, each with one responsibility: the dashboard behind an OAuth proxy on OpenShift
 (:mod:`.oauth`), Ingresses on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`) and mutual
-TLS (:mod:`.mtls`). Pure functions compute the desired objects (:mod:`.resources` and :mod:`.ca`, with the names from
-:mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
+TLS (:mod:`.mtls`). If pods request their certificates, :mod:`.certificate_requesters` allows them to do so, and
+:mod:`.node_signer` signs the requests. Pure functions compute the desired objects (:mod:`.resources` and :mod:`.ca`,
+with the names from :mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other
+owners.
 """
 
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.setup import openshift_rules, rules, setup
+from cfo.controllers.raycluster.setup import (
+    REQUESTER_ROLES,
+    certificate_request_rules,
+    openshift_rules,
+    rules,
+    setup,
+)
 
-__all__ = ["FIELD_MANAGER", "Environment", "openshift_rules", "rules", "setup"]
+__all__ = [
+    "FIELD_MANAGER",
+    "REQUESTER_ROLES",
+    "Environment",
+    "certificate_request_rules",
+    "openshift_rules",
+    "rules",
+    "setup",
+]

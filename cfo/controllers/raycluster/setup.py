@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import ingress, mtls, networkpolicy, oauth
+from cfo.controllers.raycluster import certificate_requesters, ingress, mtls, networkpolicy, node_signer, oauth
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime import Manager, Rule
 
-__all__ = ["openshift_rules", "rules", "setup"]
+__all__ = ["REQUESTER_ROLES", "certificate_request_rules", "openshift_rules", "rules", "setup"]
+
+
+REQUESTER_ROLES = {certificate_requesters.REQUESTER_ROLE: certificate_requesters.REQUESTER_RULES}
+"""The rules of the ClusterRole that the operator binds to the ServiceAccounts of pods that request certificates."""
 
 
 def rules() -> list[Rule]:
@@ -32,8 +36,13 @@ def openshift_rules() -> list[Rule]:
     return [*oauth.OAuthReconciler.rules]
 
 
+def certificate_request_rules() -> list[Rule]:
+    """Return the additional RBAC rules of the controllers that serve the certificate requests of pods."""
+    return [*node_signer.NodeSigner.rules, *certificate_requesters.CertificateRequesters.rules]
+
+
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
-    """Add the four controllers to ``manager``; they start once the API server serves RayClusters.
+    """Add the controllers to ``manager``; they start once the API server serves RayClusters.
 
     Returns the environment, which the webhooks also use.
     """
@@ -41,6 +50,9 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
 
     async def start(manager: Manager) -> None:
         mtls.setup(manager, config)
+        if config.mtls_enabled and config.ca.issuer == "certificateSigningRequest":
+            certificate_requesters.setup(manager)
+            node_signer.setup(manager, config, environment)
         await networkpolicy.setup(manager, config, environment)
         ingress.setup(manager, config, environment)
         # without permission for ClusterRoleBindings, which are cluster-scoped, the OAuth controller cannot work

@@ -40,7 +40,8 @@ class InjectionSettings:
     ``version`` is the operator's version, written into the version annotation of new RayClusters. ``oauth`` is whether
     dashboards get an OAuth proxy: it is configured, and the platform is OpenShift. ``mtls`` is whether Ray nodes use
     mutual TLS. ``ingress_domain`` is the domain of the client's host; empty if there is none. ``kuberay_features`` are
-    the fields of RayClusters whose feature is known to be active in KubeRay.
+    the fields of RayClusters whose feature is known to be active in KubeRay. ``requests_certificates`` is whether Ray
+    nodes request their certificates from the operator, instead of signing them with the key of the CA.
     """
 
     version: str
@@ -48,4 +49,5 @@ class InjectionSettings:
     mtls: bool
     ingress_domain: str = ""
     kuberay_features: frozenset[str] = frozenset()
+    requests_certificates: bool = False
     images: Images = field(default_factory=Images)
