@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
+from envtest.admission.certificates import CertificateApprovalAndSigning, CertificateSubjectRestriction
 from envtest.admission.lifecycle import NamespaceLifecycle
 from envtest.admission.limits import LimitRanger
 from envtest.admission.matching import Matcher
@@ -112,6 +113,8 @@ def standard_chain(
         DefaultTolerationSeconds(),
         DefaultClass.storage(store),
         StorageObjectInUseProtection(),
+        CertificateApprovalAndSigning(authorizer),
+        CertificateSubjectRestriction(),
         DefaultClass.ingress(store),
         _MutatingPolicyWarning(),
     ]
