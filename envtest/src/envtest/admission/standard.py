@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
 from envtest.admission.certificates import CertificateApprovalAndSigning, CertificateSubjectRestriction
+from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
 from envtest.admission.lifecycle import NamespaceLifecycle
 from envtest.admission.limits import LimitRanger
 from envtest.admission.matching import Matcher
