@@ -5,19 +5,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
-from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from cfo.api.raycluster.node_certificates import CERTIFICATE_USAGES, SIGNER_NAME
 from cfo.controllers import raycluster
 from cfo.controllers.raycluster.certificate_requesters import REQUESTER_ROLE
 from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST, MAX_DECISIONS
@@ -32,6 +26,7 @@ from cfo.runtime.kinds import CLUSTER_ROLE_BINDING
 from cfo.runtime.objects import NamespacedName, Object, find_condition
 from cfo.runtime.reconcile import policy_rules
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from test.support.certificate_requests import address, certificate_request
 from test.support.faults import run_until_crash
 from test.support.permissions import create_token
 from test.support.ray_nodes import RayNode, create_ray_pod, injected_ray_cluster, pod_token
@@ -81,30 +76,6 @@ async def running_signer() -> AsyncIterator[tuple[Environment, Object]]:
 async def client_of(env: Environment, token: str) -> AsyncIterator[Client]:
     async with Transport(ClientConfig.for_control_plane(env.plane, token=token)) as transport:
         yield Client(transport, RESTMapper(transport), field_manager="pod")
-
-
-def certificate_request(name: str, *names: x509.GeneralName, **spec: Any) -> Object:
-    """Return a CertificateSigningRequest with these names."""
-    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(list(names)), critical=False)
-    request = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
-    pem = request.public_bytes(serialization.Encoding.PEM)
-    return {
-        "apiVersion": "certificates.k8s.io/v1",
-        "kind": "CertificateSigningRequest",
-        "metadata": {"name": name},
-        "spec": {
-            "signerName": SIGNER_NAME,
-            "usages": list(CERTIFICATE_USAGES),
-            "request": b64encode(pem).decode(),
-            **spec,
-        },
-    }
-
-
-def address(text: str) -> x509.IPAddress:
-    return x509.IPAddress(ip_address(text))
 
 
 async def decision(env: Environment, name: str) -> tuple[str, str]:
@@ -253,7 +224,8 @@ async def test_request_is_signed_after_a_crash_between_approval_and_signature() 
             await client.create(certificate_request("crash", address("10.0.0.2")))
         assert await run_until_crash(env, CONFIG, after_writes=1)
         status = (await env.get(CERTIFICATE_SIGNING_REQUEST, "crash", ""))["status"]
-        assert find_condition(status["conditions"], "Approved") and not status.get("certificate")
+        assert find_condition(status["conditions"], "Approved")
+        assert not status.get("certificate")
         # What another client approved is checked as well.
         other = await env.create(certificate_request("other", address("10.0.0.2")))
         conditions = [{"type": "Approved", "status": "True", "reason": "ByAdministrator"}]
@@ -261,12 +233,15 @@ async def test_request_is_signed_after_a_crash_between_approval_and_signature() 
         async with run_controllers(env, CONFIG):
             await env.wait_until_idle()
             status = (await env.get(CERTIFICATE_SIGNING_REQUEST, "crash", ""))["status"]
-            assert status["certificate"] and len(status["conditions"]) == 1
+            assert status["certificate"]
+            assert len(status["conditions"]) == 1
             status = (await env.get(CERTIFICATE_SIGNING_REQUEST, "other", ""))["status"]
             assert not status.get("certificate")
             assert find_condition(status["conditions"], "Failed")["reason"] == "RequesterIsNotAPod"
         async with run_controllers(env, CONFIG):
             assert [request for request in env.requests() if request[0] != "discover"] == []
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.wait_for_event("CertificateRequestsDisabled", "kuberay.ca.issuer")
 
 
 async def test_binding_follows_the_rayclusters_of_a_namespace() -> None:

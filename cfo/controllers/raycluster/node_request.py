@@ -11,7 +11,6 @@ Secret anyway.
 
 from __future__ import annotations
 
-import binascii
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -62,6 +61,10 @@ _OPTIONAL_USAGES: Final = {"key encipherment"}
 _RSA_BITS: Final = range(2048, 4096 + 1)
 _MAX_EXPONENT_BITS: Final = 31
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1)
+_PARSE_ERRORS: Final = (
+    *(ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature),
+    *(x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+)
 _LOOPBACK: Final = (ip_address("127.0.0.1"), ip_address("::1"))
 
 NodePublicKey: TypeAlias = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
@@ -138,13 +141,13 @@ def parse_request(spec: Mapping[str, Any]) -> NodeRequest:
     try:
         request = x509.load_pem_x509_csr(b64decode(encoded, validate=True))
         key = request.public_key()
-    except (ValueError, TypeError, binascii.Error, UnsupportedAlgorithm):
+    except _PARSE_ERRORS:
         raise Refusal("InvalidRequest", "The request is not a valid certificate request in PEM.") from None
     public_key = _checked_key(key)
     try:
         is_signed = request.is_signature_valid
         names = _requested_names(request)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.UnsupportedGeneralNameType):
+    except _PARSE_ERRORS:
         raise Refusal("InvalidRequest", "The signature or the extensions of the request cannot be parsed.") from None
     if not is_signed:
         raise Refusal("InvalidRequest", "The signature of the request is invalid.")
@@ -166,8 +169,8 @@ def _checked_key(key: object) -> NodePublicKey:
 def _requested_names(request: x509.CertificateSigningRequest) -> tuple[frozenset[_Address], frozenset[str]]:
     try:
         names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, x509.DuplicateExtension):
-        raise Refusal("NoNames", "The request has no subject alternative names, or has them twice.") from None
+    except x509.ExtensionNotFound:
+        raise Refusal("NoNames", "The request has no subject alternative names.") from None
     items = list(names)
     if len(items) > _MAX_NAMES:
         raise Refusal("TooManyNames", f"The request has {len(items)} names, at most {_MAX_NAMES} are allowed.")

@@ -128,7 +128,7 @@ def _request_problem(request: str) -> str:
         return _NOT_A_REQUEST
     try:
         return "" if x509.load_pem_x509_csr(pem).is_signature_valid else "x509: signature verification failed"
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         return f"x509: malformed certificate request: {error}"
 
 
