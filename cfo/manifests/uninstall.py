@@ -23,12 +23,14 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.controllers.appwrapper.names import FINALIZER as WRAPPER_FINALIZER
+from cfo.controllers.raycluster.certificate_requesters import REQUESTERS_LABEL
 from cfo.controllers.raycluster.oauth import FINALIZER as CLUSTER_FINALIZER
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.names import LABELS
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
 from cfo.runtime import (
+    CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     DEPLOYMENT,
     GVK,
@@ -132,6 +134,8 @@ async def uninstall(
     for gvk, finalizer in ((RAY_CLUSTER, CLUSTER_FINALIZER), (APPWRAPPER, WRAPPER_FINALIZER)):
         for obj in await _list(client, gvk):
             await removal.remove_finalizer(gvk, key_of(obj), finalizer)
+    for obj in await _list(client, CLUSTER_ROLE_BINDING, label_selector=REQUESTERS_LABEL):
+        await removal.delete(CLUSTER_ROLE_BINDING, key_of(obj))
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
     for gvk, name in (

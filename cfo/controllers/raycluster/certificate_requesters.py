@@ -37,7 +37,7 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["REQUESTER_ROLE", "REQUESTER_RULES", "CertificateRequesters", "setup"]
+__all__ = ["REQUESTERS_LABEL", "REQUESTER_ROLE", "REQUESTER_RULES", "CertificateRequesters", "setup"]
 
 REQUESTER_ROLE: Final = "codeflare-operator-certificate-requester-role"
 """The ClusterRole of pods; the manifests contain it."""
@@ -45,8 +45,10 @@ REQUESTER_ROLE: Final = "codeflare-operator-certificate-requester-role"
 REQUESTER_RULES: Final = (Rule("certificates.k8s.io", "certificatesigningrequests", ("create", "get")),)
 """The rules of the role. Names of requests are random, and requests contain no secrets; listing is not allowed."""
 
-_LABEL: Final = "ray.openshift.ai/certificate-requesters"
-_SELECTION: Final[SelectionKeywords] = {"label_selector": _LABEL, "max_bytes": MAX_CACHED_BYTES}
+REQUESTERS_LABEL: Final = "ray.openshift.ai/certificate-requesters"
+"""The label of the bindings; its value is the namespace."""
+
+_SELECTION: Final[SelectionKeywords] = {"label_selector": REQUESTERS_LABEL, "max_bytes": MAX_CACHED_BYTES}
 
 
 class CertificateRequesters:
@@ -87,7 +89,8 @@ class CertificateRequesters:
             try:
                 await self._client.create(desired)
             except AlreadyExists as error:
-                raise TerminalError(f"ClusterRoleBinding {key.name} exists without the label {_LABEL}") from error
+                message = f"ClusterRoleBinding {key.name} exists without the label {REQUESTERS_LABEL}"
+                raise TerminalError(message) from error
         else:
             await self._client.apply({**desired, "metadata": {**desired["metadata"], "uid": uid_of(current)}})
         return Result()
@@ -99,7 +102,10 @@ def desired_binding(namespace: str) -> Object:
     return {
         "apiVersion": f"{group}/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": fit(f"codeflare-certificate-requesters-{namespace}"), "labels": {_LABEL: namespace}},
+        "metadata": {
+            "name": fit(f"codeflare-certificate-requesters-{namespace}"),
+            "labels": {REQUESTERS_LABEL: namespace},
+        },
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": REQUESTER_ROLE},
         "subjects": [{"apiGroup": group, "kind": "Group", "name": f"system:serviceaccounts:{namespace}"}],
     }
@@ -124,7 +130,7 @@ def setup(manager: Manager) -> None:
         )
         .watches(
             CLUSTER_ROLE_BINDING,
-            EnqueueRequestsFromMapFunc(lambda binding: [Request("", binding.meta.labels[_LABEL])]),
+            EnqueueRequestsFromMapFunc(lambda binding: [Request("", binding.meta.labels[REQUESTERS_LABEL])]),
             **_SELECTION,
         )
         .complete(reconciler)
