@@ -86,8 +86,9 @@ def stack_roles(prefix: str) -> list[Object]:
 
 
 def user_rules() -> list[Rule]:
-    """Return the rules of all user roles, which the installer must have to be allowed to create them."""
-    return [rule for rules, *_ in _USER_ROLES.values() for rule in rules]
+    """Return the rules of all user roles and bound roles, which the installer must have to be able to create them."""
+    bound = [rule for feature in FEATURES for rules in feature.bound_roles.values() for rule in rules]
+    return [*(rule for rules, *_ in _USER_ROLES.values() for rule in rules), *bound]
 
 
 def _rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:

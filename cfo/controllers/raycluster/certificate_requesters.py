@@ -2,7 +2,7 @@
 
 CertificateSigningRequests are cluster-scoped, so a Role cannot allow this. A ClusterRoleBinding for each namespace that
 has a RayCluster whose pods request certificates binds one ClusterRole, :data:`REQUESTER_ROLE`, to the ServiceAccounts
-of this namespace: KubeRay and users choose the ServiceAccounts of pods. The operator is allowed to bind this role only.
+of this namespace: KubeRay and users choose the ServiceAccounts of pods.
 
 A binding belongs to a namespace, not to a RayCluster, so RayClusters need no finalizer: after a restart, the bindings
 of namespaces without such RayClusters are deleted.
@@ -60,7 +60,7 @@ class CertificateRequesters:
 
     rules = (
         Rule("rbac.authorization.k8s.io", "clusterrolebindings", (*READ, "create", "patch", "delete")),
-        Rule("rbac.authorization.k8s.io", "clusterroles", "bind", [REQUESTER_ROLE]),
+        *REQUESTER_RULES,  # RBAC escalation check: the operator must hold the permissions of the role to bind it
     )
 
     def __init__(
