@@ -146,7 +146,7 @@ def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
         ),
         (
             "kuberay: {ca: {nodeCertificateLifetime: 59m}}",
-            "kuberay.ca.nodeCertificateLifetime: 59m: must be at least 1h",
+            "kuberay.ca.nodeCertificateLifetime: '59m': must be at least 1h",
         ),
         ("metrics: {bindAddress: 8080}", "metrics.bindAddress: 8080: must be a string"),
         ("health: {bindAddress: ':99999'}", "health.bindAddress: ':99999': must be HOST:PORT"),
