@@ -136,9 +136,11 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
 
 def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
     info = ctx.info
-    # On updates kube-apiserver validates metadata twice, in the generic code and in the kind's, and reports both.
-    errors = validate_metadata(obj, info) if old is None else validate_metadata_update(obj, old) * 2
-    errors += info.strategy.validate(obj, old, ctx)
+    if old is None:
+        errors = validate_metadata(obj, info)
+    else:
+        errors = validate_metadata_update(obj, old, info.strategy.metadata_checks)
+    errors += info.strategy.validate(obj, old, ctx, errors)
     if errors:
         kind = obj.get("kind") or info.kind
         raise invalid_object(info.storage.group, kind, obj["metadata"].get("name") or "", errors)

@@ -17,6 +17,7 @@ from envtest.context import RequestContext
 from envtest.field_errors import FieldError, Verbatim, forbidden, go_quote, invalid, required, too_long
 from envtest.objects import Object
 from envtest.registry import ResourceInfo
+from envtest.strategy import MetadataChecks
 
 __all__ = [
     "dns_1035_label",
@@ -306,9 +307,22 @@ def _validate_finalizers(finalizers: list[str], path: str, *, strict: bool) -> l
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
-def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -> list[FieldError]:
-    """Return the errors of a change of metadata."""
-    after, before = new["metadata"], old["metadata"]
+def validate_metadata_update(
+    new: Object, old: Object, checks: MetadataChecks, path: str = "metadata"
+) -> list[FieldError]:
+    """Return the errors of a change of metadata, each as often as kube-apiserver reports it.
+
+    Its generic code checks the new metadata and the change once each; ``checks`` are those of the kind in addition.
+    """
+    change = _metadata_change_errors(new["metadata"], old["metadata"], path)
+    metadata = new["metadata"]
+    content = label_errors(metadata.get("labels") or {}, f"{path}.labels")
+    content += _validate_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
+    content += _validate_owners(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
+    return change * (1 + checks.change) + content * (2 + checks.content + checks.change)
+
+
+def _metadata_change_errors(after: Object, before: Object, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     if before.get("deletionTimestamp"):
         existing = before.get("finalizers") or []
@@ -319,13 +333,7 @@ def validate_metadata_update(new: Object, old: Object, path: str = "metadata") -
             errors.append(forbidden(f"{path}.finalizers", detail))
     changed = [name for name in _IMMUTABLE if after.get(name) != before.get(name)]
     errors += [invalid(f"{path}.{name}", after.get(name), "field is immutable") for name in changed]
-    errors += label_errors(after.get("labels") or {}, f"{path}.labels")
-    errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
-    errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")
     generation = after.get("generation") or 0
     if generation < (before.get("generation") or 0):
         errors.append(invalid(f"{path}.generation", generation, "must not be decremented"))
-    errors += label_errors(after.get("labels") or {}, f"{path}.labels")
-    errors += _validate_annotations(after.get("annotations") or {}, f"{path}.annotations")
-    errors += _validate_owners(after.get("ownerReferences") or [], f"{path}.ownerReferences")
     return errors

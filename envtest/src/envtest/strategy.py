@@ -8,7 +8,7 @@ The base class accepts everything. Built-in kinds and custom resources have thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from envtest.field_errors import FieldError
 from envtest.objects import Object
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from envtest.context import RequestContext
 
 __all__ = ["Strategy"]
+
+
+class MetadataChecks(NamedTuple):
+    """How often the validation of a kind's updates checks the new metadata, and the change (which includes it)."""
+
+    content: int = 1
+    change: int = 1
 
 
 class Strategy:
@@ -30,6 +37,9 @@ class Strategy:
 
     default_propagation = "background"
     """The propagation policy of a DELETE that specifies none: ``background``, or ``orphan`` (Job)."""
+
+    metadata_checks = MetadataChecks()
+    """How often updates of the kind check metadata in addition to the generic code."""
 
     returns_deleted_object = False
     """Whether DELETE returns the object instead of a Status (Pod, Service, ServiceAccount)."""
@@ -82,8 +92,13 @@ class Strategy:
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
         """Restore in ``new`` the fields that this resource, or the subresource in ``ctx``, must not change."""
 
-    def validate(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[FieldError]:
-        """Return the errors of ``obj``; ``old`` is the stored object on update, ``None`` on creation."""
+    def validate(
+        self, obj: Object, old: Object | None, ctx: RequestContext, metadata_errors: Sequence[FieldError] = ()
+    ) -> Sequence[FieldError]:
+        """Return the errors of ``obj``; ``old`` is the stored object on update, ``None`` on creation.
+
+        ``metadata_errors`` were already found in the metadata, and are not returned.
+        """
         return ()
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:

@@ -26,6 +26,10 @@ _CREATED_AT: Final = Column("Created At", AGE.description, "date")
 _DEFAULT_CRD_COLUMNS: Final = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
 
 
+_GENERATION = "deprecated.daemonset.template.generation"
+"""An annotation that kube-apiserver's internal type, which Tables are made of, does not have."""
+
+
 def convert_to_table(
     info: ResourceInfo,
     objects: Sequence[Object],
@@ -65,7 +69,13 @@ def _included(obj: Object, include: str, version: str) -> Object | None:
         return None
     if include == "Object":
         return obj
-    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj["metadata"]}
+    metadata = obj["metadata"]
+    if _GENERATION in (metadata.get("annotations") or {}):
+        metadata = {**metadata, "annotations": {**metadata["annotations"]}}
+        del metadata["annotations"][_GENERATION]
+        if not metadata["annotations"]:
+            del metadata["annotations"]
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
 
 
 def _printer(info: ResourceInfo) -> tuple[Sequence[Column], RowFunction]:

@@ -10,6 +10,7 @@ from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocatio
 from envtest.admission.lifecycle import NamespaceLifecycle
 from envtest.admission.limits import LimitRanger
 from envtest.admission.matching import Matcher
+from envtest.admission.pod_security import PodSecurity
 from envtest.admission.serviceaccount import ServiceAccountPlugin
 from envtest.admission.settings import (
     DefaultClass,
@@ -111,6 +112,7 @@ def standard_chain(
         TaintNodesByCondition(),
         Priority(store),
         DefaultTolerationSeconds(),
+        PodSecurity(store),
         DefaultClass.storage(store),
         StorageObjectInUseProtection(),
         CertificateApprovalAndSigning(authorizer),

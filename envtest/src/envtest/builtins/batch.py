@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from envtest.builtins.go_rendering import internal_pod_spec
+from envtest.builtins.go_rendering import internal_pod_spec, internal_pod_template
 from envtest.builtins.pod_rules import template_errors
 from envtest.builtins.pod_warnings import template_warnings
 from envtest.builtins.pods import template_defaults
@@ -103,7 +103,15 @@ class JobStrategy(WorkloadStrategy):
         spec["selector"] = selector
 
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
-        """See :meth:`WorkloadStrategy.spec_errors`."""
+        """See :meth:`WorkloadStrategy.spec_errors`; an update reports the errors of the new spec twice."""
+        errors = list(self._new_spec_errors(spec))
+        yield from errors
+        if old is not None:
+            yield from errors
+            yield from self._change_errors(spec, old, is_valid=not errors)
+
+    @staticmethod
+    def _new_spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield from _job_errors(spec, "spec")
         if spec.get("selector") is None:
             yield required("spec.selector")
@@ -113,11 +121,10 @@ class JobStrategy(WorkloadStrategy):
         if not selects(spec.get("selector"), labels or {}):
             text = "`selector` does not match template `labels`"
             yield invalid("spec.template.metadata.labels", labels, text)
-        if old is not None:
-            yield from self._change_errors(spec, old)
 
     @staticmethod
-    def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+    def _change_errors(spec: Mapping[str, Any], old: Mapping[str, Any], *, is_valid: bool) -> Iterator[FieldError]:
+        """Yield the errors of changes. That of the template names its spec if only that changed, and is valid."""
         if spec.get("completions") != old.get("completions"):
             is_elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
             if not is_elastic:
@@ -144,10 +151,10 @@ class JobStrategy(WorkloadStrategy):
                 if part in before["spec"]:
                     changed["spec"][part] = before["spec"][part]
         if changed != before:
-            if changed["spec"] != before["spec"]:
+            if is_valid and changed["spec"] != before["spec"]:
                 yield invalid("spec.template.spec", internal_pod_spec(spec["template"]["spec"]), "field is immutable")
             else:
-                yield invalid("spec.template", spec["template"], "field is immutable")
+                yield invalid("spec.template", internal_pod_template(spec["template"]), "field is immutable")
 
 
 class CronJobStrategy(WorkloadStrategy):

@@ -45,6 +45,11 @@ _FIELD_PATHS = (
     "status.podIP",
     "status.podIPs",
 )
+_CONVERTIBLE = frozenset(
+    {*_FIELD_PATHS, "metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName"}
+    | {"spec.host", "status.phase"}
+)
+"""The field labels that kube-apiserver can convert; only some of them are supported in containers."""
 _MAX_ID = 2**31 - 1
 _SECCOMP = ("Localhost", "RuntimeDefault", "Unconfined")
 
@@ -202,6 +207,9 @@ def _source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]
         subscripted = field.startswith(("metadata.labels['", "metadata.annotations['")) and field.endswith("']")
         if not field:
             yield required(f"{path}.fieldRef.fieldPath")
+        elif not subscripted and field not in _CONVERTIBLE:
+            text = f"error converting fieldPath: field label not supported: {field}"
+            yield invalid(f"{path}.fieldRef.fieldPath", field, text)
         elif field not in _FIELD_PATHS and not subscripted:
             yield not_supported(f"{path}.fieldRef.fieldPath", field, _FIELD_PATHS)
     if "resourceFieldRef" in source and not source["resourceFieldRef"].get("resource"):

@@ -355,6 +355,7 @@ class EndpointsStrategy(BuiltinStrategy):
                     ip = address.get("ip") or ""
                     if not is_ip(ip):
                         yield invalid(f"{path}.{kind}[{number}].ip", ip, INVALID_IP)
+                        yield invalid(f"{path}.{kind}[{number}].ip", ip, "must be a valid IP address")
             ports = subset.get("ports") or ()
             for number, port in enumerate(ports):
                 field_path = f"{path}.ports[{number}]"

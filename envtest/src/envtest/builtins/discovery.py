@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.builtins.string_validation import is_ip
+from envtest.builtins.string_validation import INVALID_IP, is_ip
 from envtest.context import RequestContext
 from envtest.field_errors import FieldError, invalid, not_supported, required
 from envtest.objects import Object
@@ -38,7 +38,11 @@ class EndpointSliceStrategy(BuiltinStrategy):
             if not endpoint.get("addresses"):
                 yield required(path, "must contain at least 1 address")
             for number, address in enumerate(endpoint.get("addresses") or ()):
-                if kind in ("IPv4", "IPv6") and not (is_ip(address) and (":" in address) == (kind == "IPv6")):
+                if kind not in ("IPv4", "IPv6"):
+                    continue
+                if not is_ip(address):
+                    yield invalid(f"{path}[{number}]", address, INVALID_IP)
+                elif (":" in address) != (kind == "IPv6"):
                     yield invalid(f"{path}[{number}]", address, f"must be an {kind} address")
         if old is not None and kind != old.get("addressType"):
             yield invalid("addressType", kind, "field is immutable")

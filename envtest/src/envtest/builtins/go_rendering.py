@@ -6,12 +6,14 @@ types that appear in known messages are defined here; types nested in them are a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from difflib import unified_diff
 from typing import Any
 
 from envtest.field_errors import Verbatim, go_json
 
-__all__ = ["internal", "internal_pod_spec"]
+__all__ = ["difference", "internal", "internal_pod_spec", "internal_pod_template", "internal_volume_source"]
 
 _POD_SPEC = (
     "Volumes InitContainers Containers EphemeralContainers RestartPolicy! TerminationGracePeriodSeconds "
@@ -106,3 +108,35 @@ def internal_pod_spec(spec: Mapping[str, Any]) -> Verbatim:
         "NodeSelector": go_json(node_selector) if node_selector else "null",
     }
     return Verbatim(_fields(_POD_SPEC, spec, overrides))
+
+
+def internal_pod_template(template: Mapping[str, Any]) -> Verbatim:
+    """Return a PodTemplateSpec as Go prints its internal type, in which only the metadata has JSON names."""
+    metadata = {name: value for name, value in (template.get("metadata") or {}).items() if value}
+    fields = [f'"{name}":{go_json(value)}' for name, value in metadata.items()]
+    return Verbatim("{" + ",".join([*fields, f'"Spec":{internal_pod_spec(template["spec"])}']) + "}")
+
+
+_VOLUME_SOURCES = (
+    "GCEPersistentDisk AWSElasticBlockStore HostPath Glusterfs NFS RBD Quobyte ISCSI FlexVolume Cinder CephFS FC "
+    "Flocker AzureFile VsphereVolume AzureDisk PhotonPersistentDisk PortworxVolume ScaleIO Local StorageOS CSI"
+)
+
+
+def internal_volume_source(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sources of a persistent volume's ``spec`` with the names of Go's internal type; most are null."""
+    sources = {name.lower(): value for name, value in spec.items()}
+    return {name: _with_go_names(sources.get(name.lower())) for name in _VOLUME_SOURCES.split()}
+
+
+def _with_go_names(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_go_name(name): _with_go_names(item) for name, item in value.items()}
+    return [_with_go_names(item) for item in value] if isinstance(value, list) else value
+
+
+def difference(old: Any, new: Any) -> str:
+    """Return the difference between two values as messages show it: of indented JSON, with three lines around it."""
+    before, after = (json.dumps(each, indent=1, ensure_ascii=False).splitlines() for each in (old, new))
+    lines = list(unified_diff(before, after, lineterm="", n=3))[2:]
+    return "\n".join([*lines, ""])

@@ -8,6 +8,7 @@ from typing import Any
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, key, required
+from envtest.metadata import qualified_name
 from envtest.objects import Object
 from envtest.schema.quantity import parse_quantity
 
@@ -26,6 +27,7 @@ _ORDER = (
 Each entry names the field that reports the error, the field with the lower value, the field with the higher value, and
 the latter's name in messages.
 """
+_TYPES = ("Container", "PersistentVolumeClaim", "Pod")
 _NAMES = {"min": "min", "default": "default", "defaultRequest": "default request"}
 
 
@@ -54,6 +56,10 @@ class LimitRangeStrategy(BuiltinStrategy):
             if kind in seen:
                 yield duplicate(f"{path}.type", kind)
             seen.add(kind)
+            for problem in qualified_name(kind):
+                yield invalid(f"{path}.type", kind, problem)
+            if "/" not in kind and kind and kind not in _TYPES:
+                yield invalid(f"{path}.type", kind, "must be a standard limit type or fully qualified")
             if kind == "Pod":
                 for name in ("default", "defaultRequest"):
                     if item.get(name):

@@ -109,7 +109,9 @@ def _struct(schema: Schema) -> Convert:
     empty_as_zero = {
         name
         for name in always
-        if schema.properties[name].type in ("array", "object") and schema.ref.startswith("io.k8s.api.")
+        if schema.properties[name].type in ("array", "object")
+        and not schema.properties[name].properties
+        and schema.ref.startswith("io.k8s.api.")
     }
     nested = {name: value for name, value in always.items() if isinstance(value, dict) and value}
 
@@ -231,6 +233,8 @@ def _string(value: Any, path: str, unknown: list[str]) -> Any:
 
 
 def _bytes(value: Any, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, list) and all(isinstance(each, int) and 0 <= each < 256 for each in value):
+        value = base64.b64encode(bytes(value)).decode()  # as Go decodes an array of numbers
     if not isinstance(value, str):
         _mismatch(value, "[]uint8", path)
     try:

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envtest.builtins.pod_rules import pod_spec_errors
+from envtest.builtins.pod_updates import APP_ARMOR, annotation_change_errors, pod_change_errors
 from envtest.builtins.pod_warnings import pod_warnings
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid
+from envtest.field_errors import FieldError, key
 from envtest.objects import Object
-from envtest.schema.shaping import copy_json
 
 __all__ = ["PodStrategy", "image_pull_policy", "source_defaults", "template_defaults"]
 
+_REPOSITORY = re.compile(r"{0}(/{0})*".format(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"))
 _NO_EXECUTE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_MUTABLE_FIELDS = (
-    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
-    "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
-    "previously negative)"
-)
 
 
 def image_pull_policy(image: str) -> str:
-    """Return ``Always`` for the tag ``latest``, which is also the default tag, and ``IfNotPresent`` otherwise."""
+    """Return ``Always`` for the tag ``latest``, which is also the default tag, and ``IfNotPresent`` otherwise.
+
+    A reference that cannot be parsed has no tag.
+    """
     name, _, digest = image.partition("@")
+    domain, slash, path = name.partition("/")
+    if not slash or not (domain == "localhost" or "." in domain or ":" in domain or domain != domain.lower()):
+        path = name
+    if not _REPOSITORY.fullmatch(path.partition(":")[0]):
+        return "IfNotPresent"
     tag = name.rpartition("/")[2].partition(":")[2]
     return "IfNotPresent" if digest or (tag and tag != "latest") else "Always"
 
@@ -173,6 +178,7 @@ class PodStrategy(BuiltinStrategy):
             gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": None}
             gate |= {"lastTransitionTime": None, "message": "Scheduling is blocked due to non-empty scheduling gates"}
             obj["status"]["conditions"] = [gate]
+        _set_app_armor_profiles(obj, ctx)
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
         """See :meth:`Strategy.prepare_update`."""
@@ -189,8 +195,35 @@ class PodStrategy(BuiltinStrategy):
         if ctx.subresource == "status":
             return
         yield from pod_spec_errors(obj["spec"], "spec")
+        if old is not None:
+            yield from annotation_change_errors(obj["metadata"], old["metadata"])
         if old is not None and not ctx.subresource:
-            yield from _change_errors(obj["spec"], old["spec"])
+            yield from pod_change_errors(obj["spec"], old["spec"])
+
+
+_APP_ARMOR_TYPES = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefault"}
+
+
+def _set_app_armor_profiles(pod: Object, ctx: RequestContext) -> None:
+    """Set the AppArmor profiles of containers from the deprecated annotations, with a warning for each."""
+    annotations, spec = pod["metadata"].get("annotations") or {}, pod["spec"]
+    if (spec.get("os") or {}).get("name") == "windows" or not any(name.startswith(APP_ARMOR) for name in annotations):
+        return
+    for container in _all_containers(spec):
+        name = f"{APP_ARMOR}{container.get('name')}"
+        value = annotations.get(name)
+        if value is None or (container.get("securityContext") or {}).get("appArmorProfile") is not None:
+            continue
+        if value in _APP_ARMOR_TYPES:
+            profile = {"type": _APP_ARMOR_TYPES[value]}
+        elif value.startswith("localhost/"):
+            profile = {"type": "Localhost", "localhostProfile": value.removeprefix("localhost/")}
+        else:
+            continue
+        container["securityContext"] = {**(container.get("securityContext") or {}), "appArmorProfile": profile}
+        ctx.warn(
+            f'{key("metadata.annotations", name)}: deprecated since v1.30; use the "appArmorProfile" field instead'
+        )
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: str) -> bool:
@@ -213,112 +246,3 @@ def _qos_class(spec: Mapping[str, Any]) -> str:
     if not requests:
         return "BestEffort"
     return "Guaranteed" if guaranteed else "Burstable"
-
-
-def _change_errors(new: Object, old: Object) -> Iterator[FieldError]:
-    """Yield the errors of an update, which may only change images and the deadline, and add tolerations."""
-    if len(new.get("containers") or ()) != len(old.get("containers") or ()):
-        yield forbidden("spec.containers", "pod updates may not add or remove containers")
-        return
-    if len(new.get("initContainers") or ()) != len(old.get("initContainers") or ()):
-        yield forbidden("spec.initContainers", "pod updates may not add or remove containers")
-        return
-    before, after = old.get("activeDeadlineSeconds"), new.get("activeDeadlineSeconds")
-    if after is not None:
-        if not 0 <= after <= 2**31 - 1:
-            yield invalid("spec.activeDeadlineSeconds", after, "must be between 0 and 2147483647, inclusive")
-            return
-        if before is not None and after > before:
-            text = "must be less than or equal to previous value"
-            yield invalid("spec.activeDeadlineSeconds", after, text)
-            return
-    elif before is not None:
-        yield invalid("spec.activeDeadlineSeconds", None, "must not update from a positive integer to nil value")
-    for toleration in old.get("tolerations") or ():
-        kept = any(_same_toleration(toleration, each) for each in new.get("tolerations") or ())
-        if not kept:
-            text = "existing toleration can not be modified except its tolerationSeconds"
-            yield forbidden("spec.tolerations", text)
-            return
-    had_gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
-    for position, gate in enumerate(new.get("schedulingGates") or ()):
-        if gate.get("name") not in had_gates:
-            text = f"only deletion is allowed, but found new scheduling gate '{gate.get('name') or ''}'"
-            yield forbidden(f"spec.schedulingGates[{position}].name", text)
-    restored = copy_json(new)
-    if had_gates:
-        yield from _gated_change_errors(restored, old)
-    for name in ("containers", "initContainers"):
-        for container, previous in zip(restored.get(name) or (), old.get(name) or (), strict=True):
-            container["image"] = previous.get("image")
-    for name in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
-        if name in old:
-            restored[name] = old[name]
-        else:
-            restored.pop(name, None)
-    if old.get("terminationGracePeriodSeconds", 0) < 0 and new.get("terminationGracePeriodSeconds") == 1:
-        restored["terminationGracePeriodSeconds"] = old["terminationGracePeriodSeconds"]
-    if restored != old:
-        yield forbidden(
-            "spec", f"pod updates may not change fields other than {_MUTABLE_FIELDS}\n{_difference(restored, old)}"
-        )
-
-
-def _gated_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
-    """Yield the errors of the scheduling fields that a pod with scheduling gates may narrow; set them as in ``old``."""
-    selector = old.get("nodeSelector") or {}
-    if any((new.get("nodeSelector") or {}).get(key) != value for key, value in selector.items()):
-        text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        yield invalid("spec.nodeSelector", new.get("nodeSelector"), text)
-    _restore(new, old, "nodeSelector")
-    node_affinity = (old.get("affinity") or {}).get("nodeAffinity")
-    affinity = new.get("affinity")
-    if (affinity or {}).get("nodeAffinity") == node_affinity:
-        return
-    yield from _node_affinity_errors((affinity or {}).get("nodeAffinity") or {}, node_affinity or {})
-    if affinity is None:
-        new["affinity"] = {"nodeAffinity": node_affinity}
-        return
-    _restore(affinity, old.get("affinity") or {}, "nodeAffinity")
-    if "affinity" not in old and not affinity:
-        del new["affinity"]
-
-
-def _restore(new: Object, old: Mapping[str, Any], name: str) -> None:
-    if name in old:
-        new[name] = old[name]
-    else:
-        new.pop(name, None)
-
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-def _node_affinity_errors(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield the errors of a changed node affinity: expressions may be added to required terms; the rest may change."""
-    before = (old.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
-    after = (new.get(_REQUIRED) or {}).get("nodeSelectorTerms")
-    path = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
-    if before and len(before) != len(after or ()):
-        yield invalid(path, after, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
-        return
-    for position, (term, earlier) in enumerate(zip(after or (), before, strict=False)):
-        if not _only_adds(term, earlier):
-            yield invalid(f"{path}[{position}]", term, "only additions are allowed (no mutations or deletions)")
-
-
-def _only_adds(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    parts = [(new.get(name) or [], old.get(name) or []) for name in ("matchExpressions", "matchFields")]
-    if not any(old_part for _, old_part in parts):  # an empty term matches nothing; an expression would widen it
-        return not any(new_part for new_part, _ in parts)
-    return all(new_part[: len(old_part)] == old_part for new_part, old_part in parts)
-
-
-def _same_toleration(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    return all(a.get(name) == b.get(name) for name in ("key", "operator", "value", "effect"))
-
-
-def _difference(new: Mapping[str, Any], old: Mapping[str, Any]) -> str:
-    """Return the names of the fields that differ, one per line."""
-    names = sorted(name for name in new.keys() | old.keys() if new.get(name) != old.get(name))
-    return "\n".join(f"  {name}" for name in names)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
+    condition_errors,
     label_selector_errors,
     nonnegative,
     percent_above_100_errors,
@@ -28,6 +29,7 @@ class DisruptionBudgetStrategy(BuiltinStrategy):
         if ctx.subresource == "status":
             for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
                 yield from nonnegative(f"status.{name}", obj["status"].get(name))
+            yield from condition_errors(obj["status"].get("conditions") or (), "status.conditions")
             return
         spec = obj["spec"]
         if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, ip_address
 from typing import Any, Final
 
+from envtest.builtins.go_rendering import internal
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import INVALID_IP, is_ip, load_balancer_errors, port_name, port_number
 from envtest.context import RequestContext
 from envtest.errors import internal_error
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from envtest.field_errors import FieldError, Verbatim, duplicate, forbidden, invalid, not_supported, required
 from envtest.metadata import dns_label, dns_subdomain, label_value, mask_trailing_dash, qualified_name
 from envtest.objects import Object
 
@@ -329,8 +330,8 @@ def _port_errors(ports: Sequence[Mapping[str, Any]], *, headless: bool) -> Itera
             yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)
         identity = (protocol, number)
         if identity in numbers and not headless:
-            rendered = {name: value for name, value in (("protocol", protocol), ("port", number)) if value}
-            yield duplicate(path, {**rendered, "targetPort": 0})
+            shown = {"name": "", "protocol": protocol, "appProtocol": None, "port": number}
+            yield duplicate(path, Verbatim(internal({**shown, "targetPort": 0, "nodePort": 0})))
         numbers.add(identity)
 
 

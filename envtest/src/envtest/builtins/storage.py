@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from envtest.builtins.go_rendering import difference, internal_volume_source
 from envtest.builtins.pods import source_defaults
 from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import label_selector_errors
 from envtest.context import RequestContext
 from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
+from envtest.metadata import dns_subdomain
 from envtest.objects import Object
 from envtest.schema.quantity import parse_quantity
 
@@ -17,9 +20,11 @@ __all__ = [
     "PersistentVolumeClaimStrategy",
     "PersistentVolumeStrategy",
     "StorageClassStrategy",
+    "claim_errors",
 ]
 
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+_VOLUME_MODES = ("Block", "Filesystem")
 _RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
 _SOURCES = frozenset(
     {
@@ -87,7 +92,9 @@ class PersistentVolumeStrategy(BuiltinStrategy):
         yield from self._spec_errors(spec)  # kube-apiserver validates a changed volume twice
         before, after = ({name: each[name] for name in _SOURCES if name in each} for each in (old["spec"], spec))
         if before != after:
-            yield forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation")
+            shown = difference(*(internal_volume_source(each) for each in (before, after)))
+            text = f"spec.persistentvolumesource is immutable after creation\n{shown}"
+            yield forbidden("spec.persistentvolumesource", text)
         if spec.get("volumeMode") != old["spec"].get("volumeMode"):
             yield invalid("spec.volumeMode", spec.get("volumeMode"), "field is immutable")
 
@@ -98,10 +105,11 @@ class PersistentVolumeStrategy(BuiltinStrategy):
         for mode in spec.get("accessModes") or ():
             if mode not in _ACCESS_MODES:
                 yield not_supported("spec.accessModes", mode, _ACCESS_MODES)
-        if not spec.get("capacity"):
+        capacity = spec.get("capacity")
+        if not capacity:
             yield required("spec.capacity")
-        elif "storage" not in spec["capacity"] or len(spec["capacity"]) > 1:
-            yield not_supported("spec.capacity", {**spec["capacity"]}, ("storage",))
+        if not capacity or "storage" not in capacity or len(capacity) > 1:
+            yield not_supported("spec.capacity", capacity, ("storage",))
         policy = spec.get("persistentVolumeReclaimPolicy")
         if policy not in _RECLAIM_POLICIES:
             yield not_supported("spec.persistentVolumeReclaimPolicy", policy or "", _RECLAIM_POLICIES)
@@ -139,24 +147,71 @@ class PersistentVolumeClaimStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the access modes and the size, and of changes to the immutable part of the spec."""
-        spec = obj["spec"]
-        if not spec.get("accessModes"):
-            yield required("spec.accessModes", "at least 1 access mode is required")
-        requests = (spec.get("resources") or {}).get("requests") or {}
-        if "storage" not in requests:
-            yield required("spec.resources[storage]")
-        elif parse_quantity(requests["storage"]).value <= 0:
-            yield invalid("spec.resources[storage]", requests["storage"], "must be greater than zero")
-        if old is not None and not ctx.subresource:
-            mutable = {"resources", "volumeAttributesClassName", "volumeName"}
-            before = {name: value for name, value in old["spec"].items() if name not in mutable}
-            after = {name: value for name, value in spec.items() if name not in mutable}
-            if before != after:
-                text = (
-                    "spec is immutable after creation except resources.requests and volumeAttributesClassName for "
-                    "bound claims"
-                )
-                yield forbidden("spec", text)
+        if ctx.subresource:
+            return
+        yield from claim_errors(obj["spec"], "spec")
+        if old is not None:
+            yield from _claim_change_errors(obj, old)
+
+
+def claim_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the spec of a claim, or of a StatefulSet's template of a claim."""
+    modes = spec.get("accessModes") or ()
+    if not modes:
+        yield required(f"{path}.accessModes", "at least 1 access mode is required")
+    for mode in modes:
+        if mode not in _ACCESS_MODES:
+            yield not_supported(f"{path}.accessModes", mode, _ACCESS_MODES)
+    if "ReadWriteOncePod" in modes and len(modes) > 1:
+        text = "may not use ReadWriteOncePod with other access modes"
+        yield forbidden(f"{path}.accessModes", text)
+    yield from label_selector_errors(spec.get("selector"), f"{path}.selector")
+    requests = (spec.get("resources") or {}).get("requests") or {}
+    if "storage" not in requests:
+        yield required(f"{path}.resources[storage]")
+    elif parse_quantity(requests["storage"]).value <= 0:
+        yield invalid(f"{path}.resources[storage]", requests["storage"], "must be greater than zero")
+    name = spec.get("storageClassName")
+    for problem in dns_subdomain(name) if name else ():
+        yield invalid(f"{path}.storageClassName", name, problem)
+    mode = spec.get("volumeMode")
+    if mode is not None and mode not in _VOLUME_MODES:
+        yield not_supported(f"{path}.volumeMode", mode, _VOLUME_MODES)
+    yield from _data_source_errors(spec.get("dataSource"), f"{path}.dataSource")
+    yield from _data_source_errors(spec.get("dataSourceRef"), f"{path}.dataSourceRef")
+
+
+def _data_source_errors(source: Mapping[str, Any] | None, path: str) -> Iterator[FieldError]:
+    if source is None:
+        return
+    for name in ("name", "kind"):
+        if not source.get(name):
+            yield required(f"{path}.{name}")
+    if not source.get("apiGroup") and source.get("kind") != "PersistentVolumeClaim":
+        text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        yield invalid(path, source.get("kind") or "", text)
+
+
+def _claim_change_errors(obj: Object, old: Object) -> Iterator[FieldError]:
+    """Yield the errors of changes: a bound claim may grow and change its attributes class; it is bound only once."""
+    mutable = {"resources", "volumeAttributesClassName"}
+    if not old["spec"].get("volumeName"):
+        mutable.add("volumeName")
+    before, after = ({name: each["spec"][name] for name in each["spec"] if name not in mutable} for each in (old, obj))
+    is_bound = (old.get("status") or {}).get("phase") == "Bound"
+    sizes = [(each["spec"].get("resources") or {}).get("requests") or {} for each in (old, obj)]
+    resources = [each["spec"].get("resources") or {} for each in (old, obj)]
+    grows = [{name: value for name, value in each.items() if name != "requests" or not is_bound} for each in resources]
+    if before != after or grows[0] != grows[1]:
+        text = (
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        )
+        yield forbidden("spec", f"{text}\n{difference(old['spec'], obj['spec'])}")
+    old_size, new_size = (parse_quantity(each.get("storage", "0")).value for each in sizes)
+    if new_size < old_size:
+        capacity = parse_quantity(((old.get("status") or {}).get("capacity") or {}).get("storage", "0")).value
+        if not is_bound or new_size <= capacity:
+            yield forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
 
 
 class StorageClassStrategy(BuiltinStrategy):

@@ -8,7 +8,7 @@ again after defaults were set. A subclass overrides :meth:`~BuiltinStrategy.set_
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from envtest.builtins.catalog import Resource, schema_of
 from envtest.builtins.normalization import DecodeError, decode, encode, zero
@@ -18,7 +18,7 @@ from envtest.field_errors import FieldError
 from envtest.metadata import path_segment
 from envtest.objects import Object
 from envtest.schema.shaping import copy_json
-from envtest.strategy import Strategy
+from envtest.strategy import MetadataChecks, Strategy
 
 __all__ = ["BuiltinStrategy", "GenerationStrategy", "PathSegmentNameStrategy"]
 
@@ -34,6 +34,37 @@ _RETURNED = frozenset(
     }
 )
 """The kinds whose deletion is answered with the deleted object instead of a Status."""
+
+_ONLY_CONTENT, _ONLY_CHANGE = MetadataChecks(change=0), MetadataChecks(content=0)
+_METADATA_CHECKS: Final = {
+    ("policy", "PodDisruptionBudget"): MetadataChecks(content=0, change=0),
+    ("", "PersistentVolume"): MetadataChecks(content=2),
+    **dict.fromkeys(
+        (
+            ("", "PodTemplate"),
+            ("", "ResourceQuota"),
+            *(("apps", kind) for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")),
+            ("autoscaling", "HorizontalPodAutoscaler"),
+            ("batch", "CronJob"),
+            ("coordination.k8s.io", "Lease"),
+            *(("networking.k8s.io", kind) for kind in ("IngressClass", "NetworkPolicy")),
+            ("node.k8s.io", "RuntimeClass"),
+            ("scheduling.k8s.io", "PriorityClass"),
+            ("storage.k8s.io", "CSIDriver"),
+        ),
+        _ONLY_CHANGE,
+    ),
+    **dict.fromkeys(
+        (
+            ("", "LimitRange"),
+            ("discovery.k8s.io", "EndpointSlice"),
+            ("storage.k8s.io", "CSINode"),
+            ("storage.k8s.io", "VolumeAttachment"),
+        ),
+        _ONLY_CONTENT,
+    ),
+}
+"""The kinds whose updates are checked in another way than most."""
 
 _ADMISSION = ("AdmissionPolicy", "AdmissionPolicyBinding", "WebhookConfiguration")
 _CONDITIONAL = frozenset(
@@ -64,6 +95,7 @@ class BuiltinStrategy(Strategy):
         self.resource = resource
         self.returns_deleted_object = (resource.group, resource.kind) in _RETURNED
         self.allow_unconditional_update = (resource.group, resource.kind) not in _CONDITIONAL
+        self.metadata_checks = _METADATA_CHECKS.get((resource.group, resource.kind), self.metadata_checks)
         self.has_status = any(each.name == "status" for each in resource.subresources)
         status = schema_of(resource.type).properties.get("status")
         self._status_zero = None
@@ -133,7 +165,9 @@ class BuiltinStrategy(Strategy):
             else:
                 new.pop("status", None)
 
-    def validate(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[FieldError]:
+    def validate(
+        self, obj: Object, old: Object | None, ctx: RequestContext, metadata_errors: Sequence[FieldError] = ()
+    ) -> Sequence[FieldError]:
         """See :meth:`Strategy.validate`."""
         return list(self.check(obj, old, ctx))
 

@@ -7,17 +7,18 @@ errors. Names, labels and qualified names are validated in :mod:`envtest.metadat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
-from envtest.field_errors import FieldError, forbidden, invalid, required
+from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
 from envtest.metadata import dns_subdomain, label_value, path_segment, qualified_name
 
 __all__ = [
     "INVALID_IP",
     "cidr_errors",
+    "condition_errors",
     "config_key",
     "env_name",
     "header_name",
@@ -193,6 +194,45 @@ def label_selector_errors(selector: Mapping[str, Any] | None, path: str) -> Iter
         for number, value in enumerate(values):
             for problem in label_value(value):
                 yield invalid(f"{field_path}.values[{number}]", value, problem)
+
+
+_CONDITION_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+
+
+def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a list of ``metav1.Condition``."""
+    seen: set[str] = set()
+    for position, condition in enumerate(conditions):
+        field_path, kind = f"{path}[{position}]", condition.get("type") or ""
+        if kind in seen:
+            yield duplicate(f"{field_path}.type", kind)
+        seen.add(kind)
+        if not kind:
+            yield required(f"{field_path}.type")
+        for problem in qualified_name(kind) if kind else ():
+            yield invalid(f"{field_path}.type", kind, problem)
+        status = condition.get("status") or ""
+        if status not in ("False", "True", "Unknown"):
+            yield not_supported(f"{field_path}.status", status, ("False", "True", "Unknown"))
+        if (condition.get("observedGeneration") or 0) < 0:
+            text = "must be greater than or equal to zero"
+            yield invalid(f"{field_path}.observedGeneration", condition["observedGeneration"], text)
+        if not condition.get("lastTransitionTime"):
+            yield required(f"{field_path}.lastTransitionTime")
+        reason = condition.get("reason") or ""
+        if not reason:
+            yield required(f"{field_path}.reason")
+        elif not _CONDITION_REASON.fullmatch(reason):
+            text = (
+                "a condition reason must start with alphabetic character, optionally followed by a string of "
+                "alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'"
+            )
+            pattern = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+            yield invalid(f"{field_path}.reason", reason, _regex_message(text, pattern, "my_name", "MY_NAME", "MyName"))
+        if len(reason) > 1024:
+            yield too_long(f"{field_path}.reason", reason, 1024)
+        if len(condition.get("message") or "") > 32 * 1024:
+            yield too_long(f"{field_path}.message", condition["message"], 32 * 1024)
 
 
 def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envtest.builtins.container_rules import relative_path_errors
-from envtest.builtins.string_validation import config_key
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from envtest.metadata import dns_label
 from envtest.schema.quantity import parse_quantity
@@ -103,9 +102,6 @@ def _item_errors(items: Sequence[Mapping[str, Any]], path: str) -> Iterator[Fiel
         field_path, name, target = f"{path}[{position}]", item.get("key") or "", item.get("path") or ""
         if not name:
             yield required(f"{field_path}.key")
-        else:
-            for problem in config_key(name):
-                yield invalid(f"{field_path}.key", name, problem)
         if not target:
             yield required(f"{field_path}.path")
         else:

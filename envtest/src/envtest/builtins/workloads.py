@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from envtest.builtins.go_rendering import internal
 from envtest.builtins.pod_rules import template_errors
 from envtest.builtins.pod_warnings import name_warnings, template_warnings
 from envtest.builtins.pods import template_defaults
+from envtest.builtins.storage import claim_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
     label_selector_errors,
@@ -18,7 +20,7 @@ from envtest.builtins.string_validation import (
 )
 from envtest.context import RequestContext
 from envtest.errors import bad_request
-from envtest.field_errors import FieldError, forbidden, go_quote, invalid, not_supported, required
+from envtest.field_errors import FieldError, Verbatim, forbidden, go_quote, invalid, not_supported, required
 from envtest.objects import Object
 from envtest.schema.shaping import copy_json
 
@@ -35,19 +37,36 @@ __all__ = [
 ]
 
 
-def _selector_errors(spec: Mapping[str, Any], path: str, *, empty: str) -> Iterator[FieldError]:
-    """Yield the errors of the selector, which is required, must not be empty and must match the template."""
+def _selector_errors(spec: Mapping[str, Any], *, empty: str) -> Iterator[FieldError]:
+    """Yield the errors of the selector, which is required and must not be empty."""
     selector = spec.get("selector")
     if selector is None:
-        yield required(f"{path}.selector")
+        yield required("spec.selector")
     else:
-        yield from label_selector_errors(selector, f"{path}.selector")
+        yield from label_selector_errors(selector, "spec.selector")
         if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            yield invalid(f"{path}.selector", selector, f"empty selector is invalid for {empty}")
+            yield invalid("spec.selector", selector, f"empty selector is invalid for {empty}")
+
+
+def _mismatch_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield an error if the selector does not match the labels of the template."""
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
-    if not selects(selector, labels or {}):
+    if not selects(spec.get("selector"), labels or {}):
         text = "`selector` does not match template `labels`"
-        yield invalid(f"{path}.template.metadata.labels", labels, text)
+        yield invalid("spec.template.metadata.labels", labels, text)
+
+
+def _selected_template_errors(
+    spec: Mapping[str, Any], template: Mapping[str, Any], detail: str = "invalid label selector"
+) -> Iterator[FieldError]:
+    """Yield the errors of ``template``, which are only determined if the selector of ``spec`` can be parsed."""
+    selector = spec.get("selector")
+    if any(label_selector_errors(selector, "")):
+        yield invalid("spec.selector", selector, detail)
+        return
+    yield from _mismatch_errors(spec)
+    yield from template_errors(template, "spec.template")
+    yield from _restart_policy_errors(spec, "spec")
 
 
 def _restart_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -176,9 +195,8 @@ class DeploymentStrategy(WorkloadStrategy):
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
         yield from nonnegative("spec.replicas", spec.get("replicas"))
-        yield from _selector_errors(spec, "spec", empty="deployment")
-        yield from template_errors(spec["template"], "spec.template")
-        yield from _restart_policy_errors(spec, "spec")
+        yield from _selector_errors(spec, empty="deployment")
+        yield from _selected_template_errors(spec, spec["template"])
         yield from _deployment_strategy_errors(spec["strategy"], "spec.strategy")
         for name in ("minReadySeconds", "revisionHistoryLimit"):
             yield from nonnegative(f"spec.{name}", spec.get(name))
@@ -208,7 +226,9 @@ def _deployment_strategy_errors(strategy: Mapping[str, Any], path: str) -> Itera
             yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, text)
         yield from percent_above_100_errors(f"{path}.rollingUpdate.maxUnavailable", unavailable)
     else:
-        yield not_supported(f"{path}.type", kind, ("Recreate", "RollingUpdate"))
+        bounds = ("maxUnavailable", "maxSurge")
+        shown = {"type": kind, "rollingUpdate": rolling and {name: rolling.get(name) for name in bounds}}
+        yield not_supported(path, Verbatim(internal(shown)), ("Recreate", "RollingUpdate"))
 
 
 class ReplicaSetStrategy(WorkloadStrategy):
@@ -224,9 +244,8 @@ class ReplicaSetStrategy(WorkloadStrategy):
         """See :meth:`WorkloadStrategy.spec_errors`."""
         yield from nonnegative("spec.replicas", spec.get("replicas"))
         yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
-        yield from _selector_errors(spec, "spec", empty="deployment")
-        yield from template_errors(spec["template"], "spec.template")
-        yield from _restart_policy_errors(spec, "spec")
+        yield from _selector_errors(spec, empty="deployment")
+        yield from _selected_template_errors(spec, spec["template"])
         if old is not None:
             yield from immutable(spec, old, "selector")
 
@@ -264,6 +283,16 @@ class ReplicationControllerStrategy(WorkloadStrategy):
             yield invalid("spec.template.metadata.labels", labels or None, text)
         yield from template_errors(spec["template"], "spec.template")
         yield from _restart_policy_errors(spec, "spec")
+
+
+def _with_claims(spec: Mapping[str, Any]) -> Object:
+    """Return the pod template of a StatefulSet as its pods get it: a volume for each claim, before all others."""
+    names = [(each.get("metadata") or {}).get("name") or "" for each in spec.get("volumeClaimTemplates") or ()]
+    template: Object = copy_json(spec["template"])
+    volumes = [each for each in template["spec"].get("volumes") or () if each.get("name") not in names]
+    claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    template["spec"]["volumes"] = [*claims, *volumes]
+    return template
 
 
 class StatefulSetStrategy(WorkloadStrategy):
@@ -307,18 +336,10 @@ class StatefulSetStrategy(WorkloadStrategy):
             yield invalid("spec.updateStrategy", strategy, "must be 'RollingUpdate' or 'OnDelete'")
         yield from nonnegative("spec.replicas", spec.get("replicas"))
         yield from nonnegative("spec.minReadySeconds", spec.get("minReadySeconds"))
-        yield from _selector_errors(spec, "spec", empty="statefulset")
-        claims: list[Object] = [
-            {"name": (each.get("metadata") or {}).get("name"), "emptyDir": {}}
-            for each in spec.get("volumeClaimTemplates") or ()
-        ]
-        template = copy_json(spec["template"])
-        volume_names = {each.get("name") for each in template["spec"].get("volumes") or ()}
-        extra = [each for each in claims if each["name"] not in volume_names]
-        if extra:
-            template["spec"]["volumes"] = [*(template["spec"].get("volumes") or ()), *extra]
-        yield from template_errors(template, "spec.template")
-        yield from _restart_policy_errors(spec, "spec")
+        yield from _selector_errors(spec, empty="statefulset")
+        yield from _selected_template_errors(spec, _with_claims(spec), "")
+        for position, claim in enumerate(spec.get("volumeClaimTemplates") or () if old is None else ()):
+            yield from claim_errors(claim["spec"], f"spec.volumeClaimTemplates[{position}].spec")
         if old is not None:
             yield from self._change_errors(spec, old)
 
@@ -399,7 +420,9 @@ class DaemonSetStrategy(WorkloadStrategy):
 
     def spec_errors(self, spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
         """See :meth:`WorkloadStrategy.spec_errors`."""
-        yield from _selector_errors(spec, "spec", empty="daemonset")
+        yield from _selector_errors(spec, empty="daemonset")
+        if not any(label_selector_errors(spec.get("selector"), "")):
+            yield from _mismatch_errors(spec)
         yield from template_errors(spec["template"], "spec.template")
         yield from _restart_policy_errors(spec, "spec")
         for name in ("minReadySeconds", "revisionHistoryLimit"):

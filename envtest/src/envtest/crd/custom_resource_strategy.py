@@ -147,7 +147,9 @@ class CustomResourceStrategy(Strategy):
             else:
                 del new[name]
 
-    def validate(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[FieldError]:
+    def validate(
+        self, obj: Object, old: Object | None, ctx: RequestContext, metadata_errors: Sequence[FieldError] = ()
+    ) -> Sequence[FieldError]:
         """See :meth:`Strategy.validate`."""
         errors = self._identity_errors(obj)
         if errors:
@@ -163,7 +165,7 @@ class CustomResourceStrategy(Strategy):
                     errors += _embedded_errors(embedded, path)
         errors += self._list_errors(obj, old)
         if self._rules is not None:
-            if any(error.reason in _BLOCKING for error in errors):
+            if any(error.reason in _BLOCKING for error in (*metadata_errors, *errors)):
                 errors.append(invalid("<nil>", None, _UNCHECKED))
             else:
                 errors += self._rules(obj, old, old is not None)

@@ -106,6 +106,8 @@ def _complete_identity(obj: Object, ctx: RequestContext) -> None:
     Raises StatusError: 400 for built-in kinds, 500 for custom resources.
     """
     if ctx.info.is_crd:
+        if not obj.get("kind"):
+            raise _undecodable(obj, "Object 'Kind' is missing in the patched object")
         if not obj.get("apiVersion"):
             raise internal_error("Object 'apiVersion' is missing in 'object has no apiVersion field'")
         return
