@@ -170,9 +170,6 @@ async def test_requests_of_pods_for_other_names_are_denied_and_reported() -> Non
             await client.create(certificate_request("usages", own, usages=["client auth"]))
             assert await decision(env, "usages") == ("Denied", "UsagesNotAllowed")
             decisions = 5
-            # A request with a foreign address is retried for a minute, because the kubelet may report it later.
-            await client.create(certificate_request("address", address("10.0.0.1")))
-            await env.wait_until_idle()
             while decisions < MAX_DECISIONS:
                 await client.create(certificate_request(f"more-{decisions}", own))
                 await decision(env, f"more-{decisions}")
@@ -184,6 +181,14 @@ async def test_requests_of_pods_for_other_names_are_denied_and_reported() -> Non
             assert [request for request in env.requests() if "certificatesigning" in request[1]] == []
             ignored = await env.get(CERTIFICATE_SIGNING_REQUEST, "flood-19", "")
             assert not (ignored.get("status") or {}).get("conditions")
+        # A request for a foreign address is retried for a minute, because the kubelet may report it later.
+        other = await create_ray_pod(env, cluster, "rc-worker-2", "10.0.0.3", node_type="worker")
+        async with client_of(env, await pod_token(env, other)) as client:
+            env.clear_requests()
+            for number in range(60):
+                await client.create(certificate_request(f"address-{number}", address("10.0.0.1")))
+            await env.wait_until_idle()
+            assert 0 < len([request for request in env.requests() if request == ("get", "pods")]) < 40
 
 
 async def test_only_nodes_of_a_raycluster_get_certificates() -> None:

@@ -68,6 +68,9 @@ CERTIFICATE_SIGNING_REQUEST: Final = GVK("certificates.k8s.io", "v1", "Certifica
 MAX_DECISIONS: Final = 8
 """How many requests of one requester are decided until Kubernetes deletes the oldest decided ones (after one hour)."""
 
+MAX_WAITING: Final = 4
+"""How many requests of one requester are retried at the same time; others are ignored meanwhile."""
+
 _MAX_AGE_SECONDS: Final = 600.0
 _SETTLING_SECONDS: Final = 60.0
 """How long a refusal whose cause may disappear is retried."""
@@ -117,33 +120,43 @@ class NodeSigner:
         self._requests = requests
         self._authorities = SigningAuthorities(client, secrets)
         self._namespaces = frozenset(namespaces) if namespaces is not None else None
+        self._waiting = _WaitingRequests()
 
     async def reconcile(self, request: Request) -> Result:
         """Decide about one request; requeue while the cause of a refusal may disappear."""
         csr = self._requests.get(request)
-        if csr is None or _is_decided(csr):
+        age = self._age(csr) if csr is not None else 0.0
+        identity = _identity(csr["spec"]) if csr is not None else ""
+        if csr is None or _is_decided(csr) or age > _MAX_AGE_SECONDS or self._has_enough(identity):
+            self._waiting.discard(request.name)
             return Result()
-        age = (self._clock.now() - datetime.fromisoformat(csr["metadata"]["creationTimestamp"])).total_seconds()
-        if age > _MAX_AGE_SECONDS:
+        if not self._waiting.has_place(request.name, identity):
             return Result()
         cluster: Object | None = None
         try:
             requester = requester_of(csr["spec"])
             if self._namespaces is not None and requester.pod.namespace not in self._namespaces:
                 return Result()
-            if len(self._requests.keys(_DECIDED, _index_value(csr["spec"]))) >= MAX_DECISIONS:
-                _log.warning("Too many certificate requests, ignoring them", pod=str(requester.pod), csr=name_of(csr))
-                return Result()
             pod = check_pod(await self._client.get(POD, requester.pod, live=True), requester)
             cluster = await self._cluster_of(pod)
             await self._sign(csr, pod, cluster)
         except Refusal as refusal:
             if refusal.may_change and age < _SETTLING_SECONDS:
+                self._waiting.add(request.name, identity)
                 return Result(requeue_after=max(age / 2, _MIN_RETRY_SECONDS))
-            if cluster is None and refusal.may_change:
-                return Result()  # a RayCluster that another operator reconciles
-            await self._refuse(csr, refusal, cluster)
+            # Another operator may reconcile a RayCluster that is not in the cache.
+            if cluster is not None or not refusal.may_change:
+                await self._refuse(csr, refusal, cluster)
+        self._waiting.discard(request.name)
         return Result()
+
+    def _age(self, csr: Object) -> float:
+        """Return the age of a request in seconds."""
+        return (self._clock.now() - datetime.fromisoformat(csr["metadata"]["creationTimestamp"])).total_seconds()
+
+    def _has_enough(self, identity: str) -> bool:
+        """Return whether no more requests of this requester are decided for now."""
+        return len(self._requests.keys(_DECIDED, identity)) >= MAX_DECISIONS
 
     async def _cluster_of(self, pod: Object) -> Object:
         key, uid = cluster_of_pod(pod)
@@ -202,6 +215,31 @@ class NodeSigner:
         return await self._client.update({**csr, "status": status}, subresource=subresource)
 
 
+class _WaitingRequests:
+    """The requests whose refusal is retried, at most :data:`MAX_WAITING` of one requester."""
+
+    def __init__(self) -> None:
+        self._requesters: dict[str, str] = {}
+        self._requests: dict[str, set[str]] = {}
+
+    def has_place(self, name: str, requester: str) -> bool:
+        """Return whether the request ``name`` is waiting, or could."""
+        return name in self._requesters or len(self._requests.get(requester, ())) < MAX_WAITING
+
+    def add(self, name: str, requester: str) -> None:
+        """Add a request."""
+        self._requesters[name] = requester
+        self._requests.setdefault(requester, set()).add(name)
+
+    def discard(self, name: str) -> None:
+        """Remove a request if it is waiting."""
+        requester = self._requesters.pop(name, None)
+        if requester is not None:
+            self._requests[requester].discard(name)
+            if not self._requests[requester]:
+                del self._requests[requester]
+
+
 def _conditions(csr: Object) -> list[Object]:
     return (csr.get("status") or {}).get("conditions") or []
 
@@ -213,7 +251,7 @@ def _is_decided(csr: Object) -> bool:
     return is_refused or bool((csr.get("status") or {}).get("certificate"))
 
 
-def _index_value(spec: Object) -> str:
+def _identity(spec: Object) -> str:
     """Return what identifies the requester of a request: the user, and the pod if it was made with a pod's token."""
     try:
         return requester_of(spec).pod_uid
@@ -226,7 +264,7 @@ _decoder = msgspec.json.Decoder(dict)
 
 def _index_decided(entry: Entry) -> Iterable[str]:
     csr = _decoder.decode(entry.raw)
-    return (_index_value(csr.get("spec") or {}),) if _is_decided(csr) else ()
+    return (_identity(csr.get("spec") or {}),) if _is_decided(csr) else ()
 
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:

@@ -36,7 +36,8 @@ _CREATE_REQUEST: Final = (
 )
 
 # curl reads the header from its standard input, because other processes can read command lines. kube-apiserver formats
-# JSON for curl with line breaks and spaces, others without.
+# JSON for curl with line breaks and spaces, others without. OpenSSL creates the key for its owner only, but Ray can run
+# as another user than the init container.
 _SCRIPT: Final = f"""\
 cd {TLS_DIRECTORY} || exit 1
 host=$KUBERNETES_SERVICE_HOST
