@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PlainSerializer,
@@ -466,11 +467,28 @@ def _algorithm(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
+def _at_least_one_hour(value: timedelta) -> timedelta:
+    if value < timedelta(hours=1):
+        raise ValueError("must be at least 1h")
+    return value
+
+
 class CAConfiguration(Section):
     """The certificate authority (CA) that each RayCluster gets for mTLS."""
 
     key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
         default="ecdsa", description="Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits)."
+    )
+    issuer: Literal["secret", "certificateSigningRequest"] = Field(
+        default="secret",
+        description="How the pods of new RayClusters get their certificates: `secret`: an init container signs them "
+        "with the CA's key, which it mounts; `certificateSigningRequest`: an init container requests them from the "
+        "operator with the pod's token, and no pod mounts the key. The latter needs the component `csr`.",
+    )
+    node_certificate_lifetime: Annotated[Duration, AfterValidator(_at_least_one_hour)] = Field(
+        default=timedelta(days=365),
+        description="Validity of the certificates that the operator issues for pods, at least 1h. Ray does not reload "
+        "certificates, so a pod has to be restarted before its certificate expires.",
     )
 
 

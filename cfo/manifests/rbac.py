@@ -34,9 +34,15 @@ def access(namespace: str) -> list[Object]:
 
 
 def feature_access(feature: Feature, namespace: str) -> list[Object]:
-    """Return the ClusterRole of ``feature``, and its binding to the service account in ``namespace``."""
+    """Return the role of ``feature``, its binding to the service account in ``namespace``, and the bound roles."""
     name = f"manager-{feature.name}"
-    return _role_and_binding(f"{name}-role", f"{name}-rolebinding", "", namespace, feature.rules())
+    return [
+        *_role_and_binding(f"{name}-role", f"{name}-rolebinding", "", namespace, feature.rules()),
+        *(
+            named(_API, "ClusterRole", role, rules=policy_rules(rules))
+            for role, rules in sorted(feature.bound_roles.items())
+        ),
+    ]
 
 
 def all_rules(namespace: str) -> list[Rule]:
@@ -80,8 +86,9 @@ def stack_roles(prefix: str) -> list[Object]:
 
 
 def user_rules() -> list[Rule]:
-    """Return the rules of all user roles, which the installer must have to be allowed to create them."""
-    return [rule for rules, *_ in _USER_ROLES.values() for rule in rules]
+    """Return the rules of all user roles and bound roles, which the installer must have to be able to create them."""
+    bound = [rule for feature in FEATURES for rules in feature.bound_roles.values() for rule in rules]
+    return [*(rule for rules, *_ in _USER_ROLES.values() for rule in rules), *bound]
 
 
 def _rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:

@@ -112,6 +112,9 @@ gateway:
 # Permission to read Namespaces, if kuberay.networkPolicy.defaultDeny is set in the configuration.
 defaultdeny:
   enabled: false
+# Permissions for certificate requests, if kuberay.ca.issuer is certificateSigningRequest in the configuration.
+csr:
+  enabled: false
 # Allow only connections to the webhooks, and from namespaces with the label `metrics: enabled` to the metrics.
 networkPolicy:
   enabled: false

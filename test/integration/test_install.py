@@ -17,6 +17,7 @@ import yaml
 
 from cfo.api.flux import MINICLUSTER, OBJECTS_READY
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.policies import DEFAULT_DENY_NAME, desired_default_deny
 from cfo.demo import crds
 from cfo.demo.run import read_objects
@@ -158,6 +159,7 @@ EXPECTED_UNUSED = {
     "* doublewordai.co/*": "InferenceStacks of version 2 (test_inferencestack_*)",
     "* models.takeoff.co/*": "finalizers of Helm on InferenceStacks (test_inferencestack_*)",
     "update coordination.k8s.io/leases of inference-stack-operator-*": "renewals (test_inferencestack_majors)",
+    "* certificates.k8s.io/*": "kuberay.ca.issuer, off by default (test_raycluster_node_certificates)",
     "* core/nodes": "nodes marked by Autopilot (test_appwrapper_*)",
 }
 """Permissions that this test does not use, by pattern, with the operation that uses them."""
@@ -350,6 +352,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
         await environment.create(cluster)
+        await environment.create(desired_binding("ns"))
         await install(environment, tmp_path)
         await environment.create(desired_default_deny("ns"))
         foreign = {**desired_default_deny("default"), "metadata": {"name": DEFAULT_DENY_NAME, "namespace": "default"}}
@@ -362,6 +365,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
 
         assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in output
         assert "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in output
+        assert "deleted ClusterRoleBinding codeflare-certificate-requesters-ns" in output
         remaining = [
             obj
             for obj in render(components=FEATURE_NAMES)

@@ -140,6 +140,14 @@ def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
         ("kuberay: {ingressDomain: A_b}", "kuberay.ingressDomain: 'A_b': must be a domain name"),
         ("kuberay: {operatorNamespaces: [ok, 1]}", "kuberay.operatorNamespaces[1]: 1: must be the name of a namespace"),
         ("kuberay: {ca: {keyAlgorithm: dsa}}", "kuberay.ca.keyAlgorithm: 'dsa': must be 'ecdsa' or 'rsa'"),
+        (
+            "kuberay: {ca: {issuer: csr}}",
+            "kuberay.ca.issuer: 'csr': must be 'secret' or 'certificateSigningRequest'",
+        ),
+        (
+            "kuberay: {ca: {nodeCertificateLifetime: 59m}}",
+            "kuberay.ca.nodeCertificateLifetime: '59m': must be at least 1h",
+        ),
         ("metrics: {bindAddress: 8080}", "metrics.bindAddress: 8080: must be a string"),
         (
             "kuberay: {networkPolicy: {egress: {apiServerCIDRs: [10.0.0.1/8]}}}",

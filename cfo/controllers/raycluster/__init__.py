@@ -1,16 +1,19 @@
 """Controllers that create and maintain the objects belonging to each RayCluster.
 
-There are five independent controllers, each with one responsibility: the dashboard behind an OAuth proxy on OpenShift
-(:mod:`.oauth`), Ingresses or routes on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`,
-and :mod:`.default_deny` for whole namespaces) and mutual TLS (:mod:`.mtls`). Pure functions compute the desired objects
-(:mod:`.resources`, :mod:`.ingress_resources`, :mod:`.gateway_resources`, :mod:`.policies` and :mod:`.ca`, with the
-names from :mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
+Each controller has one responsibility: the dashboard behind an OAuth proxy on OpenShift (:mod:`.oauth`), Ingresses or
+routes on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`, and :mod:`.default_deny` for
+whole namespaces) and mutual TLS (:mod:`.mtls`). If pods request their certificates, :mod:`.certificate_requesters` allows
+them to do so, and :mod:`.node_signer` signs the requests. Pure functions compute the desired objects (:mod:`.resources`,
+:mod:`.ingress_resources`, :mod:`.gateway_resources`, :mod:`.policies` and :mod:`.ca`, with the names from
+:mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
 """
 
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.setup import (
+    REQUESTER_ROLES,
     authentication_rules,
+    certificate_request_rules,
     default_deny_rules,
     gateway_rules,
     openshift_rules,
@@ -20,8 +23,10 @@ from cfo.controllers.raycluster.setup import (
 
 __all__ = [
     "FIELD_MANAGER",
+    "REQUESTER_ROLES",
     "Environment",
     "authentication_rules",
+    "certificate_request_rules",
     "default_deny_rules",
     "gateway_rules",
     "openshift_rules",

@@ -26,6 +26,7 @@ from anyio import to_thread
 from cfo.api.raycluster.cluster import has_injected_tls, pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.api.raycluster.node_certificates import requests_certificates
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children, NameConflict
@@ -63,6 +64,11 @@ RENEWAL_ANNOTATION = "ray.openshift.ai/ca-renewal-due"
 """On the Secret, when its certificate is created: when it is due for renewal (RFC 3339)."""
 
 _MAX_RECHECK_INTERVAL = timedelta(days=7)
+
+_REQUESTS_DISABLED = (
+    "The pods of the RayCluster request their certificates, but kuberay.ca.issuer in the operator's configuration is "
+    "secret, so new pods cannot start. Recreate the RayCluster, or ask the administrator to restore the setting"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,8 @@ class MTLSReconciler:
             self._secrets.forget(request)
             return Result()
         children = Children(self._client, self._events, cluster)
+        if requests_certificates(cluster) and self._config.ca.issuer != "certificateSigningRequest":
+            children.record_warning("CertificateRequestsDisabled", _REQUESTS_DISABLED)
         key = NamespacedName(namespace_of(cluster), names_of(cluster).ca_secret)
         if not self._needs_ca(children):
             self._secrets.forget(request)

@@ -9,13 +9,34 @@ from __future__ import annotations
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import default_deny, ingress, mtls, networkpolicy, oauth
+from cfo.controllers.raycluster import (
+    certificate_requesters,
+    default_deny,
+    ingress,
+    mtls,
+    networkpolicy,
+    node_signer,
+    oauth,
+)
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.runtime import Manager, Rule
 
-__all__ = ["authentication_rules", "default_deny_rules", "gateway_rules", "openshift_rules", "rules", "setup"]
+__all__ = [
+    "REQUESTER_ROLES",
+    "authentication_rules",
+    "certificate_request_rules",
+    "default_deny_rules",
+    "gateway_rules",
+    "openshift_rules",
+    "rules",
+    "setup",
+]
+
+
+REQUESTER_ROLES = {certificate_requesters.REQUESTER_ROLE: certificate_requesters.REQUESTER_RULES}
+"""The rules of the ClusterRole that the operator binds to the ServiceAccounts of pods that request certificates."""
 
 
 def rules() -> list[Rule]:
@@ -37,6 +58,11 @@ def openshift_rules() -> list[Rule]:
 def gateway_rules() -> list[Rule]:
     """Return the additional RBAC rules with which dashboards and clients are exposed through a Gateway."""
     return [*GatewayKinds.write_rules]
+
+
+def certificate_request_rules() -> list[Rule]:
+    """Return the additional RBAC rules of the controllers that serve the certificate requests of pods."""
+    return [*node_signer.NodeSigner.rules, *certificate_requesters.CertificateRequesters.rules]
 
 
 def authentication_rules() -> list[Rule]:
@@ -62,6 +88,9 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
 
     async def start(manager: Manager) -> None:
         mtls.setup(manager, config)
+        if config.mtls_enabled and config.ca.issuer == "certificateSigningRequest":
+            certificate_requesters.setup(manager)
+            node_signer.setup(manager, config, environment)
         await networkpolicy.setup(manager, config, environment)
         if deny.namespace_selector is None:
             default_deny.setup(manager, deny)

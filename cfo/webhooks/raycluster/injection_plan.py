@@ -23,7 +23,7 @@ from cfo.webhooks.raycluster.auth_proxy import auth_proxy_additions
 from cfo.webhooks.raycluster.certificate_command import head_service_replacement
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types
-from cfo.webhooks.raycluster.mtls import mtls_additions, with_command
+from cfo.webhooks.raycluster.mtls import known_mtls_additions, mtls_additions, with_command
 from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_by_key, pod_groups_of
@@ -45,7 +45,8 @@ class Feature:
 
     ``is_enabled`` returns whether the settings enable it. ``is_done_by_kuberay`` returns whether the RayCluster uses
     KubeRay's own implementation, which the RayCluster's field ``kuberay_field`` enables. ``additions`` returns the
-    additions to a group; ``None`` if it adds nothing to such a group.
+    additions to a group; ``None`` if it adds nothing to such a group. ``known_additions`` returns additions with the
+    names of all entries that the feature adds to such a group with any settings, by which injected entries are found.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Feature:
     is_enabled: Callable[[InjectionSettings], bool]
     is_done_by_kuberay: Callable[[Mapping[str, Any]], bool]
     additions: Callable[[Mapping[str, Any], PodGroup, InjectionSettings], PodAdditions | None]
+    known_additions: Callable[[Mapping[str, Any], PodGroup, InjectionSettings], PodAdditions | None]
 
     def is_wanted(self, cluster: Mapping[str, Any], settings: InjectionSettings) -> bool:
         """Return whether the operator has to inject the feature into ``cluster``."""
@@ -73,7 +75,13 @@ def _proxy_additions(cluster: Mapping[str, Any], group: PodGroup, settings: Inje
 
 
 def _mtls_additions(cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings) -> PodAdditions:
-    return mtls_additions(cluster, settings.images.cert_generator, settings.ingress_domain, is_head=group.is_head)
+    return mtls_additions(
+        cluster,
+        settings.images.cert_generator,
+        settings.ingress_domain,
+        is_head=group.is_head,
+        requests_certificate=settings.requests_certificates,
+    )
 
 
 OAUTH: Final = Feature(
@@ -82,8 +90,16 @@ OAUTH: Final = Feature(
     lambda settings: settings.oauth or settings.authentication is not None,
     requests_ray_token,
     _proxy_additions,
+    _proxy_additions,
 )
-MTLS: Final = Feature("mTLS", "tlsOptions", lambda settings: settings.mtls, uses_kuberay_tls, _mtls_additions)
+MTLS: Final = Feature(
+    "mTLS",
+    "tlsOptions",
+    lambda settings: settings.mtls,
+    uses_kuberay_tls,
+    _mtls_additions,
+    lambda cluster, group, settings: known_mtls_additions(cluster),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +154,7 @@ class _FeaturePlan:
         self._was_wanted = old is not None and feature.is_wanted(old, settings)
         self._head = former_groups[0] if former_groups else None
         self._former = pod_groups_by_key(former_groups)
-        self._additions: dict[tuple[bool, bool], PodAdditions | None] = {}
+        self._additions: dict[bool, PodAdditions | None] = {}
         self._command = head_service_replacement(old, cluster) if old is not None else list
         self._found: dict[tuple[bool, str], PodAdditions | None] = {}
 
@@ -158,21 +174,20 @@ class _FeaturePlan:
         return InjectionStep(Action.KEEP, self._feature, group, additions, former_group, found)
 
     def _injection(self, group: PodGroup) -> InjectionStep | None:
-        additions = self._additions_to(self._cluster, group) if self._wanted else None
+        additions = self._additions_to(group) if self._wanted else None
         return InjectionStep(Action.INJECT, self._feature, group, additions) if additions is not None else None
 
-    def _additions_to(self, cluster: Object, group: PodGroup) -> PodAdditions | None:
-        key = (cluster is self._cluster, group.is_head)
-        if key not in self._additions:
-            self._additions[key] = self._feature.additions(cluster, group, self._settings)
-        return self._additions[key]
+    def _additions_to(self, group: PodGroup) -> PodAdditions | None:
+        if group.is_head not in self._additions:
+            self._additions[group.is_head] = self._feature.additions(self._cluster, group, self._settings)
+        return self._additions[group.is_head]
 
     def _found_in(self, former_group: PodGroup) -> PodAdditions | None:
         """Return the entries that were injected into ``former_group`` of the old object; ``None`` if none were."""
         key = former_group.key
         if key not in self._found:
             assert self._old is not None
-            expected = self._additions_to(self._old, former_group)
+            expected = self._feature.known_additions(self._old, former_group, self._settings)
             added = expected is not None and expected.were_added_to(former_group.pod)
             self._found[key] = expected.found_in(former_group.pod) if expected is not None and added else None
         return self._found[key]

@@ -52,7 +52,8 @@ class InjectionSettings:
     dashboards get OpenShift's OAuth proxy: it is configured, and the platform is OpenShift. ``authentication`` is the
     configuration of the proxies that dashboards get instead; ``None`` if they do not. ``mtls`` is whether Ray nodes use
     mutual TLS. ``ingress_domain`` is the domain of the client's host; empty if there is none. ``kuberay_features`` are
-    the fields of RayClusters whose feature is known to be active in KubeRay.
+    the fields of RayClusters whose feature is known to be active in KubeRay. ``requests_certificates`` is whether Ray
+    nodes request their certificates from the operator, instead of signing them with the key of the CA.
     """
 
     version: str
@@ -61,4 +62,5 @@ class InjectionSettings:
     authentication: AuthenticationConfiguration | None = None
     ingress_domain: str = ""
     kuberay_features: frozenset[str] = frozenset()
+    requests_certificates: bool = False
     images: Images = field(default_factory=Images)

@@ -95,6 +95,7 @@ class RayClusterWebhook:
                 mtls=config.mtls_enabled,
                 ingress_domain=await self._ingress_domain() if config.mtls_enabled else "",
                 kuberay_features=frozenset(config.kuberay_features),
+                requests_certificates=config.ca.issuer == "certificateSigningRequest",
                 images=self._images,
             )
         except (DiscoveryIncomplete, APIError, TransportError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+from envtest.admission.certificates import CertificateApprovalAndSigning, CertificateSubjectRestriction
 from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
 from envtest.admission.lifecycle import NamespaceLifecycle
 from envtest.admission.limits import LimitRanger
@@ -114,6 +115,8 @@ def standard_chain(
         PodSecurity(store),
         DefaultClass.storage(store),
         StorageObjectInUseProtection(),
+        CertificateApprovalAndSigning(authorizer),
+        CertificateSubjectRestriction(),
         DefaultClass.ingress(store),
         _MutatingPolicyWarning(),
     ]

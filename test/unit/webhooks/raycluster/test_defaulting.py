@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
+from cfo.api.raycluster.node_certificates import requests_certificates
 from cfo.webhooks.raycluster.certificate_command import CA_KEY_DIRECTORY
 from cfo.webhooks.raycluster.defaulting import DefaultingResult, default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
+from cfo.webhooks.raycluster.validation import create_errors, update_errors
 from test.support.ray_clusters import (
     HEAD_PATH,
     MTLS_ONLY,
@@ -30,6 +32,7 @@ from test.support.ray_clusters import (
     worker_pod,
 )
 
+REQUESTS = replace(OAUTH_AND_MTLS, requests_certificates=True)
 TLS_ENV = ["MY_POD_IP", "RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"]
 VERSION_FIELD = (
     f"metadata.annotations[{VERSION_ANNOTATION}]: the operator sets this annotation when a RayCluster is created"
@@ -389,6 +392,40 @@ def test_entries_of_earlier_releases_are_kept_and_new_groups_get_current_ones() 
     assert worker_pod(result) == worker_pod(old)
     assert worker_pod(result, 1) == worker_pod(defaulted_cluster(worker()))
     assert head_pod(result) == head_pod(old)
+
+
+def test_pods_that_request_their_certificates_get_no_key_of_the_ca() -> None:
+    injected = defaulted_cluster(worker(), settings=REQUESTS)
+    assert create_errors(injected, REQUESTS) == []
+    for pod in (head_pod(injected), worker_pod(injected)):
+        assert names_in(pod["volumes"])[-3:] == ["ca-vol", "server-cert", "cert-request-vol"]
+        assert "ca.key" not in str(pod)
+        (init_container,) = pod["initContainers"]
+        ray = pod["containers"][0]
+        assert names_in(ray["env"]) == TLS_ENV
+        assert "cert-request-vol" in names_in(init_container["volumeMounts"])
+        assert "cert-request-vol" not in names_in(ray["volumeMounts"])
+    assert requests_certificates(injected)
+    assert not requests_certificates(defaulted_cluster(worker()))
+
+
+@pytest.mark.parametrize(("before", "after"), [(OAUTH_AND_MTLS, REQUESTS), (REQUESTS, OAUTH_AND_MTLS)])
+def test_existing_cluster_keeps_the_issuer_of_its_certificates(
+    before: InjectionSettings, after: InjectionSettings
+) -> None:
+    old = defaulted_cluster(worker(), settings=before)
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {"touched": "yes"}
+    assert default(new, old, after) == DefaultingResult(new)
+    assert update_errors(old, new, after) == []
+    broken = copy.deepcopy(new)
+    del worker_pod(broken)["volumes"]
+    assert update_errors(old, broken, after)
+    assert default(broken, old, after).cluster == new
+    without = {**copy.deepcopy(old), "spec": {**old["spec"], "tlsOptions": {"enabled": True}}}
+    kuberay = replace(after, kuberay_features=frozenset({"tlsOptions"}))
+    removed = default(without, old, kuberay).cluster
+    assert not worker_pod(removed).get("volumes")
 
 
 def test_operator_upgrade_changes_no_existing_cluster() -> None:
