@@ -2,8 +2,8 @@
 
 Each controller has one responsibility: the dashboard behind an OAuth proxy on OpenShift (:mod:`.oauth`), Ingresses or
 routes on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`, and :mod:`.default_deny` for
-whole namespaces) and mutual TLS (:mod:`.mtls`). If pods request their certificates, :mod:`.certificate_requesters` allows
-them to do so, and :mod:`.node_signer` signs the requests. Pure functions compute the desired objects (:mod:`.resources`,
+whole namespaces) and mutual TLS (:mod:`.mtls`). If pods request their certificates, :mod:`.node_signer` signs the
+requests, which :mod:`.certificate_requesters` allows. Pure functions compute the desired objects (:mod:`.resources`,
 :mod:`.ingress_resources`, :mod:`.gateway_resources`, :mod:`.policies` and :mod:`.ca`, with the names from
 :mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
 """
