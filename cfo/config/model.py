@@ -361,12 +361,18 @@ class KubeRayConfiguration(_Section):
         description="Namespaces of the KubeRay operator, which the NetworkPolicies allow to reach head pods; if empty, "
         "they are detected.",
     )
-    kuberay_features: list[Literal["networkPolicy", "tlsOptions", "authOptions"]] = Field(
+    kuberay_features: list[
+        Literal[
+            "networkIsolation", "networkPolicy", "secureTrustedNetwork", "tlsOptions", "authOptions", "ingressOptions"
+        ]
+    ] = Field(
         default_factory=list,
         alias="kubeRayFeatures",
-        description="Fields of RayClusters whose feature is active in KubeRay. RayClusters with such a field do not "
-        "get the operator's own objects and pod template entries for the feature. Possible values: `networkPolicy` "
-        "(feature gate `RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions`.",
+        description="Features that are active in KubeRay. RayClusters that use one do not get the operator's own "
+        "objects and pod template entries for it. Possible values: the fields `networkPolicy` (feature gate "
+        "`RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions` and `ingressOptions` "
+        "(with `enableIngress`, which is refused otherwise); of Open Data Hub's KubeRay, `networkIsolation` and "
+        "`secureTrustedNetwork` (the annotation `odh.ray.io/secure-trusted-network`).",
     )
     ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
     ca: CAConfiguration = Field(default_factory=CAConfiguration)

@@ -10,8 +10,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cfo.api.raycluster.cluster import has_injected_tls, uses_kuberay_auth, uses_kuberay_network_policy
+from cfo.api.raycluster.cluster import has_injected_tls
 from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.responsibility import FEATURES, responsibility_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca, resources
 from cfo.runtime.objects import Object
@@ -56,8 +57,7 @@ def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> Non
         for rule in obj.get("spec", {}).get("rules", ()):
             assert rule["host"].endswith(f"-{DOMAIN}") or rule["host"].endswith(f".{DOMAIN}")
     assert names_of({**stored, "spec": {}, "status": {}}) == names_of(stored)
-    uses_kuberay_auth(stored)
-    uses_kuberay_network_policy(stored)
+    responsibility_of(stored, FEATURES)
     assert json.dumps(stored) == before
 
 

@@ -1,6 +1,7 @@
 """Exposes the dashboard and client of a RayCluster through Ingresses on vanilla Kubernetes.
 
-The Ingresses require no authentication, so they are created only if OAuth is disabled in the configuration. A host
+The Ingresses require no authentication, so they are created only if OAuth is disabled in the configuration, and only if
+no other actor exposes the cluster (:mod:`cfo.api.raycluster.responsibility`). A host
 belongs to the first Ingress that used it. When two clusters would have the same host (``a-b`` in ``c`` and ``a`` in
 ``b-c``), the host of the later one contains a hash, and an Event reports this. When any other Ingress has the host,
 none is created, and an Event gives the reason. An existing Ingress is never deleted because of another client's
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, digest, names_of
+from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import all_clusters
@@ -100,7 +102,11 @@ class IngressReconciler:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         children = Children(self._client, self._events, cluster)
         names = names_of(cluster)
-        if openshift or self._config.ray_dashboard_oauth_enabled:
+        wanted = not openshift and not self._config.ray_dashboard_oauth_enabled
+        if wanted:
+            features = self._config.kuberay_features
+            wanted = children.record_responsibility(Concern.EXPOSURE, features, "exposure") is Actor.OPERATOR
+        if not wanted:
             for name in (names.dashboard, names.client):
                 await children.delete(INGRESS, self._ingresses.get(NamespacedName(namespace_of(cluster), name)))
             return children.result()

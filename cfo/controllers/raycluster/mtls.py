@@ -23,9 +23,10 @@ from functools import partial
 
 from anyio import to_thread
 
-from cfo.api.raycluster.cluster import has_injected_tls, pod_labels, uses_kuberay_tls
+from cfo.api.raycluster.cluster import has_injected_tls, pod_labels
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children, NameConflict
@@ -154,17 +155,11 @@ class MTLSReconciler:
     def _needs_ca(self, children: Children) -> bool:
         if not self._config.mtls_enabled:
             return False
-        if not uses_kuberay_tls(children.cluster):
-            return True
-        if "tlsOptions" not in self._config.kuberay_features:
-            children.record_unconfirmed_feature("tlsOptions", "mutual TLS")
-            return True
-        if has_injected_tls(children.cluster):
+        features = self._config.kuberay_features
+        actor = responsibility_of(children.cluster, features).mtls
+        if actor not in (Actor.OPERATOR, Actor.MULTIKUEUE) and has_injected_tls(children.cluster):
             return True  # its pods cannot start without the Secret
-        children.record_normal(
-            "MTLSByKubeRay", "The RayCluster uses KubeRay's tlsOptions, so the operator maintains no CA for it"
-        )
-        return False
+        return children.record_responsibility(Concern.MTLS, features, "mutual TLS") is Actor.OPERATOR
 
     async def _new_ca(self, note: str) -> _DesiredCA:
         return _DesiredCA.new(await self._create(self._clock.now()), note)

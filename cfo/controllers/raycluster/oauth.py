@@ -5,8 +5,9 @@ Route that targets it and a Service in front of it, a ServiceAccount that OpenSh
 for its cookies, and the permission to check tokens. That permission is a ClusterRoleBinding, which no owner reference
 can tie to a namespaced cluster: a finalizer delays the cluster's deletion until the binding is deleted.
 
-If OAuth is disabled, or KubeRay protects the dashboard itself (``authOptions``, if the configuration lists it), all of
-these objects are deleted. On vanilla Kubernetes the proxy cannot work: nothing is created, and an Event reports this.
+If OAuth is disabled, or another actor authenticates the users of the dashboard
+(:mod:`cfo.api.raycluster.responsibility`), all of these objects are deleted, and the finalizer is removed. On vanilla
+Kubernetes the proxy cannot work: nothing is created, and an Event reports this.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import secrets as random
 from base64 import b64decode, b64encode
 from typing import Any
 
-from cfo.api.raycluster.cluster import has_cluster_labels, is_suspended, uses_kuberay_auth
+from cfo.api.raycluster.cluster import has_cluster_labels, is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit, names_of
+from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children, NameConflict
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
@@ -137,20 +139,15 @@ class OAuthReconciler:
         openshift = self._informers.openshift.current
         if is_openshift and (openshift is None or not openshift.has_synced):
             return Result(requeue_after=_SYNC_RETRY_SECONDS)
-        enabled = self._config.ray_dashboard_oauth_enabled
-        by_kuberay = uses_kuberay_auth(cluster) and "authOptions" in self._config.kuberay_features
-        if enabled and openshift is not None and not by_kuberay:
-            if uses_kuberay_auth(cluster):
-                children.record_unconfirmed_feature("authOptions", "OAuth proxy")
-            await self._create_or_update(children, openshift)
-            return children.result()
-        if enabled and openshift is None:
-            children.record_warning("OAuthUnavailable", _UNAVAILABLE)
-        elif enabled:
-            children.record_normal(
-                "OAuthByKubeRay",
-                "The RayCluster uses KubeRay's authOptions, so the operator does not create OAuth objects for it",
-            )
+        if self._config.ray_dashboard_oauth_enabled:
+            kept = "OAuth proxy" if openshift is not None else ""
+            features = self._config.kuberay_features
+            actor = children.record_responsibility(Concern.AUTHENTICATION, features, kept)
+            if actor is Actor.OPERATOR and openshift is not None:
+                await self._create_or_update(children, openshift)
+                return children.result()
+            if actor is Actor.OPERATOR:
+                children.record_warning("OAuthUnavailable", _UNAVAILABLE)
         await self._delete(children, openshift)
         return children.result()
 
@@ -171,12 +168,21 @@ class OAuthReconciler:
             await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
         await self._claim_cookie(children)
         await self._create_or_update_binding(children)
-        for desired, consequence in (
-            (desired_dashboard_route(cluster), "the dashboard has no Route"),
-            (desired_client_route(cluster), "the Ray client has no Route"),
-        ):
-            await children.claim_and_apply(desired, openshift.routes.get(key_of(desired)), consequence)
+        await self._expose(children, openshift)
         await self._head_pods.replace(children, openshift)
+
+    async def _expose(self, children: Children, openshift: OpenShiftInformers) -> None:
+        features = self._config.kuberay_features
+        exposes = children.record_responsibility(Concern.EXPOSURE, features, "exposure") is Actor.OPERATOR
+        for desired, consequence in (
+            (desired_dashboard_route(children.cluster), "the dashboard has no Route"),
+            (desired_client_route(children.cluster), "the Ray client has no Route"),
+        ):
+            current = openshift.routes.get(key_of(desired))
+            if exposes:
+                await children.claim_and_apply(desired, current, consequence)
+            else:
+                await children.delete(ROUTE, current)
 
     async def _claim_cookie(self, children: Children) -> None:
         cluster = children.cluster

@@ -112,12 +112,14 @@ def _name_warnings(name: str) -> Iterator[str]:
 
 def _feature_warnings(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[str]:
     for feature in (OAUTH, MTLS):
-        was_unconfirmed = old is not None and not json_type_errors(old) and feature.is_unconfirmed(old, settings)
-        if feature.is_unconfirmed(cluster, settings) and not was_unconfirmed:
-            field = feature.kuberay_field
+        request = feature.unconfirmed(cluster, settings)
+        if request is None:
+            continue
+        if old is None or json_type_errors(old) or feature.unconfirmed(old, settings) != request:
+            setting, name = request
             yield (
-                f"{Path('spec', field)}: the operator's own {feature.name} stays active, because "
-                f"kuberay.kubeRayFeatures in the operator's configuration does not contain {field}"
+                f"{setting}: the operator's own {feature.name} stays active, because "
+                f"kuberay.kubeRayFeatures in the operator's configuration does not contain {name}"
             )
 
 
@@ -154,7 +156,7 @@ def _apply(step: InjectionStep) -> Iterator[str]:
             for change in step.additions.remove_from(pod):
                 yield (
                     f"{_location(path, change, change.names)}: removed, "
-                    f"because the RayCluster uses KubeRay's own {step.feature.kuberay_field}"
+                    f"because {step.actor.value} provides the {step.feature.name} of the RayCluster"
                 )
 
 

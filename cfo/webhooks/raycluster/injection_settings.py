@@ -40,7 +40,7 @@ class InjectionSettings:
     ``version`` is the operator's version, written into the version annotation of new RayClusters. ``oauth`` is whether
     dashboards get an OAuth proxy: it is configured, and the platform is OpenShift. ``mtls`` is whether Ray nodes use
     mutual TLS. ``ingress_domain`` is the domain of the client's host; empty if there is none. ``kuberay_features`` are
-    the fields of RayClusters whose feature is known to be active in KubeRay.
+    the features of other actors that are known to be active (:mod:`cfo.api.raycluster.responsibility`).
     """
 
     version: str

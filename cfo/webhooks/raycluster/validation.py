@@ -86,7 +86,7 @@ def _reported(errors: Iterator[FieldError]) -> Iterator[FieldError]:
 
 def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[FieldError]:
     head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
-    if head.get("enableIngress"):
+    if head.get("enableIngress") and "ingressOptions" not in settings.kuberay_features:
         yield invalid(Path("spec", "headGroupSpec", "enableIngress"), head["enableIngress"], _NO_INGRESS)
     groups = pod_groups_of(cluster)
     steps: dict[Path, list[InjectionStep]] = {}

@@ -134,4 +134,6 @@ def setup(
         validator=webhook,
         defaulter_name="mraycluster.ray.openshift.ai",
         validator_name="vraycluster.ray.openshift.ai",
+        # A later webhook can hand the RayCluster to another actor, and then nothing may be injected.
+        reinvocation_policy="IfNeeded",
     )
