@@ -37,9 +37,11 @@ from cfo.config.model import (
     LeaderElection,
     MetricsConfiguration,
     OperatorConfiguration,
+    ProfileConfiguration,
     ResourceTaint,
     WebhookConfiguration,
 )
+from cfo.config.profiles import NamespaceSettings, ProfileTable
 
 __all__ = [
     "AppWrapperConfiguration",
@@ -56,8 +58,11 @@ __all__ = [
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
+    "NamespaceSettings",
     "OperatorConfiguration",
     "ParsedConfiguration",
+    "ProfileConfiguration",
+    "ProfileTable",
     "ResourceTaint",
     "WebhookConfiguration",
     "default_document",

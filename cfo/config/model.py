@@ -44,6 +44,7 @@ __all__ = [
     "LeaderElection",
     "MetricsConfiguration",
     "OperatorConfiguration",
+    "ProfileConfiguration",
     "ResourceTaint",
     "WebhookConfiguration",
 ]
@@ -323,6 +324,12 @@ class IngressConfiguration(_Section):
     )
 
 
+def _profile_name(value: object) -> object:
+    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
+        raise ValueError("must be a lower-case DNS label")
+    return value
+
+
 def _algorithm(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
@@ -333,6 +340,22 @@ class CAConfiguration(_Section):
     key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
         default="ecdsa", description="Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits)."
     )
+
+
+def _label_selector(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("must be a label selector such as operatorVersion=v1")  # noqa: TRY004 (pydantic's contract)
+    return str(LabelSelector.of(value))
+
+
+class ProfileConfiguration(_Section):
+    """What every RayCluster in some namespaces gets; each setting that is not enforced is as without the profile."""
+
+    name: Annotated[str, BeforeValidator(_profile_name)]
+    namespace_selector: Annotated[str, BeforeValidator(_label_selector)] = ""
+    network_policy: Literal["default", "enforced"] = "default"
+    mtls: Literal["default", "enforced"] = Field(default="default", alias="mTLS")
+    authentication: Literal["default", "enforced"] = "default"
 
 
 class KubeRayConfiguration(_Section):
@@ -374,8 +397,23 @@ class KubeRayConfiguration(_Section):
         "(with `enableIngress`, which is refused otherwise); of Open Data Hub's KubeRay, `networkIsolation` and "
         "`secureTrustedNetwork` (the annotation `odh.ray.io/secure-trusted-network`).",
     )
+    profiles: list[ProfileConfiguration] = Field(
+        default_factory=list,
+        description="Profiles for namespaces; the first one whose `namespaceSelector` (a label selector such as "
+        "`tenant=research`; if empty, all namespaces) matches applies. Each has a `name`. `networkPolicy`, `mTLS` and "
+        "`authentication` can be `enforced`: every RayCluster in these namespaces gets it, whatever its own settings "
+        "are. Not with `watchNamespaces`, because the operator has to read Namespaces.",
+    )
     ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
+
+    @model_validator(mode="after")
+    def _profile_names_are_unique(self) -> Self:
+        names = [profile.name for profile in self.profiles]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"profiles: the name {name} is used more than once")
+        return self
 
 
 class ResourceTaint(_Section):
@@ -552,12 +590,6 @@ class FluxConfiguration(_Section):
     default_setup: DefaultSetupConfiguration = Field(default_factory=DefaultSetupConfiguration)
 
 
-def _label_selector(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("must be a label selector such as operatorVersion=v1")  # noqa: TRY004 (pydantic's contract)
-    return str(LabelSelector.of(value))
-
-
 class OperatorConfiguration(_Section):
     """The whole configuration document."""
 
@@ -582,3 +614,9 @@ class OperatorConfiguration(_Section):
     appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
     flux: FluxConfiguration = Field(default_factory=FluxConfiguration)
     inference_stack: InferenceStackConfiguration = Field(default_factory=InferenceStackConfiguration)
+
+    @model_validator(mode="after")
+    def _profiles_need_all_namespaces(self) -> Self:
+        if self.watch_namespaces and self.kuberay.profiles:
+            raise ValueError("kuberay.profiles: not possible with watchNamespaces")
+        return self

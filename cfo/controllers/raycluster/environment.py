@@ -11,6 +11,7 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
+from cfo.controllers.raycluster.profiles import Profiles
 from cfo.runtime import Clock, Manager
 
 __all__ = ["Environment"]
@@ -18,7 +19,7 @@ __all__ = ["Environment"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The cluster's platform, ingress domain and optional kinds; controllers and webhooks share one instance."""
+    """The platform, ingress domain, optional kinds and profiles; controllers and webhooks share one instance."""
 
     clock: Clock
     platform: Platform
@@ -26,6 +27,7 @@ class Environment:
     routes: OptionalKind
     """The Routes that have a cluster label."""
     dsc_initializations: OptionalKind
+    profiles: Profiles
 
     @classmethod
     def detect(cls, manager: Manager, config: KubeRayConfiguration) -> Self:
@@ -41,4 +43,5 @@ class Environment:
             domain=IngressDomain(config, ingress_config, manager.clock),
             routes=routes,
             dsc_initializations=dsc_initializations,
+            profiles=Profiles(manager, config),
         )

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, digest, names_of
-from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import all_clusters
@@ -102,10 +101,8 @@ class IngressReconciler:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         children = Children(self._client, self._events, cluster)
         names = names_of(cluster)
-        wanted = not openshift and not self._config.ray_dashboard_oauth_enabled
-        if wanted:
-            features = self._config.kuberay_features
-            wanted = children.record_responsibility(Concern.EXPOSURE, features, "exposure") is Actor.OPERATOR
+        settings = await self._environment.profiles.settings(self._client, request.namespace)
+        wanted = not openshift and not settings.kuberay.ray_dashboard_oauth_enabled and children.may_expose(settings)
         if not wanted:
             for name in (names.dashboard, names.client):
                 await children.delete(INGRESS, self._ingresses.get(NamespacedName(namespace_of(cluster), name)))
@@ -181,5 +178,6 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
         )
         .complete(reconciler)
     )
+    environment.profiles.subscribe(controller, clusters)
     environment.domain.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters))

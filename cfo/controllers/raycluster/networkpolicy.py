@@ -38,6 +38,7 @@ from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers, service_account_of
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
+from cfo.controllers.raycluster.profiles import Profiles
 from cfo.controllers.raycluster.resources import desired_head_policy, desired_workers_policy
 from cfo.runtime import (
     NETWORK_POLICY,
@@ -89,12 +90,14 @@ class NetworkPolicyReconciler:
         events: EventRecorder,
         config: KubeRayConfiguration,
         namespaces: OperatorNamespaces,
+        profiles: Profiles,
         policies: Reader,
     ) -> None:
         self._client = client
         self._events = events
         self._config = config
         self._namespaces = namespaces
+        self._profiles = profiles
         self._policies = policies
 
     async def reconcile(self, request: Request) -> Result:
@@ -109,9 +112,12 @@ class NetworkPolicyReconciler:
                 await self._delete(children, *self._policy_names(cluster, "head"))
                 await self._delete(children, *self._policy_names(cluster, "workers"))
             return children.result()
-        workers_observed = self._observed_features(cluster, "workers")
-        head_observed = self._observed_features(cluster, "head")
-        self._record_actor(children, workers_observed & head_observed)
+        settings = await self._profiles.settings(self._client, request.namespace)
+        workers_observed = head_observed = frozenset[str]()
+        if Concern.NETWORK_POLICY.value not in settings.enforced:
+            workers_observed = self._observed_features(cluster, "workers")
+            head_observed = self._observed_features(cluster, "head")
+            self._record_actor(children, workers_observed & head_observed)
         if _provider(cluster, workers_observed) is Actor.OPERATOR:
             await self._apply(children, "workers", desired_workers_policy(cluster))
         else:
@@ -123,7 +129,7 @@ class NetworkPolicyReconciler:
             namespaces = await self._namespaces.current()
         except DiscoveryIncomplete:
             return children.result(requeue_after=UNKNOWN_RETRY_SECONDS)
-        await self._apply(children, "head", desired_head_policy(cluster, self._config, namespaces))
+        await self._apply(children, "head", desired_head_policy(cluster, settings.kuberay, namespaces))
         return children.result()
 
     def _observed_features(self, cluster: Object, node_type: str) -> frozenset[str]:
@@ -240,6 +246,7 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
         manager.events(name),
         config,
         namespaces,
+        environment.profiles,
         manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader,
     )
     controller = (
@@ -253,5 +260,6 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
     )
     for informer in roles or ():
         controller.watch(Kind(informer, enqueue_all_if_changed, mapper=manager.mapper, optional=True))
+    environment.profiles.subscribe(controller, clusters)
     environment.dsc_initializations.subscribe(controller, enqueue_all_if_changed)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters))

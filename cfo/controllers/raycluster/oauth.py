@@ -20,7 +20,7 @@ from cfo.api.raycluster.cluster import has_cluster_labels, is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit, names_of
 from cfo.api.raycluster.responsibility import Actor, Concern
-from cfo.config import KubeRayConfiguration
+from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.children import Children, NameConflict
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
 from cfo.controllers.raycluster.environment import Environment
@@ -107,14 +107,13 @@ class OAuthReconciler:
         self,
         client: Client,
         events: EventRecorder,
-        config: KubeRayConfiguration,
         environment: Environment,
         informers: OAuthInformers,
     ) -> None:
         self._client = client
         self._events = events
-        self._config = config
         self._platform = environment.platform
+        self._profiles = environment.profiles
         self._informers = informers
         self._cookies = ClusterSecrets(client, informers.secrets, content=(COOKIE_KEY,), valid_until=lambda _: NEVER)
         self._head_pods = HeadPodReplacer(environment.clock)
@@ -139,19 +138,22 @@ class OAuthReconciler:
         openshift = self._informers.openshift.current
         if is_openshift and (openshift is None or not openshift.has_synced):
             return Result(requeue_after=_SYNC_RETRY_SECONDS)
-        if self._config.ray_dashboard_oauth_enabled:
+        settings = await self._profiles.settings(self._client, request.namespace)
+        if settings.kuberay.ray_dashboard_oauth_enabled:
             kept = "OAuth proxy" if openshift is not None else ""
-            features = self._config.kuberay_features
+            features = settings.kuberay.kuberay_features
             actor = children.record_responsibility(Concern.AUTHENTICATION, features, kept)
             if actor is Actor.OPERATOR and openshift is not None:
-                await self._create_or_update(children, openshift)
+                await self._create_or_update(children, openshift, settings)
                 return children.result()
             if actor is Actor.OPERATOR:
                 children.record_warning("OAuthUnavailable", _UNAVAILABLE)
         await self._delete(children, openshift)
         return children.result()
 
-    async def _create_or_update(self, children: Children, openshift: OpenShiftInformers) -> None:
+    async def _create_or_update(
+        self, children: Children, openshift: OpenShiftInformers, settings: NamespaceSettings
+    ) -> None:
         cluster: Object | None = children.cluster
         if not has_finalizer(children.cluster, FINALIZER):
             cluster = await self._set_finalizer(children.cluster, present=True)
@@ -168,12 +170,11 @@ class OAuthReconciler:
             await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
         await self._claim_cookie(children)
         await self._create_or_update_binding(children)
-        await self._expose(children, openshift)
+        await self._expose(children, openshift, settings)
         await self._head_pods.replace(children, openshift)
 
-    async def _expose(self, children: Children, openshift: OpenShiftInformers) -> None:
-        features = self._config.kuberay_features
-        exposes = children.record_responsibility(Concern.EXPOSURE, features, "exposure") is Actor.OPERATOR
+    async def _expose(self, children: Children, openshift: OpenShiftInformers, settings: NamespaceSettings) -> None:
+        exposes = children.may_expose(settings)
         for desired, consequence in (
             (desired_dashboard_route(children.cluster), "the dashboard has no Route"),
             (desired_client_route(children.cluster), "the Ray client has no Route"),
@@ -315,11 +316,11 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     secrets = secret_informer(manager)
     bindings = manager.cache.informer(CLUSTER_ROLE_BINDING)
     add_binding_index(bindings)
-    openshift = OptionalOpenShiftInformers(manager, environment.routes, with_pods=config.ray_dashboard_oauth_enabled)
+    with_pods = ProfileTable(config).strictest().kuberay.ray_dashboard_oauth_enabled
+    openshift = OptionalOpenShiftInformers(manager, environment.routes, with_pods=with_pods)
     reconciler = OAuthReconciler(
         manager.client.with_field_manager(FIELD_MANAGER),
         manager.events(name),
-        config,
         environment,
         OAuthInformers(clusters=clusters.reader, secrets=secrets.reader, bindings=bindings.reader, openshift=openshift),
     )
@@ -335,4 +336,5 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
         .complete(reconciler)
     )
     openshift.start(controller, clusters.reader)
+    environment.profiles.subscribe(controller, clusters.reader)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import ingress, mtls, networkpolicy, oauth
+from cfo.controllers.raycluster import enforcement, ingress, mtls, networkpolicy, oauth
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime import Manager, Rule
 
@@ -22,6 +22,7 @@ def rules() -> list[Rule]:
         ingress.IngressReconciler,
         networkpolicy.NetworkPolicyReconciler,
         mtls.MTLSReconciler,
+        enforcement.EnforcementReconciler,
     )
     finalizers = Rule("ray.io", "rayclusters", "patch")
     return [finalizers, *(rule for reconciler in reconcilers for rule in reconciler.rules)]
@@ -33,14 +34,15 @@ def openshift_rules() -> list[Rule]:
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
-    """Add the four controllers to ``manager``; they start once the API server serves RayClusters.
+    """Add the controllers to ``manager``; they start once the API server serves RayClusters.
 
     Returns the environment, which the webhooks also use.
     """
     environment = Environment.detect(manager, config)
 
     async def start(manager: Manager) -> None:
-        mtls.setup(manager, config)
+        enforcement.setup(manager, config, environment)
+        mtls.setup(manager, config, environment)
         await networkpolicy.setup(manager, config, environment)
         ingress.setup(manager, config, environment)
         # without permission for ClusterRoleBindings, which are cluster-scoped, the OAuth controller cannot work

@@ -7,10 +7,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cfo.api.raycluster.enforcement import merged
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime import Object, annotations_of, is_deleting, name_of
 from cfo.runtime.field import Path
-from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Action, InjectionStep, plan_injection
+from cfo.webhooks.raycluster.injection_plan import (
+    MTLS,
+    OAUTH,
+    Action,
+    InjectionStep,
+    plan_injection,
+    required_changes,
+)
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors
 from cfo.webhooks.raycluster.oauth_proxy import is_proxy_first, move_first_container_to_end
@@ -44,10 +52,20 @@ def default(cluster: Object, old: Object | None, settings: InjectionSettings) ->
     warnings = [*_set_version(result, old, settings.version)]
     if old is None:
         warnings += _name_warnings(name_of(cluster))
-    warnings += _feature_warnings(cluster, old, settings)
+    warnings += _enforce(result, old, settings)
+    warnings += _feature_warnings(result, old, settings)
     for step in plan_injection(result, pod_groups_of(result), old, settings):
         warnings += _apply(step)
     return DefaultingResult(result, tuple(warnings))
+
+
+def _enforce(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[str]:
+    """Change what the profile of the namespace does not allow, and yield a warning for each change."""
+    required = required_changes(cluster, old, settings)
+    if required:
+        cluster["spec"] = merged(cluster["spec"], required.patch)
+    for path, reason in required.reasons.items():
+        yield f"{Path('spec', *path)}: {reason} (profile {settings.profile} of this namespace)"
 
 
 def _copied(cluster: Object) -> Object:

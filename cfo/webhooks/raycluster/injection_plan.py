@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
+from cfo.api.raycluster.enforcement import Enforcement, enforce
 from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of, unconfirmed_request
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.certificate_command import head_service_replacement
@@ -29,7 +30,7 @@ from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_by_key, pod_groups_of
 
-__all__ = ["MTLS", "OAUTH", "Action", "Feature", "InjectionStep", "plan_injection"]
+__all__ = ["MTLS", "OAUTH", "Action", "Feature", "InjectionStep", "plan_injection", "required_changes"]
 
 
 class Action(Enum):
@@ -112,6 +113,12 @@ def plan_injection(
             step = plan.step(group)
             if step is not None:
                 yield step
+
+
+def required_changes(cluster: Object, old: Object | None, settings: InjectionSettings) -> Enforcement:
+    """Return what the profile of the namespace changes in ``cluster``, which replaces ``old`` (``None``: it is new)."""
+    former = cluster if old is not None and not has_json_types(old) else old
+    return enforce(cluster, former, settings.enforced, settings.kuberay_features)
 
 
 class _FeaturePlan:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cfo.api.raycluster.responsibility import Concern
+
 __all__ = ["Images", "InjectionSettings"]
 
 _OAUTH_PROXY: Final = (
@@ -41,6 +43,7 @@ class InjectionSettings:
     dashboards get an OAuth proxy: it is configured, and the platform is OpenShift. ``mtls`` is whether Ray nodes use
     mutual TLS. ``ingress_domain`` is the domain of the client's host; empty if there is none. ``kuberay_features`` are
     the features of other actors that are known to be active (:mod:`cfo.api.raycluster.responsibility`).
+    ``profile`` is the name of the profile of the namespace, and ``enforced`` is what it enforces.
     """
 
     version: str
@@ -48,4 +51,6 @@ class InjectionSettings:
     mtls: bool
     ingress_domain: str = ""
     kuberay_features: frozenset[str] = frozenset()
+    profile: str = ""
+    enforced: frozenset[Concern] = frozenset()
     images: Images = field(default_factory=Images)

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.config import KubeRayConfiguration
+from cfo.api.raycluster.responsibility import Concern
+from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.runtime import (
     AdmissionRequest,
     APIError,
@@ -34,9 +35,10 @@ _GENERATED_LIMIT: Final = 63 - _RANDOM_LENGTH
 class RayClusterWebhook:
     """The defaulter and validator of RayClusters.
 
-    ``is_openshift`` and ``ingress_domain`` return platform properties that may be unknown at startup. If they raise an
-    error, all requests are denied with 503, because entries that are missing in a new RayCluster are never injected
-    later.
+    ``settings_of`` returns the settings for a namespace; without it, everything that any profile enforces is enforced
+    in all namespaces. ``is_openshift`` and ``ingress_domain`` return platform properties that may be unknown at
+    startup. If one of these raises an error, all requests are denied with 503, because entries that are missing in a
+    new RayCluster are never injected later.
     """
 
     def __init__(
@@ -45,10 +47,12 @@ class RayClusterWebhook:
         *,
         version: str,
         images: Images,
+        settings_of: Callable[[str], Awaitable[NamespaceSettings]] | None = None,
         is_openshift: Callable[[], Awaitable[bool]],
         ingress_domain: Callable[[], Awaitable[str]],
     ) -> None:
-        self._config = config
+        self._strictest = ProfileTable(config).strictest()
+        self._settings_of = settings_of
         self._version = version
         self._images = images
         self._is_openshift = is_openshift
@@ -58,32 +62,35 @@ class RayClusterWebhook:
         """Return the object with everything injected; warn about replaced and reverted entries."""
         if is_deleting(obj) and request.old_object is not None:
             return obj
-        settings = await self._settings()
+        settings = await self._settings(request.namespace)
         result = await request.compute(default, _with_name(obj, request), request.old_object, settings)
         request.warn(*result.warnings)
         return result.cluster
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the RayCluster is invalid."""
-        FieldErrors.check(await request.compute(create_errors, obj, await self._settings()))
+        FieldErrors.check(await request.compute(create_errors, obj, await self._settings(request.namespace)))
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the update is invalid; a RayCluster that is being deleted is not validated."""
         if not is_deleting(obj):
-            FieldErrors.check(await request.compute(update_errors, old, obj, await self._settings()))
+            FieldErrors.check(await request.compute(update_errors, old, obj, await self._settings(request.namespace)))
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         """Allow every deletion."""
 
-    async def _settings(self) -> InjectionSettings:
-        config = self._config
+    async def _settings(self, namespace: str) -> InjectionSettings:
         try:
+            settings = await self._settings_of(namespace) if self._settings_of is not None else self._strictest
+            config = settings.kuberay
             return InjectionSettings(
                 version=self._version,
                 oauth=config.ray_dashboard_oauth_enabled and await self._is_openshift(),
                 mtls=config.mtls_enabled,
                 ingress_domain=await self._ingress_domain() if config.mtls_enabled else "",
                 kuberay_features=frozenset(config.kuberay_features),
+                profile=settings.profile,
+                enforced=frozenset(map(Concern, settings.enforced)),
                 images=self._images,
             )
         except (DiscoveryIncomplete, APIError, TransportError) as error:
@@ -111,6 +118,7 @@ def setup(
     config: KubeRayConfiguration,
     *,
     version: str,
+    settings_of: Callable[[str], Awaitable[NamespaceSettings]] | None = None,
     is_openshift: Callable[[], Awaitable[bool]],
     ingress_domain: Callable[[], Awaitable[str]],
     environment: Mapping[str, str],
@@ -124,6 +132,7 @@ def setup(
     webhook = RayClusterWebhook(
         config,
         version=version,
+        settings_of=settings_of,
         images=Images.from_environment(environment),
         is_openshift=is_openshift,
         ingress_domain=ingress_domain,
