@@ -11,8 +11,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cfo.api.raycluster.cluster import has_injected_tls
+from cfo.api.raycluster.enforcement import enforce, merged
 from cfo.api.raycluster.naming import names_of
-from cfo.api.raycluster.responsibility import FEATURES, responsibility_of
+from cfo.api.raycluster.responsibility import FEATURES, Concern, responsibility_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca, resources
 from cfo.runtime.objects import Object
@@ -58,6 +59,9 @@ def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> Non
             assert rule["host"].endswith(f"-{DOMAIN}") or rule["host"].endswith(f".{DOMAIN}")
     assert names_of({**stored, "spec": {}, "status": {}}) == names_of(stored)
     responsibility_of(stored, FEATURES)
+    required = enforce(stored, stored, tuple(Concern), FEATURES)
+    changed = {**stored, "spec": merged(stored["spec"], required.patch)}
+    assert not enforce(changed, stored, tuple(Concern), FEATURES)
     assert json.dumps(stored) == before
 
 

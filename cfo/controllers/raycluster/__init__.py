@@ -1,9 +1,11 @@
 """Controllers that create and maintain the objects belonging to each RayCluster.
 
-There are four independent controllers, each with one responsibility: the dashboard behind an OAuth proxy on OpenShift
-(:mod:`.oauth`), Ingresses on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`) and mutual
-TLS (:mod:`.mtls`). Pure functions compute the desired objects (:mod:`.resources` and :mod:`.ca`, with the names from
-:mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
+There are independent controllers, each with one responsibility: the dashboard behind an OAuth proxy on OpenShift
+(:mod:`.oauth`), Ingresses on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`), mutual
+TLS (:mod:`.mtls`) and what profiles enforce (:mod:`.enforcement`). None acts on what another actor provides
+(:mod:`cfo.api.raycluster.responsibility`). Pure functions compute the desired objects (:mod:`.resources` and
+:mod:`.ca`, with the names from :mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of
+other owners.
 """
 
 from cfo.api.raycluster.naming import FIELD_MANAGER
