@@ -183,7 +183,7 @@ async def test_shared_host_serves_each_dashboard_at_the_path_that_the_sdk_expect
             env.clear_requests()
             await env.create(foreign_route("later", rules=[match]))
             await env.wait_for_event("HostShared", f"path {path} is also used by HTTPRoute ns/later")
-            assert env.requests() == []
+            assert not [verb for verb, _ in env.requests() if verb != "discover"]
 
 
 async def test_hosts_are_unique_among_ingresses_and_routes() -> None:

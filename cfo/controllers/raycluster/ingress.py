@@ -272,16 +272,14 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     environment.access.subscribe(manager, controller, clusters.reader)
     environment.domain.subscribe(controller, enqueue_all)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))
-    for kind in (environment.gateway_kinds.http_routes, environment.gateway_kinds.tls_routes):
+    kinds, owner = environment.gateway_kinds, EnqueueRequestForOwner(RAY_CLUSTER)
+    for kind in (kinds.http_routes, kinds.tls_routes):
         kind.when_served(add_host_index)
-        kind.subscribe(controller, EnqueueRequestForOwner(RAY_CLUSTER), ROUTE_CHANGED)
+        kind.subscribe(controller, owner, ROUTE_CHANGED)
         kind.subscribe(controller, EnqueueRequestsFromMapFunc(reconciler.clusters_of_claims), CHILD_CHANGED)
+    kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
+    for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
         kind.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))
-    owner = EnqueueRequestForOwner(RAY_CLUSTER)
-    environment.gateway_kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
-    environment.gateway_kinds.backend_tls_policies.enqueue_when_served(
-        controller, lambda: all_clusters(clusters.reader)
-    )
-    if environment.gateway_kinds.config_maps is not None:
-        environment.gateway_kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
+    if kinds.config_maps is not None:
+        kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
         controller.watch(Kind(secrets, owner, mapper=manager.mapper))
