@@ -130,6 +130,10 @@ def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
     assert warnings_of(taints) == ["unknown key appwrapper.autopilot.resourceTaints.gpu[0].colour, ignored"]
 
 
+SHARED_HOST = "{name: a, namespace: b, dashboardListener: c, dashboardHost: d}"
+OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
@@ -140,6 +144,13 @@ def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
         ("kuberay: {ingressDomain: A_b}", "kuberay.ingressDomain: 'A_b': must be a domain name"),
         ("kuberay: {operatorNamespaces: [ok, 1]}", "kuberay.operatorNamespaces[1]: 1: must be the name of a namespace"),
         ("kuberay: {ca: {keyAlgorithm: dsa}}", "kuberay.ca.keyAlgorithm: 'dsa': must be 'ecdsa' or 'rsa'"),
+        ("kuberay: {gateway: {name: gw}}", "kuberay.gateway: namespace, dashboardListener must be set as well"),
+        ("kuberay: {gateway: {clientListener: c}}", "kuberay.gateway: name, namespace, dashboardListener must be set"),
+        ("kuberay: {gateway: {name: A}}", "kuberay.gateway.name: 'A': must be the name of an object"),
+        (
+            f"kuberay: {{gateway: {SHARED_HOST}, authentication: {{oidc: {OIDC}}}}}",
+            "kuberay: gateway.dashboardHost and authentication.oidc must not be set together",
+        ),
         ("metrics: {bindAddress: 8080}", "metrics.bindAddress: 8080: must be a string"),
         ("health: {bindAddress: ':99999'}", "health.bindAddress: ':99999': must be HOST:PORT"),
         ("health: {livenessEndpointName: a/b}", "health.livenessEndpointName: 'a/b': must be one path segment"),
