@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.config import OperatorConfiguration
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
@@ -25,13 +26,14 @@ _log = structlog.get_logger("cfo.features")
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """An optional feature: its name in the manifests, its rules, and the group and resource that identify its role."""
+    """An optional feature: its name in the manifests, its rules, and the permission that identifies its role."""
 
     name: str
     title: str
     rules: Callable[[], list[Rule]]
     group: str
     resource: str
+    verb: str = "update"
 
 
 FEATURES: Final = (
@@ -40,6 +42,15 @@ FEATURES: Final = (
     Feature("flux", "Flux", flux.rules, "flux-framework.org", "miniclusters/finalizers"),
     Feature("inferencestack", "InferenceStacks", inferencestack.rules, "doublewordai.co", "inferencestacks/finalizers"),
     Feature("openshift", "OpenShift", raycluster.openshift_rules, ROUTE.group, "routes"),
+    Feature("gateway", "the Gateway API", raycluster.gateway_rules, GATEWAY_GROUP, "httproutes", "create"),
+    Feature(
+        "authentication",
+        "the authentication of dashboards",
+        raycluster.authentication_rules,
+        "",
+        "serviceaccounts",
+        "patch",
+    ),
 )
 
 
@@ -56,7 +67,13 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
         enabled.add("flux")
     if configuration.inference_stack.enabled:
         enabled.add("inferencestack")
-    if configuration.kuberay.enabled:
+    kuberay = configuration.kuberay
+    authenticates = kuberay.authentication.enabled or "authOptions" in kuberay.kuberay_features
+    if kuberay.enabled and kuberay.ray_dashboard_oauth_enabled and authenticates:
+        enabled.add("authentication")
+    if kuberay.enabled and kuberay.gateway.enabled:
+        enabled.add("gateway")
+    if kuberay.enabled:
         try:
             await client.mapper.resource(ROUTE)
             enabled.add("openshift")
@@ -72,7 +89,7 @@ async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) 
     """
     for feature in features:
         resource, _, subresource = feature.resource.partition("/")
-        attributes = {"group": feature.group, "resource": resource, "subresource": subresource, "verb": "update"}
+        attributes = {"group": feature.group, "resource": resource, "subresource": subresource, "verb": feature.verb}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

@@ -31,18 +31,21 @@ from cfo.runtime import LabelSelector
 
 __all__ = [
     "AppWrapperConfiguration",
+    "AuthenticationConfiguration",
     "AutopilotConfiguration",
     "CAConfiguration",
     "ClientConnection",
     "DefaultSetupConfiguration",
     "FaultToleranceConfiguration",
     "FluxConfiguration",
+    "GatewayConfiguration",
     "HealthConfiguration",
     "InferenceStackConfiguration",
     "IngressConfiguration",
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
+    "OIDCConfiguration",
     "OperatorConfiguration",
     "ProfileConfiguration",
     "ResourceTaint",
@@ -113,6 +116,7 @@ def _object_name(value: object) -> object:
 
 
 ObjectName = Annotated[str, BeforeValidator(_object_name)]
+OptionalObjectName = Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))]
 
 
 def _domain(value: object) -> object:
@@ -306,12 +310,13 @@ class IngressConfiguration(_Section):
 
     class_name: StrictStr | None = Field(
         default=None,
-        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client.",
+        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client "
+        "(or the default IngressClass if `nginx` does not exist).",
     )
     annotations: dict[StrictStr, StrictStr] | None = Field(
         default=None,
-        description="Annotations of both Ingresses. If unset: none for the dashboard, TLS passthrough by nginx "
-        "for the client.",
+        description="Annotations of both Ingresses. If unset: those with which the controller of the IngressClass "
+        "passes the client's TLS through, and connects to a dashboard that serves HTTPS.",
     )
     tls_secret_name: StrictStr = Field(
         default="",
@@ -319,8 +324,8 @@ class IngressConfiguration(_Section):
     )
     namespaces: list[Namespace] = Field(
         default_factory=list,
-        description="Namespaces of the ingress controllers that the NetworkPolicies allow to reach the dashboard "
-        "(port 8265) and the client (port 10001).",
+        description="Namespaces of the ingress controllers (or of the pods of the Gateway) that the NetworkPolicies "
+        "allow to reach the dashboard (port 8265) and the client (port 10001).",
     )
 
 
@@ -328,6 +333,153 @@ def _profile_name(value: object) -> object:
     if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
         raise ValueError("must be a lower-case DNS label")
     return value
+
+
+class GatewayConfiguration(_Section):
+    """The Gateway (Gateway API) through which dashboards and Ray clients are reachable, instead of Ingresses."""
+
+    name: OptionalObjectName = Field(default="", description="Name of the Gateway; if empty, Ingresses are used.")
+    namespace: OptionalNamespace = Field(default="", description="Namespace of the Gateway.")
+    dashboard_listener: OptionalObjectName = Field(
+        default="",
+        description="Name of the listener for dashboards, which should have the protocol `HTTPS`. It must admit "
+        "HTTPRoutes of the RayClusters' namespaces.",
+    )
+    client_listener: OptionalObjectName = Field(
+        default="",
+        description="Name of the listener for Ray clients, with the protocol `TLS` and the mode `Passthrough`. It must "
+        "admit TLSRoutes of the RayClusters' namespaces. If empty, Ray clients are not reachable through the Gateway.",
+    )
+    dashboard_host: Domain = Field(
+        default="",
+        description="One host for all dashboards, each at the path `/ray/NAMESPACE/NAME`, where CodeFlare SDK expects "
+        "it. If empty, each dashboard has a host of its own below `kuberay.ingressDomain`, which isolates dashboards "
+        "from each other in browsers.",
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether a Gateway is configured."""
+        return bool(self.name)
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        given = {to_camel(name) for name in type(self).model_fields if getattr(self, name)}
+        missing = [key for key in ("name", "namespace", "dashboardListener") if key not in given]
+        if given and missing:
+            raise ValueError(f"{', '.join(missing)} must be set as well")
+        return self
+
+
+def _issuer(value: object) -> object:
+    if not isinstance(value, str) or not _ISSUER.fullmatch(value):
+        raise ValueError("must be an https URL without query and fragment, such as https://dex.example.com")
+    return value
+
+
+_ISSUER = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}(/[A-Za-z0-9._~/%-]{0,512})?")
+
+
+def _argument(value: object) -> object:
+    if not isinstance(value, str) or not _ARGUMENT.fullmatch(value):
+        raise ValueError("must be at most 253 printable ASCII characters except space, comma, quotes and $")
+    return value
+
+
+# kubelets expand $(NAME) in arguments, and kube-rbac-proxy splits lists at commas
+_ARGUMENT = re.compile(r"[!#%&(-+\--~]{0,253}")
+Argument = Annotated[str, BeforeValidator(_argument)]
+
+
+class OIDCConfiguration(_Section):
+    """Login in a browser by OpenID Connect, with oauth2-proxy. If unset, only bearer tokens are accepted."""
+
+    issuer_url: Annotated[str, BeforeValidator(_issuer)] = Field(
+        alias="issuerURL", description="URL of the OpenID Connect issuer; must be https. Required."
+    )
+    secret_name: ObjectName = Field(
+        description="Secret with the keys `client-id` and `client-secret`, which must exist in the namespace of each "
+        "RayCluster. Required.",
+    )
+    ca_secret_name: Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))] = (
+        Field(
+            default="",
+            description="Secret with the key `ca.crt`, in the namespace of each RayCluster: the CA of the issuer's "
+            "certificate; if empty, the CAs in the images.",
+        )
+    )
+    scopes: list[Annotated[Argument, Field(min_length=1)]] = Field(
+        default=["openid", "email", "profile"], min_length=1, description="Scopes that the login requests."
+    )
+    username_claim: Annotated[Argument, Field(min_length=1)] = Field(
+        default="email", description="Claim with the user's name; only for `verifier: OIDC`."
+    )
+    username_prefix: Argument = Field(
+        default="oidc:",
+        description="Prefix of the user's name in RBAC bindings, so that it is no name of another authenticator; only "
+        "for `verifier: OIDC`.",
+    )
+    groups_claim: Annotated[Argument, Field(min_length=1)] = Field(
+        default="groups", description="Claim with the user's groups; only for `verifier: OIDC`."
+    )
+    groups_prefix: Argument = Field(
+        default="oidc:",
+        description="Prefix of the groups in RBAC bindings, so that none is a group such as `system:masters`; only for "
+        "`verifier: OIDC`.",
+    )
+
+    @model_validator(mode="after")
+    def _scopes_include_openid(self) -> Self:
+        if "openid" not in self.scopes:
+            raise ValueError("scopes must contain openid")
+        return self
+
+
+class AccessConfiguration(_Section):
+    """The resource that users must have permission for: GET requests need `get`, POST `create`, DELETE `delete`."""
+
+    api_group: Argument = Field(default="ray.io", description="API group of the resource; empty for the core group.")
+    resource: Annotated[Argument, Field(min_length=1)] = Field(
+        default="rayclusters",
+        description="Resource, in the namespace of the RayCluster. For `rayclusters`, the permission is checked for "
+        "the RayCluster itself, otherwise for all objects of the namespace.",
+    )
+    subresource: Argument = Field(default="", description="Subresource; empty for none.")
+
+
+class AuthenticationConfiguration(_Section):
+    """The proxies that authenticate the users of dashboards without OpenShift's OAuth server."""
+
+    enabled: StrictBool = Field(
+        default=False,
+        description="Whether new RayClusters get the proxies. They replace OpenShift's OAuth proxy. Needs "
+        "`rayDashboardOAuthEnabled`.",
+    )
+    verifier: Literal["TokenReview", "OIDC"] = Field(
+        default="TokenReview",
+        description="Who verifies tokens. `TokenReview`: the API server, so all Kubernetes tokens are accepted, and "
+        "OIDC logins if it trusts the issuer. `OIDC`: the proxy, so only ID tokens of `oidc` are accepted.",
+    )
+    audiences: list[Annotated[Argument, Field(min_length=1)]] = Field(
+        default_factory=list,
+        description="Audiences of which a token must have one, for `verifier: TokenReview`; if empty, those of the API "
+        "server.",
+    )
+    access: AccessConfiguration = Field(default_factory=AccessConfiguration)
+    oidc: OIDCConfiguration | None = None
+
+    @model_validator(mode="after")
+    def _verifier_is_configured(self) -> Self:
+        if self.verifier == "OIDC":
+            if self.oidc is None:
+                raise ValueError("verifier OIDC requires oidc")
+            if self.audiences:
+                raise ValueError("audiences must be empty for verifier OIDC, where it is the client ID")
+            if not self.oidc.groups_prefix:
+                raise ValueError("oidc.groupsPrefix must not be empty for verifier OIDC")
+            if not self.oidc.username_prefix:
+                raise ValueError("oidc.usernamePrefix must not be empty for verifier OIDC")
+        return self
 
 
 def _algorithm(value: object) -> object:
@@ -369,7 +521,7 @@ class KubeRayConfiguration(_Section):
     ray_dashboard_oauth_enabled: StrictBool = Field(
         default=True,
         alias="rayDashboardOAuthEnabled",
-        description="Whether an OAuth proxy protects the dashboard. Only on OpenShift.",
+        description="Whether the dashboard requires authentication: by OpenShift's OAuth proxy or by `authentication`.",
     )
     ingress_domain: Domain = Field(
         default="",
@@ -404,7 +556,9 @@ class KubeRayConfiguration(_Section):
         "`authentication` can be `enforced`: every RayCluster in these namespaces gets it, whatever its own settings "
         "are. Not with `watchNamespaces`, because the operator has to read Namespaces.",
     )
+    authentication: AuthenticationConfiguration = Field(default_factory=AuthenticationConfiguration)
     ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
+    gateway: GatewayConfiguration = Field(default_factory=GatewayConfiguration)
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
 
     @model_validator(mode="after")
@@ -413,6 +567,13 @@ class KubeRayConfiguration(_Section):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"profiles: the name {name} is used more than once")
+        return self
+
+    @model_validator(mode="after")
+    def _logins_have_hosts_of_their_own(self) -> Self:
+        # browsers would send the session of one dashboard to the proxies of all others, which run in tenants' pods
+        if self.gateway.dashboard_host and self.authentication.oidc is not None:
+            raise ValueError("gateway.dashboardHost and authentication.oidc must not be set together")
         return self
 
 

@@ -115,16 +115,21 @@ class Availability:
         return all_known
 
     async def _set_up_served(self) -> bool:
-        all_known = True
-        for item in tuple(self._pending):
-            gvk, setup = item
+        pending = tuple(self._pending)
+        served: dict[GVK, bool | None] = dict.fromkeys(gvk for gvk, _ in pending)
+
+        async def query(gvk: GVK) -> None:
             try:
-                served = await _query(self._mapper, gvk, self._clock)
+                served[gvk] = await _query(self._mapper, gvk, self._clock)
             except DiscoveryIncomplete as error:
                 _log.warning("Failed to determine whether kind is served, will retry", kind=str(gvk), error=str(error))
-                all_known = False
-                continue
-            if not served:
+
+        async with anyio.create_task_group() as tasks:  # concurrent queries share one read of discovery
+            for gvk in served:
+                tasks.start_soon(query, gvk)
+        for item in pending:
+            gvk, setup = item
+            if not served[gvk]:
                 _log.debug("Waiting for kind", kind=str(gvk))
                 continue
             self._pending.remove(item)
@@ -132,7 +137,7 @@ class Availability:
             result = setup()
             if inspect.isawaitable(result):
                 await result
-        return all_known
+        return None not in served.values()
 
 
 async def is_served(mapper: RESTMapper, gvk: GVK, clock: Clock) -> bool:

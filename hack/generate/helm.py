@@ -100,8 +100,14 @@ flux:
 # Permissions for InferenceStacks, if inferenceStack.enabled is true in the configuration.
 inferencestack:
   enabled: false
+# Permissions for kuberay.authentication, and for Ray's tokens (authOptions in kuberay.kubeRayFeatures).
+authentication:
+  enabled: false
 # Permissions for OpenShift.
 openshift:
+  enabled: false
+# Permissions for the Gateway API, if kuberay.gateway is set in the configuration.
+gateway:
   enabled: false
 # Allow only connections to the webhooks, and from namespaces with the label `metrics: enabled` to the metrics.
 networkPolicy:

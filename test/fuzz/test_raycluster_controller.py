@@ -10,12 +10,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
 from cfo.api.raycluster.cluster import has_injected_tls
 from cfo.api.raycluster.enforcement import enforce, merged
 from cfo.api.raycluster.naming import names_of
 from cfo.api.raycluster.responsibility import FEATURES, Concern, responsibility_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import ca, resources
+from cfo.controllers.raycluster import ca, ingress_resources, resources
 from cfo.runtime.objects import Object
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
@@ -28,16 +29,25 @@ CONFIG = KubeRayConfiguration()
 DOMAIN = "apps.test"
 SUBDOMAIN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
+
+def backend(cluster: Object, authentication: Authentication) -> Backend:
+    found = dashboard_backend(cluster, authentication)
+    assert found is not None
+    return found
+
+
 DESIRED: tuple[Callable[[Object], Object], ...] = (
-    resources.desired_dashboard_route,
+    lambda cluster: resources.desired_dashboard_route(cluster, backend(cluster, Authentication.OAUTH_PROXY)),
     resources.desired_client_route,
     resources.desired_proxy_service,
     resources.desired_proxy_service_account,
     resources.desired_workers_policy,
     lambda cluster: resources.desired_cluster_role_binding(cluster, names_of(cluster).cluster_role_binding),
     lambda cluster: resources.desired_secret(cluster, names_of(cluster).ca_secret, {"ca.key": b"key"}),
-    lambda cluster: resources.desired_dashboard_ingress(cluster, DOMAIN, CONFIG.ingress),
-    lambda cluster: resources.desired_client_ingress(cluster, DOMAIN, CONFIG.ingress, "12345678"),
+    lambda cluster: ingress_resources.desired_dashboard_ingress(
+        cluster, DOMAIN, CONFIG.ingress, backend=backend(cluster, Authentication.DISABLED)
+    ),
+    lambda cluster: ingress_resources.desired_client_ingress(cluster, DOMAIN, CONFIG.ingress, "12345678"),
     lambda cluster: resources.desired_head_policy(cluster, CONFIG, ["ray-system"]),
 )
 

@@ -15,6 +15,7 @@ __all__ = [
     "cluster_labels",
     "has_cluster_labels",
     "has_injected_tls",
+    "head_pod_spec",
     "is_owned_by",
     "is_suspended",
     "pod_labels",
@@ -36,6 +37,12 @@ def _spec(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
     return cluster.get("spec") or {}
 
 
+def head_pod_spec(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the spec of the head's pod template."""
+    group = _spec(cluster).get("headGroupSpec") or {}
+    return (group.get("template") or {}).get("spec") or {}
+
+
 def is_suspended(cluster: Mapping[str, Any]) -> bool:
     """Return whether the cluster is suspended, so that it has no pods."""
     return bool(_spec(cluster).get("suspend"))
@@ -52,8 +59,7 @@ def has_injected_tls(cluster: Mapping[str, Any]) -> bool:
     These are the init container ``create-cert`` and, in the container that runs Ray, ``RAY_USE_TLS=1``. For KubeRay,
     that is always the first container. Of several variables with one name the last wins, so all must have this value.
     """
-    group = _spec(cluster).get("headGroupSpec") or {}
-    pod = (group.get("template") or {}).get("spec") or {}
+    pod = head_pod_spec(cluster)
     init_containers = {item.get("name") for item in pod.get("initContainers") or ()}
     ray: Mapping[str, Any] = next(iter(pod.get("containers") or ()), {})
     values = [item.get("value") for item in ray.get("env") or () if item.get("name") == TLS_VARIABLE["name"]]

@@ -6,6 +6,7 @@ from cfo.runtime import GVK
 
 __all__ = [
     "DSC_INITIALIZATION",
+    "INGRESS_CLASS",
     "INGRESS_CONFIG",
     "RAY_CLUSTER",
     "ROUTE",
@@ -13,6 +14,7 @@ __all__ = [
 
 RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
 ROUTE = GVK("route.openshift.io", "v1", "Route")
+INGRESS_CLASS = GVK("networking.k8s.io", "v1", "IngressClass")
 INGRESS_CONFIG = GVK("config.openshift.io", "v1", "Ingress")
 """OpenShift's cluster-wide ingress settings, a single object named ``cluster``."""
 DSC_INITIALIZATION = GVK("dscinitialization.opendatahub.io", "v1", "DSCInitialization")

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from cfo.api.raycluster.cluster import uses_kuberay_auth, uses_kuberay_tls
+from cfo.api.raycluster.authentication import requests_ray_token
+from cfo.api.raycluster.cluster import uses_kuberay_tls
 from cfo.runtime import annotations_of
 
 __all__ = [
@@ -137,7 +138,7 @@ _REQUESTS: Final = (
     _Request(
         Concern.AUTHENTICATION, Actor.OPEN_DATA_HUB, "secureTrustedNetwork", _ANNOTATION, _uses_secure_trusted_network
     ),
-    _Request(Concern.AUTHENTICATION, Actor.KUBERAY, "authOptions", "spec.authOptions", uses_kuberay_auth),
+    _Request(Concern.AUTHENTICATION, Actor.KUBERAY, "authOptions", "spec.authOptions", requests_ray_token),
     _Request(Concern.EXPOSURE, Actor.OPEN_DATA_HUB, "secureTrustedNetwork", _ANNOTATION, _uses_secure_trusted_network),
     _Request(Concern.EXPOSURE, Actor.KUBERAY, "ingressOptions", "spec.headGroupSpec.enableIngress", _enables_ingress),
 )

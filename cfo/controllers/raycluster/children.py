@@ -12,10 +12,8 @@ from typing import Any
 import structlog
 
 from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by
-from cfo.api.raycluster.enforcement import unmet
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.responsibility import Actor, Concern, event_of, responsibility_of, unconfirmed_request
-from cfo.config import NamespaceSettings
 from cfo.runtime import (
     GVK,
     AlreadyExists,
@@ -123,16 +121,6 @@ class Children:
                 "administrator to add it",
             )
         return actor
-
-    def may_expose(self, settings: NamespaceSettings) -> bool:
-        """Return whether the operator exposes the cluster; record it if another actor does.
-
-        A cluster without the protection that its profile enforces is not exposed.
-        """
-        features = settings.kuberay.kuberay_features
-        actor = self.record_responsibility(Concern.EXPOSURE, features, "exposure")
-        enforced = frozenset(map(Concern, settings.enforced))
-        return actor is Actor.OPERATOR and not unmet(self.cluster, enforced, features)
 
     def record_conflict(self, reason: str, message: str) -> None:
         """Record that an object is not written because of a conflict, and schedule a recheck."""

@@ -9,6 +9,8 @@ from cfo.api.raycluster.kinds import DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
+from cfo.controllers.raycluster.dashboard_access import DashboardAccess
+from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
 from cfo.controllers.raycluster.profiles import Profiles
@@ -23,11 +25,13 @@ class Environment:
 
     clock: Clock
     platform: Platform
+    access: DashboardAccess
     domain: IngressDomain
     routes: OptionalKind
     """The Routes that have a cluster label."""
     dsc_initializations: OptionalKind
     profiles: Profiles
+    gateway_kinds: GatewayKinds
 
     @classmethod
     def detect(cls, manager: Manager, config: KubeRayConfiguration) -> Self:
@@ -37,11 +41,14 @@ class Environment:
         dsc_initializations = OptionalKind(manager, DSC_INITIALIZATION)
         ingress_config = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
         routes = OptionalKind(manager, ROUTE, label_selector=CLUSTER_LABEL, max_bytes=MAX_CACHED_BYTES)
+        platform = Platform(manager.mapper, routes)
         return cls(
             clock=manager.clock,
-            platform=Platform(manager.mapper, routes),
+            platform=platform,
+            access=DashboardAccess.create(manager, config, platform),
             domain=IngressDomain(config, ingress_config, manager.clock),
             routes=routes,
             dsc_initializations=dsc_initializations,
             profiles=Profiles(manager, config),
+            gateway_kinds=GatewayKinds.detect(manager, config),
         )

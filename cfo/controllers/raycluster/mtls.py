@@ -57,7 +57,7 @@ from cfo.runtime import (
     rfc3339,
 )
 
-__all__ = ["RENEWAL_ANNOTATION", "ROTATE_ANNOTATION", "MTLSReconciler", "setup"]
+__all__ = ["RENEWAL_ANNOTATION", "ROTATE_ANNOTATION", "MTLSReconciler", "recorded_renewal", "setup"]
 
 ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"
 """On a RayCluster: a new value requests a new key. On the Secret: the value for which its key was created."""
@@ -112,7 +112,7 @@ class MTLSReconciler:
         self._profiles = profiles
         self._clock = clock
         self._secrets = ClusterSecrets(
-            client, secrets, content=(ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY), valid_until=_recorded_renewal
+            client, secrets, content=(ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY), valid_until=recorded_renewal
         )
 
     async def reconcile(self, request: Request) -> Result:
@@ -211,7 +211,8 @@ def _secret(cluster: Object, name: str, data: Mapping[str, bytes], desired: _Des
     return secret
 
 
-def _recorded_renewal(secret: Object) -> datetime | None:
+def recorded_renewal(secret: Object) -> datetime | None:
+    """Return the time in :data:`RENEWAL_ANNOTATION` of a Secret; ``None`` if it is missing or invalid."""
     try:
         recorded = datetime.fromisoformat(annotations_of(secret).get(RENEWAL_ANNOTATION, ""))
     except ValueError:

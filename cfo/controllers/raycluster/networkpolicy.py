@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import has_cluster_labels
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit, names_of
@@ -33,7 +34,8 @@ from cfo.api.raycluster.responsibility import (
 )
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import all_clusters
+from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
+from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers, service_account_of
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
@@ -91,6 +93,7 @@ class NetworkPolicyReconciler:
         config: KubeRayConfiguration,
         namespaces: OperatorNamespaces,
         profiles: Profiles,
+        access: DashboardAccess,
         policies: Reader,
     ) -> None:
         self._client = client
@@ -98,6 +101,7 @@ class NetworkPolicyReconciler:
         self._config = config
         self._namespaces = namespaces
         self._profiles = profiles
+        self._access = access
         self._policies = policies
 
     async def reconcile(self, request: Request) -> Result:
@@ -127,9 +131,20 @@ class NetworkPolicyReconciler:
             return children.result()
         try:
             namespaces = await self._namespaces.current()
+            exposure = await self._access.exposure_of(cluster, settings)
         except DiscoveryIncomplete:
             return children.result(requeue_after=UNKNOWN_RETRY_SECONDS)
-        await self._apply(children, "head", desired_head_policy(cluster, settings.kuberay, namespaces))
+        await self._apply(
+            children,
+            "head",
+            desired_head_policy(
+                cluster,
+                settings.kuberay,
+                namespaces,
+                behind_proxy=exposure.authentication is Authentication.AUTH_PROXY and exposure.backend is not None,
+                requires_token=exposure.head_requires_token,
+            ),
+        )
         return children.result()
 
     def _observed_features(self, cluster: Object, node_type: str) -> frozenset[str]:
@@ -233,7 +248,9 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
     Raises the errors of reading the operator's credentials.
     """
     name = "raycluster-networkpolicy"
-    clusters = manager.cache.informer(RAY_CLUSTER).reader
+    cluster_informer = manager.cache.informer(RAY_CLUSTER)
+    add_indexes(cluster_informer)
+    clusters = cluster_informer.reader
     credentials = await manager.transport.config.authenticate()
     # An operator limited to some namespaces is not allowed to read cluster-scoped objects.
     needs_roles = not config.operator_namespaces and manager.options.namespaces is None
@@ -247,6 +264,7 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
         config,
         namespaces,
         environment.profiles,
+        environment.access,
         manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader,
     )
     controller = (
@@ -261,5 +279,6 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
     for informer in roles or ():
         controller.watch(Kind(informer, enqueue_all_if_changed, mapper=manager.mapper, optional=True))
     environment.profiles.subscribe(controller, clusters)
+    environment.access.subscribe(manager, controller, clusters)
     environment.dsc_initializations.subscribe(controller, enqueue_all_if_changed)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters))

@@ -10,10 +10,12 @@ from __future__ import annotations
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import enforcement, ingress, mtls, networkpolicy, oauth
+from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.runtime import Manager, Rule
 
-__all__ = ["openshift_rules", "rules", "setup"]
+__all__ = ["authentication_rules", "gateway_rules", "openshift_rules", "rules", "setup"]
 
 
 def rules() -> list[Rule]:
@@ -31,6 +33,16 @@ def rules() -> list[Rule]:
 def openshift_rules() -> list[Rule]:
     """Return the additional RBAC rules on OpenShift, where OAuth proxies serve the dashboards."""
     return [*oauth.OAuthReconciler.rules]
+
+
+def gateway_rules() -> list[Rule]:
+    """Return the additional RBAC rules with which dashboards and clients are exposed through a Gateway."""
+    return [*GatewayKinds.write_rules]
+
+
+def authentication_rules() -> list[Rule]:
+    """Return the additional RBAC rules for the operator's own authentication of dashboards, on every platform."""
+    return [*DashboardAccess.rules, *oauth.OAuthReconciler.proxy_rules]
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:

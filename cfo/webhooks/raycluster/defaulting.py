@@ -21,8 +21,8 @@ from cfo.webhooks.raycluster.injection_plan import (
 )
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors
-from cfo.webhooks.raycluster.oauth_proxy import is_proxy_first, move_first_container_to_end
-from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, Change, ray_container_index
+from cfo.webhooks.raycluster.oauth_proxy import is_proxy_first, move_proxies_to_end
+from cfo.webhooks.raycluster.pod_additions import Change, ray_container_index
 from cfo.webhooks.raycluster.pod_groups import pod_groups_of
 
 __all__ = ["DefaultingResult", "default"]
@@ -149,7 +149,7 @@ def _apply(step: InjectionStep) -> Iterator[str]:
             if not pod.get("containers"):
                 return  # the validation rejects it
             if step.feature is OAUTH and is_proxy_first(pod):
-                move_first_container_to_end(pod)
+                move_proxies_to_end(pod)
             for change in step.additions.add_to(pod):
                 if change.names:
                     yield f"{_location(path, change, change.names)}: replaced, because the operator injects its own"
@@ -162,10 +162,10 @@ def _apply(step: InjectionStep) -> Iterator[str]:
         case Action.KEEP:
             former = step.former_group
             if step.feature is OAUTH and is_proxy_first(pod) and not (former and is_proxy_first(former.pod)):
-                move_first_container_to_end(pod)
+                move_proxies_to_end(pod)
                 yield (
                     f"{path.child('containers').index(0)}: KubeRay starts Ray in the first container, "
-                    f"so the injected container {PROXY_CONTAINER} was moved to the end"
+                    "so the injected proxies were moved to the end"
                 )
             for change in step.additions.add_to(pod, step.former_additions):
                 names = (*change.names, *change.missing)

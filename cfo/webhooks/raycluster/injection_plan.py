@@ -22,6 +22,7 @@ from typing import Any, Final
 from cfo.api.raycluster.enforcement import Enforcement, enforce
 from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of, unconfirmed_request
 from cfo.runtime import Object
+from cfo.webhooks.raycluster.auth_proxy import auth_proxy_additions
 from cfo.webhooks.raycluster.certificate_command import head_service_replacement
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types
@@ -70,14 +71,23 @@ class Feature:
 
 
 def _proxy_additions(cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings) -> PodAdditions | None:
-    return proxy_additions(cluster, settings.images.oauth_proxy) if group.is_head else None
+    if not group.is_head:
+        return None
+    if settings.authentication is not None:
+        return auth_proxy_additions(cluster, settings.authentication, settings.images)
+    return proxy_additions(cluster, settings.images.oauth_proxy)
 
 
 def _mtls_additions(cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings) -> PodAdditions:
     return mtls_additions(cluster, settings.images.cert_generator, settings.ingress_domain, is_head=group.is_head)
 
 
-OAUTH: Final = Feature("OAuth proxy", Concern.AUTHENTICATION, lambda settings: settings.oauth, _proxy_additions)
+OAUTH: Final = Feature(
+    "OAuth proxy",
+    Concern.AUTHENTICATION,
+    lambda settings: settings.oauth or settings.authentication is not None,
+    _proxy_additions,
+)
 MTLS: Final = Feature("mTLS", Concern.MTLS, lambda settings: settings.mtls, _mtls_additions)
 
 

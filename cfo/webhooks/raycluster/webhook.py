@@ -83,9 +83,12 @@ class RayClusterWebhook:
         try:
             settings = await self._settings_of(namespace) if self._settings_of is not None else self._strictest
             config = settings.kuberay
+            required = config.ray_dashboard_oauth_enabled
+            authentication = config.authentication if required and config.authentication.enabled else None
             return InjectionSettings(
                 version=self._version,
-                oauth=config.ray_dashboard_oauth_enabled and await self._is_openshift(),
+                oauth=required and authentication is None and await self._is_openshift(),
+                authentication=authentication,
                 mtls=config.mtls_enabled,
                 ingress_domain=await self._ingress_domain() if config.mtls_enabled else "",
                 kuberay_features=frozenset(config.kuberay_features),

@@ -283,7 +283,7 @@ def test_update_that_moves_proxy_first_is_corrected() -> None:
     head_pod(new)["containers"].reverse()
     result = default(new, old, OAUTH_AND_MTLS)
     assert names_in(head_pod(result.cluster)["containers"]) == ["side", "ray", "oauth-proxy"]
-    assert result.warnings[0].endswith("so the injected container oauth-proxy was moved to the end")
+    assert result.warnings[0].endswith("so the injected proxies were moved to the end")
 
 
 def test_proxy_placed_first_by_the_go_operator_is_kept() -> None:
