@@ -315,6 +315,7 @@ def new_manager(
                 manager,
                 configuration.kuberay,
                 version=f"v{__version__}",
+                settings_of=lambda namespace: cluster_environment.profiles.settings(manager.client, namespace),
                 is_openshift=cluster_environment.platform.is_openshift,
                 ingress_domain=lambda: cluster_environment.domain.read(manager.client),
                 environment=os.environ,

@@ -41,6 +41,7 @@ from cfo.config.model import (
     MetricsConfiguration,
     OIDCConfiguration,
     OperatorConfiguration,
+    ProfileConfiguration,
     ResourceTaint,
     WebhookConfiguration,
 )
@@ -50,6 +51,7 @@ from cfo.config.network_policy import (
     EgressDestination,
     NetworkPolicyConfiguration,
 )
+from cfo.config.profiles import NamespaceSettings, ProfileTable
 
 __all__ = [
     "AppWrapperConfiguration",
@@ -71,10 +73,13 @@ __all__ = [
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
+    "NamespaceSettings",
     "NetworkPolicyConfiguration",
     "OIDCConfiguration",
     "OperatorConfiguration",
     "ParsedConfiguration",
+    "ProfileConfiguration",
+    "ProfileTable",
     "ResourceTaint",
     "WebhookConfiguration",
     "default_document",

@@ -47,6 +47,7 @@ __all__ = [
     "MetricsConfiguration",
     "OIDCConfiguration",
     "OperatorConfiguration",
+    "ProfileConfiguration",
     "ResourceTaint",
     "WebhookConfiguration",
 ]
@@ -316,6 +317,12 @@ class IngressConfiguration(Section):
     )
 
 
+def _profile_name(value: object) -> object:
+    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
+        raise ValueError("must be a lower-case DNS label")
+    return value
+
+
 class GatewayConfiguration(Section):
     """The Gateway (Gateway API) through which dashboards and Ray clients are reachable, instead of Ingresses."""
 
@@ -492,6 +499,16 @@ class CAConfiguration(Section):
     )
 
 
+class ProfileConfiguration(Section):
+    """What every RayCluster in some namespaces gets; each setting that is not enforced is as without the profile."""
+
+    name: Annotated[str, BeforeValidator(_profile_name)]
+    namespace_selector: Selector = ""
+    network_policy: Literal["default", "enforced"] = "default"
+    mtls: Literal["default", "enforced"] = Field(default="default", alias="mTLS")
+    authentication: Literal["default", "enforced"] = "default"
+
+
 class KubeRayConfiguration(Section):
     """The RayCluster controllers and webhooks."""
 
@@ -518,18 +535,39 @@ class KubeRayConfiguration(Section):
         description="Namespaces of the KubeRay operator, which the NetworkPolicies allow to reach head pods; if empty, "
         "they are detected.",
     )
-    kuberay_features: list[Literal["networkPolicy", "tlsOptions", "authOptions"]] = Field(
+    kuberay_features: list[
+        Literal[
+            "networkIsolation", "networkPolicy", "secureTrustedNetwork", "tlsOptions", "authOptions", "ingressOptions"
+        ]
+    ] = Field(
         default_factory=list,
         alias="kubeRayFeatures",
-        description="Fields of RayClusters whose feature is active in KubeRay. RayClusters with such a field do not "
-        "get the operator's own objects and pod template entries for the feature. Possible values: `networkPolicy` "
-        "(feature gate `RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions`.",
+        description="Features that are active in KubeRay. RayClusters that use one do not get the operator's own "
+        "objects and pod template entries for it. Possible values: the fields `networkPolicy` (feature gate "
+        "`RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions` and `ingressOptions` "
+        "(with `enableIngress`, which is refused otherwise); of Open Data Hub's KubeRay, `networkIsolation` and "
+        "`secureTrustedNetwork` (the annotation `odh.ray.io/secure-trusted-network`).",
+    )
+    profiles: list[ProfileConfiguration] = Field(
+        default_factory=list,
+        description="Profiles for namespaces; the first one whose `namespaceSelector` (a label selector such as "
+        "`tenant=research`; if empty, all namespaces) matches applies. Each has a `name`. `networkPolicy`, `mTLS` and "
+        "`authentication` can be `enforced`: every RayCluster in these namespaces gets it, whatever its own settings "
+        "are. Not with `watchNamespaces`, because the operator has to read Namespaces.",
     )
     authentication: AuthenticationConfiguration = Field(default_factory=AuthenticationConfiguration)
     ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
     gateway: GatewayConfiguration = Field(default_factory=GatewayConfiguration)
     network_policy: NetworkPolicyConfiguration = Field(default_factory=NetworkPolicyConfiguration)
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
+
+    @model_validator(mode="after")
+    def _profile_names_are_unique(self) -> Self:
+        names = [profile.name for profile in self.profiles]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"profiles: the name {name} is used more than once")
+        return self
 
     @model_validator(mode="after")
     def _logins_have_hosts_of_their_own(self) -> Self:
@@ -745,4 +783,10 @@ class OperatorConfiguration(Section):
                 "kuberay.networkPolicy.defaultDeny.namespaceSelector requires an operator for all namespaces: "
                 "unset it, or unset watchNamespaces"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _profiles_need_all_namespaces(self) -> Self:
+        if self.watch_namespaces and self.kuberay.profiles:
+            raise ValueError("kuberay.profiles: not possible with watchNamespaces")
         return self

@@ -11,9 +11,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
-from cfo.api.raycluster.cluster import has_injected_tls, uses_kuberay_auth, uses_kuberay_network_policy
+from cfo.api.raycluster.cluster import has_injected_tls
+from cfo.api.raycluster.enforcement import enforce, merged
 from cfo.api.raycluster.naming import names_of
 from cfo.api.raycluster.ports import PROXY_PORT, ports_of
+from cfo.api.raycluster.responsibility import FEATURES, Concern, responsibility_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca, ingress_resources, policies, resources
 from cfo.runtime.objects import Object
@@ -68,8 +70,10 @@ def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> Non
         for rule in obj.get("spec", {}).get("rules", ()):
             assert rule["host"].endswith(f"-{DOMAIN}") or rule["host"].endswith(f".{DOMAIN}")
     assert names_of({**stored, "spec": {}, "status": {}}) == names_of(stored)
-    uses_kuberay_auth(stored)
-    uses_kuberay_network_policy(stored)
+    responsibility_of(stored, FEATURES)
+    required = enforce(stored, stored, tuple(Concern), FEATURES)
+    changed = {**stored, "spec": merged(stored["spec"], required.patch)}
+    assert not enforce(changed, stored, tuple(Concern), FEATURES)
     assert json.dumps(stored) == before
 
 

@@ -123,6 +123,7 @@ EXPECTED_UNUSED = {
     "get *": "quorum reads after a write of unknown outcome (test_faults_*)",
     "* apps/*": "wrapped by AppWrappers (test_appwrapper_*)",
     "* batch/*": "wrapped by AppWrappers (test_appwrapper_*)",
+    "* core/namespaces": "kuberay.profiles (test_raycluster_profiles)",
     "* core/pods": "wrapped by AppWrappers, and head pods without pull secrets (test_raycluster_oauth)",
     "* core/services": "wrapped by AppWrappers (test_appwrapper_*)",
     "* jobset.x-k8s.io/*": "wrapped by AppWrappers (test_appwrapper_*)",

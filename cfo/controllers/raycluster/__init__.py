@@ -2,10 +2,11 @@
 
 Each controller has one responsibility: the dashboard behind an OAuth proxy on OpenShift (:mod:`.oauth`), Ingresses or
 routes on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`, and :mod:`.default_deny` for
-whole namespaces) and mutual TLS (:mod:`.mtls`). If pods request their certificates, :mod:`.node_signer` signs the
-requests, which :mod:`.certificate_requesters` allows. Pure functions compute the desired objects (:mod:`.resources`,
-:mod:`.ingress_resources`, :mod:`.gateway_resources`, :mod:`.policies` and :mod:`.ca`, with the names from
-:mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
+whole namespaces), mutual TLS (:mod:`.mtls`) and the profiles of namespaces (:mod:`.enforcement`). If pods request their
+certificates, :mod:`.node_signer` signs the requests, which :mod:`.certificate_requesters` allows. No controller acts on
+what another actor provides (:mod:`cfo.api.raycluster.responsibility`). Pure functions compute the desired objects
+(:mod:`.resources`, :mod:`.ingress_resources`, :mod:`.gateway_resources`, :mod:`.policies` and :mod:`.ca`, with names
+from :mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
 """
 
 from cfo.api.raycluster.naming import FIELD_MANAGER

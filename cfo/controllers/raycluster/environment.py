@@ -13,6 +13,7 @@ from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
+from cfo.controllers.raycluster.profiles import Profiles
 from cfo.runtime import Clock, Manager
 
 __all__ = ["Environment"]
@@ -20,7 +21,7 @@ __all__ = ["Environment"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The cluster's platform, ingress domain and optional kinds; controllers and webhooks share one instance."""
+    """The platform, ingress domain, optional kinds and profiles; controllers and webhooks share one instance."""
 
     clock: Clock
     platform: Platform
@@ -29,6 +30,7 @@ class Environment:
     routes: OptionalKind
     """The Routes that have a cluster label."""
     dsc_initializations: OptionalKind
+    profiles: Profiles
     gateway_kinds: GatewayKinds
 
     @classmethod
@@ -47,5 +49,6 @@ class Environment:
             domain=IngressDomain(config, ingress_config, manager.clock),
             routes=routes,
             dsc_initializations=dsc_initializations,
+            profiles=Profiles(manager, config),
             gateway_kinds=GatewayKinds.detect(manager, config),
         )

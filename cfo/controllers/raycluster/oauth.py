@@ -7,9 +7,9 @@ tokens. That permission is a ClusterRoleBinding, which no owner reference can ti
 delays the cluster's deletion until the binding is deleted. OpenShift accepts the ServiceAccount as an OAuth client and
 issues the Service's certificate; for the operator's own proxies, :mod:`~cfo.controllers.raycluster.auth_proxy` does.
 
-If OAuth is disabled, or Ray requires tokens (``authOptions``, if the configuration lists it), all of these objects are
-deleted; Routes of such a cluster target Ray itself. Without anything that authenticates users, nothing is created, and
-an Event reports this.
+If OAuth is disabled, or another actor authenticates the users (:mod:`cfo.api.raycluster.responsibility`), all of these
+objects are deleted, and the finalizer is removed; Routes of a cluster whose Ray requires tokens (``authOptions``)
+target Ray itself. Without anything that authenticates users, nothing is created, and an Event reports this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import has_cluster_labels, is_suspended, uses_kuberay_auth
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, digest, fit, names_of
-from cfo.config import AuthenticationConfiguration, KubeRayConfiguration
+from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.config import AuthenticationConfiguration, KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children, NameConflict
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
@@ -125,6 +126,7 @@ class OAuthReconciler:
         self._events = events
         self._config = config
         self._platform = environment.platform
+        self._profiles = environment.profiles
         self._access = environment.access
         self._informers = informers
         self._auth_proxy = AuthProxySecrets(client, config.authentication, informers.secrets, environment.clock)
@@ -145,40 +147,44 @@ class OAuthReconciler:
             self._head_pods.forget(cluster)
             await self._release(children)
             return children.result()
+        settings = await self._profiles.settings(self._client, request.namespace)
         try:
             is_openshift = await self._platform.is_openshift()
-            exposure = await self._access.exposure_of(cluster)
+            exposure = await self._access.exposure_of(cluster, settings)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         openshift = self._informers.openshift.current
         if is_openshift and (openshift is None or not openshift.has_synced):
             return Result(requeue_after=_SYNC_RETRY_SECONDS)
-        self._record_events(children, exposure)
+        required = settings.kuberay.ray_dashboard_oauth_enabled
+        self._record_events(children, exposure, settings, has_routes=openshift is not None)
         match exposure.authentication:
             case Authentication.OAUTH_PROXY if openshift is not None and exposure.backend is not None:
-                await self._create_or_update(children, openshift, exposure.backend)
+                await self._create_or_update(children, openshift, exposure.route_backend)
             case Authentication.AUTH_PROXY if exposure.backend is not None and self._informers.proxy is not None:
                 renewal = await self._create_or_update_auth_proxy(
-                    children, exposure.backend, self._informers.proxy, openshift
+                    children, exposure.route_backend, self._informers.proxy, openshift
                 )
                 return children.result(requeue_after=renewal)
             case _:
-                await self._delete(children, openshift, exposure.backend)
+                await self._delete(children, openshift, exposure.route_backend if required else None)
         return children.result()
 
-    def _record_events(self, children: Children, exposure: Exposure) -> None:
-        cluster = children.cluster
+    def _record_events(
+        self, children: Children, exposure: Exposure, settings: NamespaceSettings, *, has_routes: bool
+    ) -> None:
+        cluster, features = children.cluster, settings.kuberay.kuberay_features
         if exposure.reason:
             children.record_warning(exposure.reason, exposure.message)
-        if exposure.authentication is Authentication.RAY_TOKEN:
-            children.record_normal(
-                "OAuthByKubeRay",
-                "The RayCluster uses KubeRay's authOptions, so the operator does not create OAuth objects for it",
+        if settings.kuberay.ray_dashboard_oauth_enabled:
+            is_proxied = exposure.authentication in _PROXIES
+            actor = children.record_responsibility(
+                Concern.AUTHENTICATION, features, "OAuth proxy" if is_proxied else ""
             )
-        elif exposure.authentication in _PROXIES and uses_kuberay_auth(cluster):
-            if "authOptions" not in self._config.kuberay_features:
-                children.record_unconfirmed_feature("authOptions", "OAuth proxy")
-            else:
+            if has_routes and exposure.authentication is not Authentication.OTHER:
+                children.record_responsibility(Concern.EXPOSURE, features, "exposure")
+            is_overridden = is_proxied and actor is Actor.OPERATOR and uses_kuberay_auth(cluster)
+            if is_overridden and "authOptions" in features:
                 children.record_warning("RayTokenDisabled", _RAY_AUTH_MODE_OVERRIDDEN)
         oidc, secrets = self._config.authentication.oidc, self._informers.oidc_secrets
         if exposure.authentication is not Authentication.AUTH_PROXY or oidc is None or secrets is None:
@@ -187,7 +193,7 @@ class OAuthReconciler:
             children.record_warning("OIDCSecretMissing", _OIDC_CLIENT_MISSING.format(name=oidc.secret_name))
 
     async def _create_or_update_auth_proxy(
-        self, children: Children, backend: Backend, proxy: ProxyInformers, openshift: OpenShiftInformers | None
+        self, children: Children, backend: Backend | None, proxy: ProxyInformers, openshift: OpenShiftInformers | None
     ) -> float:
         """Write the objects of the operator's own proxies; return in how many seconds their certificate is renewed."""
         cluster: Object | None = children.cluster
@@ -218,16 +224,24 @@ class OAuthReconciler:
         return renewal
 
     async def _write_routes(
-        self, children: Children, openshift: OpenShiftInformers, backend: Backend, destination_ca: str = ""
+        self, children: Children, openshift: OpenShiftInformers, backend: Backend | None, destination_ca: str = ""
     ) -> None:
+        """Write the Routes; delete them if there is no ``backend``: the operator does not expose the cluster."""
         cluster = children.cluster
+        if backend is None:
+            names = names_of(cluster)
+            for name in (names.dashboard, names.client):
+                await children.delete(ROUTE, openshift.routes.get(NamespacedName(namespace_of(cluster), name)))
+            return
         for desired, consequence in (
             (desired_dashboard_route(cluster, backend, destination_ca), "the dashboard has no Route"),
             (desired_client_route(cluster), "the Ray client has no Route"),
         ):
             await children.claim_and_apply(desired, openshift.routes.get(key_of(desired)), consequence)
 
-    async def _create_or_update(self, children: Children, openshift: OpenShiftInformers, backend: Backend) -> None:
+    async def _create_or_update(
+        self, children: Children, openshift: OpenShiftInformers, backend: Backend | None
+    ) -> None:
         cluster: Object | None = children.cluster
         if not has_finalizer(children.cluster, FINALIZER):
             cluster = await self._set_finalizer(children.cluster, present=True)
@@ -307,13 +321,8 @@ class OAuthReconciler:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
         cluster = children.cluster
         names, namespace = names_of(cluster), namespace_of(cluster)
-        if openshift is not None:
-            if backend is not None and self._config.ray_dashboard_oauth_enabled:
-                if not is_suspended(cluster):
-                    await self._write_routes(children, openshift, backend)
-            else:
-                for name in (names.dashboard, names.client):
-                    await children.delete(ROUTE, openshift.routes.get(NamespacedName(namespace, name)))
+        if openshift is not None and (backend is None or not is_suspended(cluster)):
+            await self._write_routes(children, openshift, backend)
         for informers in (self._informers.proxy, openshift):
             if informers is not None:
                 account = NamespacedName(namespace, names.proxy_service_account)
@@ -393,8 +402,10 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     secrets = secret_informer(manager)
     bindings = manager.cache.informer(CLUSTER_ROLE_BINDING)
     add_binding_index(bindings)
-    openshift = OptionalOpenShiftInformers(manager, environment.routes, with_pods=config.ray_dashboard_oauth_enabled)
-    authentication = config.authentication if config.ray_dashboard_oauth_enabled else AuthenticationConfiguration()
+    strictest = ProfileTable(config).strictest().kuberay
+    required = strictest.ray_dashboard_oauth_enabled
+    openshift = OptionalOpenShiftInformers(manager, environment.routes, with_pods=required)
+    authentication = config.authentication if required else AuthenticationConfiguration()
     labeled: SelectionKeywords = {"label_selector": CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
     proxy = None
     if authentication.enabled:
@@ -439,4 +450,5 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     controller = builder.complete(reconciler)
     environment.access.subscribe(manager, controller, clusters.reader)
     openshift.start(controller, clusters.reader)
+    environment.profiles.subscribe(controller, clusters.reader)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))

@@ -12,6 +12,7 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import (
     certificate_requesters,
     default_deny,
+    enforcement,
     ingress,
     mtls,
     networkpolicy,
@@ -45,6 +46,7 @@ def rules() -> list[Rule]:
         ingress.IngressReconciler,
         networkpolicy.NetworkPolicyReconciler,
         mtls.MTLSReconciler,
+        enforcement.EnforcementReconciler,
     )
     finalizers = Rule("ray.io", "rayclusters", "patch")
     return [finalizers, *(rule for reconciler in reconcilers for rule in reconciler.rules)]
@@ -76,7 +78,7 @@ def default_deny_rules() -> list[Rule]:
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
-    """Add the five controllers to ``manager``.
+    """Add the controllers to ``manager``.
 
     They start once the API server serves RayClusters, except for the one of selected namespaces, which starts with the
     manager. Returns the environment, which the webhooks also use.
@@ -87,7 +89,8 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         default_deny.setup(manager, deny)
 
     async def start(manager: Manager) -> None:
-        mtls.setup(manager, config)
+        enforcement.setup(manager, config, environment)
+        mtls.setup(manager, config, environment)
         if config.mtls_enabled and config.ca.issuer == "certificateSigningRequest":
             certificate_requesters.setup(manager)
             node_signer.setup(manager, config, environment)

@@ -10,6 +10,7 @@ import pytest
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
 from cfo.api.raycluster.node_certificates import requests_certificates
+from cfo.api.raycluster.responsibility import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
 from cfo.webhooks.raycluster.certificate_command import CA_KEY_DIRECTORY
 from cfo.webhooks.raycluster.defaulting import DefaultingResult, default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
@@ -339,7 +340,7 @@ def test_enabling_kuberay_tls_removes_injected_tls() -> None:
         settings=WITH_KUBERAY,
     )
     assert result.cluster == expected
-    removed = "removed, because the RayCluster uses KubeRay's own tlsOptions"
+    removed = "removed, because KubeRay provides the mTLS of the RayCluster"
     assert f"{HEAD_PATH}.initContainers: create-cert: {removed}" in result.warnings
     assert f"{WORKER_PATH}.volumes: ca-vol, server-cert, ca-key-vol: {removed}" in result.warnings
     assert default(result.cluster, result.cluster, WITH_KUBERAY) == DefaultingResult(result.cluster)
@@ -351,7 +352,7 @@ def test_enabling_kuberay_authentication_removes_proxy() -> None:
     new["spec"]["authOptions"] = {"mode": "token"}
     result = default(new, old, WITH_KUBERAY)
     assert result.cluster == defaulted_cluster(authOptions={"mode": "token"}, settings=WITH_KUBERAY)
-    removed = "removed, because the RayCluster uses KubeRay's own authOptions"
+    removed = "removed, because KubeRay provides the OAuth proxy of the RayCluster"
     assert f"{HEAD_PATH}.containers: oauth-proxy: {removed}" in result.warnings
 
 
@@ -362,6 +363,55 @@ def test_disabling_kuberay_tls_and_authentication_injects_parts() -> None:
     new = copy.deepcopy(old)
     del new["spec"]["tlsOptions"], new["spec"]["authOptions"]
     assert default(new, old, WITH_KUBERAY) == DefaultingResult(defaulted_cluster(worker()))
+
+
+OTHER_ACTORS: list[tuple[Cluster, str, str]] = [
+    ({"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "true"}}}, "secureTrustedNetwork", "Open Data Hub"),
+    ({"spec": {"managedBy": MULTIKUEUE_CONTROLLER}}, "", "MultiKueue"),
+]
+
+
+def given_to(cluster: Cluster, change: Cluster) -> Cluster:
+    """Return ``cluster`` with the settings ``change`` that give it to another actor."""
+    result = copy.deepcopy(cluster)
+    result["spec"] |= change.get("spec", {})
+    annotations = change.get("metadata", {}).get("annotations", {})
+    result["metadata"]["annotations"] = {**result["metadata"].get("annotations", {}), **annotations}
+    return result
+
+
+@pytest.mark.parametrize(("change", "feature", "actor"), OTHER_ACTORS, ids=[case[2] for case in OTHER_ACTORS])
+def test_nothing_is_injected_for_another_actor(change: Cluster, feature: str, actor: str) -> None:
+    settings = replace(OAUTH_AND_MTLS, kuberay_features=frozenset({feature}))
+    user = given_to(ray_cluster(worker()), change)
+    assert defaulted_cluster(worker())["spec"] != user["spec"]
+    created = default(user, None, settings)
+    assert created.cluster["spec"] == user["spec"]
+    assert created.warnings == ()
+
+
+@pytest.mark.parametrize(("change", "feature", "actor"), OTHER_ACTORS, ids=[case[2] for case in OTHER_ACTORS])
+def test_injected_parts_are_removed_for_another_actor_and_return(change: Cluster, feature: str, actor: str) -> None:
+    settings = replace(OAUTH_AND_MTLS, kuberay_features=frozenset({feature}))
+    ours = defaulted_cluster(worker())
+    theirs = given_to(ray_cluster(worker(), version="v1"), change)
+    update = default(given_to(ours, change), ours, settings)
+    assert update.cluster == theirs
+    removed = f"removed, because {actor} provides the mTLS of the RayCluster"
+    assert f"{HEAD_PATH}.initContainers: create-cert: {removed}" in update.warnings
+    # A webhook that is called later can give a new RayCluster to another actor; then this one is called again.
+    reinvoked = default(given_to(ours, change), None, settings)
+    assert reinvoked.cluster == theirs
+    back = copy.deepcopy(ours)
+    assert default(ray_cluster(worker(), version="v1"), theirs, settings).cluster == back
+
+
+def test_annotation_of_open_data_hub_is_unconfirmed_unless_configured() -> None:
+    user = given_to(ray_cluster(worker()), OTHER_ACTORS[0][0])
+    created = default(user, None, OAUTH_AND_MTLS)
+    assert created.cluster["spec"] == defaulted_cluster(worker())["spec"]
+    assert len(created.warnings) == 2
+    assert all("does not contain secureTrustedNetwork" in warning for warning in created.warnings)
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
