@@ -14,9 +14,7 @@ from ipaddress import ip_address
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     StrictBool,
@@ -26,12 +24,13 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from cfo.config.authentication import AuthenticationConfiguration
 from cfo.config.durations import format_duration, parse_duration
+from cfo.config.values import DNS_LABEL, ObjectName, Section
 from cfo.runtime import LabelSelector
 
 __all__ = [
     "AppWrapperConfiguration",
-    "AuthenticationConfiguration",
     "AutopilotConfiguration",
     "CAConfiguration",
     "ClientConnection",
@@ -44,13 +43,10 @@ __all__ = [
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
-    "OIDCConfiguration",
     "OperatorConfiguration",
     "ResourceTaint",
     "WebhookConfiguration",
 ]
-
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _duration(value: object) -> timedelta:
@@ -94,7 +90,7 @@ BindAddress = Annotated[str, BeforeValidator(_bind_address)]
 
 
 def _namespace(value: object) -> object:
-    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
+    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
         raise ValueError("must be the name of a namespace (a lower-case DNS label)")
     return value
 
@@ -103,23 +99,10 @@ Namespace = Annotated[str, BeforeValidator(_namespace)]
 OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else _namespace(value))]
 
 
-def _object_name(value: object) -> object:
-    if (
-        not isinstance(value, str)
-        or len(value) > 253
-        or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))
-    ):
-        raise ValueError("must be the name of an object (lower-case DNS labels joined by dots)")
-    return value
-
-
-ObjectName = Annotated[str, BeforeValidator(_object_name)]
-
-
 def _domain(value: object) -> object:
     if not isinstance(value, str):
         raise ValueError("must be a domain name such as apps.example.com")  # noqa: TRY004 (pydantic's contract)
-    if value and (len(value) > 253 or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))):
+    if value and (len(value) > 253 or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))):
         raise ValueError("must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)")
     return value
 
@@ -136,11 +119,7 @@ def _endpoint(value: object) -> object:
 EndpointName = Annotated[str, BeforeValidator(_endpoint)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", populate_by_name=True)
-
-
-class ClientConnection(_Section):
+class ClientConnection(Section):
     """Rate limit of the API client. By default there is none, and only the server's Priority and Fairness applies."""
 
     qps: float | None = Field(
@@ -152,7 +131,7 @@ class ClientConnection(_Section):
     burst: StrictInt | None = Field(default=None, ge=0, description="Maximum burst of requests above `qps`.")
 
 
-class MetricsConfiguration(_Section):
+class MetricsConfiguration(Section):
     """The Prometheus metrics endpoint."""
 
     bind_address: BindAddress = Field(
@@ -168,7 +147,7 @@ class MetricsConfiguration(_Section):
     )
 
 
-class HealthConfiguration(_Section):
+class HealthConfiguration(Section):
     """The endpoint for the kubelet's liveness and readiness probes."""
 
     bind_address: BindAddress = Field(
@@ -189,12 +168,12 @@ def _webhook_address(value: object) -> object:
 
 
 def _service(value: object) -> object:
-    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
+    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
         raise ValueError("must be the name of a Service (a lower-case DNS label)")
     return value
 
 
-class WebhookConfiguration(_Section):
+class WebhookConfiguration(Section):
     """The admission webhooks: server, certificate, Service and webhook configurations."""
 
     enabled: StrictBool | None = Field(
@@ -235,7 +214,7 @@ class WebhookConfiguration(_Section):
     )
 
 
-class LeaderElection(_Section):
+class LeaderElection(Section):
     """Leader election: which one of several replicas reconciles."""
 
     leader_elect: StrictBool | None = Field(
@@ -302,7 +281,7 @@ def _is_zero_duration(value: object) -> bool:
         return False
 
 
-class IngressConfiguration(_Section):
+class IngressConfiguration(Section):
     """The Ingresses for the dashboard and the Ray client, on clusters without Routes."""
 
     class_name: StrictStr | None = Field(
@@ -325,122 +304,11 @@ class IngressConfiguration(_Section):
     )
 
 
-def _issuer(value: object) -> object:
-    if not isinstance(value, str) or not _ISSUER.fullmatch(value):
-        raise ValueError("must be an https URL without query and fragment, such as https://dex.example.com")
-    return value
-
-
-_ISSUER = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}(/[A-Za-z0-9._~/%-]{0,512})?")
-
-
-def _argument(value: object) -> object:
-    if not isinstance(value, str) or not _ARGUMENT.fullmatch(value):
-        raise ValueError("must be at most 253 printable ASCII characters except space, comma, quotes and $")
-    return value
-
-
-# kubelets expand $(NAME) in arguments, and kube-rbac-proxy splits lists at commas
-_ARGUMENT = re.compile(r"[!#%&(-+\--~]{0,253}")
-Argument = Annotated[str, BeforeValidator(_argument)]
-
-
-class OIDCConfiguration(_Section):
-    """Login in a browser by OpenID Connect, with oauth2-proxy. If unset, only bearer tokens are accepted."""
-
-    issuer_url: Annotated[str, BeforeValidator(_issuer)] = Field(
-        alias="issuerURL", description="URL of the OpenID Connect issuer; must be https. Required."
-    )
-    secret_name: ObjectName = Field(
-        description="Secret with the keys `client-id` and `client-secret`, which must exist in the namespace of each "
-        "RayCluster. Required.",
-    )
-    ca_secret_name: Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))] = (
-        Field(
-            default="",
-            description="Secret with the key `ca.crt`, in the namespace of each RayCluster: the CA of the issuer's "
-            "certificate; if empty, the CAs in the images.",
-        )
-    )
-    scopes: list[Annotated[Argument, Field(min_length=1)]] = Field(
-        default=["openid", "email", "profile"], min_length=1, description="Scopes that the login requests."
-    )
-    username_claim: Annotated[Argument, Field(min_length=1)] = Field(
-        default="email", description="Claim with the user's name; only for `verifier: OIDC`."
-    )
-    username_prefix: Argument = Field(
-        default="oidc:",
-        description="Prefix of the user's name in RBAC bindings, so that it is no name of another authenticator; only "
-        "for `verifier: OIDC`.",
-    )
-    groups_claim: Annotated[Argument, Field(min_length=1)] = Field(
-        default="groups", description="Claim with the user's groups; only for `verifier: OIDC`."
-    )
-    groups_prefix: Argument = Field(
-        default="oidc:",
-        description="Prefix of the groups in RBAC bindings, so that none is a group such as `system:masters`; only for "
-        "`verifier: OIDC`.",
-    )
-
-    @model_validator(mode="after")
-    def _scopes_include_openid(self) -> Self:
-        if "openid" not in self.scopes:
-            raise ValueError("scopes must contain openid")
-        return self
-
-
-class AccessConfiguration(_Section):
-    """The resource that users must have permission for: GET requests need `get`, POST `create`, DELETE `delete`."""
-
-    api_group: Argument = Field(default="ray.io", description="API group of the resource; empty for the core group.")
-    resource: Annotated[Argument, Field(min_length=1)] = Field(
-        default="rayclusters",
-        description="Resource, in the namespace of the RayCluster. For `rayclusters`, the permission is checked for "
-        "the RayCluster itself, otherwise for all objects of the namespace.",
-    )
-    subresource: Argument = Field(default="", description="Subresource; empty for none.")
-
-
-class AuthenticationConfiguration(_Section):
-    """The proxies that authenticate the users of dashboards without OpenShift's OAuth server."""
-
-    enabled: StrictBool = Field(
-        default=False,
-        description="Whether new RayClusters get the proxies. They replace OpenShift's OAuth proxy. Needs "
-        "`rayDashboardOAuthEnabled`.",
-    )
-    verifier: Literal["TokenReview", "OIDC"] = Field(
-        default="TokenReview",
-        description="Who verifies tokens. `TokenReview`: the API server, so all Kubernetes tokens are accepted, and "
-        "OIDC logins if it trusts the issuer. `OIDC`: the proxy, so only ID tokens of `oidc` are accepted.",
-    )
-    audiences: list[Annotated[Argument, Field(min_length=1)]] = Field(
-        default_factory=list,
-        description="Audiences of which a token must have one, for `verifier: TokenReview`; if empty, those of the API "
-        "server.",
-    )
-    access: AccessConfiguration = Field(default_factory=AccessConfiguration)
-    oidc: OIDCConfiguration | None = None
-
-    @model_validator(mode="after")
-    def _verifier_is_configured(self) -> Self:
-        if self.verifier == "OIDC":
-            if self.oidc is None:
-                raise ValueError("verifier OIDC requires oidc")
-            if self.audiences:
-                raise ValueError("audiences must be empty for verifier OIDC, where it is the client ID")
-            if not self.oidc.groups_prefix:
-                raise ValueError("oidc.groupsPrefix must not be empty for verifier OIDC")
-            if not self.oidc.username_prefix:
-                raise ValueError("oidc.usernamePrefix must not be empty for verifier OIDC")
-        return self
-
-
 def _algorithm(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-class CAConfiguration(_Section):
+class CAConfiguration(Section):
     """The certificate authority (CA) that each RayCluster gets for mTLS."""
 
     key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
@@ -448,7 +316,7 @@ class CAConfiguration(_Section):
     )
 
 
-class KubeRayConfiguration(_Section):
+class KubeRayConfiguration(Section):
     """The RayCluster controllers and webhooks."""
 
     enabled: StrictBool = Field(
@@ -486,7 +354,7 @@ class KubeRayConfiguration(_Section):
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
 
 
-class ResourceTaint(_Section):
+class ResourceTaint(Section):
     """A node label (and taint) with which Autopilot marks a resource of a node as unhealthy."""
 
     key: StrictStr = Field(min_length=1)
@@ -505,7 +373,7 @@ def _autopilot_taints() -> dict[str, list[ResourceTaint]]:
     }
 
 
-class AutopilotConfiguration(_Section):
+class AutopilotConfiguration(Section):
     """Scheduling by node health, as reported by Autopilot."""
 
     inject_anti_affinities: StrictBool = Field(
@@ -527,7 +395,7 @@ class AutopilotConfiguration(_Section):
     )
 
 
-class FaultToleranceConfiguration(_Section):
+class FaultToleranceConfiguration(Section):
     """Timeouts and retries of AppWrappers. Annotations on an AppWrapper override them, up to the ceilings."""
 
     admission_grace_period: Duration = Field(
@@ -558,7 +426,7 @@ class FaultToleranceConfiguration(_Section):
     )
 
 
-class AppWrapperConfiguration(_Section):
+class AppWrapperConfiguration(Section):
     """The AppWrapper controller. Its settings can also be in `appwrapper.Config`, as for the Go operator."""
 
     enabled: StrictBool = Field(default=False, description="Whether the AppWrapper controller runs.")
@@ -620,7 +488,7 @@ def _operator_version(value: object) -> object:
     return value
 
 
-class InferenceStackConfiguration(_Section):
+class InferenceStackConfiguration(Section):
     """The InferenceStack controller and webhook."""
 
     enabled: StrictBool = Field(default=False, description="Whether the InferenceStack controller runs.")
@@ -631,7 +499,7 @@ class InferenceStackConfiguration(_Section):
     )
 
 
-class DefaultSetupConfiguration(_Section):
+class DefaultSetupConfiguration(Section):
     """The FluxSetup `default`, with which FluxJobs run before an administrator has created a FluxSetup."""
 
     enabled: StrictBool = Field(
@@ -648,7 +516,7 @@ class DefaultSetupConfiguration(_Section):
     )
 
 
-class FluxConfiguration(_Section):
+class FluxConfiguration(Section):
     """The controllers of MiniClusters, FluxJobs and FluxSetups."""
 
     enabled: StrictBool = Field(default=False, description="Whether the Flux controllers run.")
@@ -666,7 +534,7 @@ def _label_selector(value: object) -> object:
     return str(LabelSelector.of(value))
 
 
-class OperatorConfiguration(_Section):
+class OperatorConfiguration(Section):
     """The whole configuration document."""
 
     watch_namespaces: list[Namespace] = Field(

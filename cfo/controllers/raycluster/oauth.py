@@ -374,7 +374,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
         builder.owns(SERVICE, CHILD_CHANGED, **labeled).owns(SERVICE_ACCOUNT, **labeled)
     if oidc is not None:
         in_namespace = EnqueueRequestsFromMapFunc(
-            lambda secret: [key for key in all_clusters(clusters.reader) if key.namespace == secret.key.namespace]
+            lambda secret: [entry.key for entry in clusters.reader.entries(secret.key.namespace)]
         )
         builder.watches(SECRET, in_namespace, on_update(lambda _old, _new: False), **named)
     controller = builder.complete(reconciler)
