@@ -13,12 +13,15 @@ from cryptography import x509
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import names_of
 from cfo.config import AuthenticationConfiguration
+from cfo.controllers import raycluster
 from cfo.controllers.raycluster.oauth import FINALIZER
 from cfo.runtime.clock import SystemClock
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects import Object, annotations_of, key_of, owner_reference
+from cfo.runtime.reconcile import Rule
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from test.support.permissions import create_token
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
@@ -125,6 +128,30 @@ async def test_proxies_get_their_objects_and_the_ingress_targets_them() -> None:
             await env.delete(cluster)
             await wait_until_deleted(env, [(RAY_CLUSTER, "rc")])
             assert await env.find(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "") is None
+
+
+async def test_base_role_and_role_of_the_feature_are_sufficient() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        manager_rules = [
+            Rule("events.k8s.io", "events", ("create", "patch")),
+            Rule("apiextensions.k8s.io", "customresourcedefinitions", ("list", "watch")),
+        ]
+        token = await create_token(env, [*raycluster.rules(), *raycluster.authentication_rules(), *manager_rules])
+        settings = kuberay_config(**PROXY_SETTINGS, kubeRayFeatures=["authOptions"])
+        async with run_controllers(env, settings, token=token):
+            proxied = await env.create(admitted(ray_cluster()))
+            await env.create(ray_cluster("other", **TOKEN))
+
+            async def are_exposed() -> bool:
+                return {NAMES.dashboard, "ray-dashboard-other"} <= await env.child_names(INGRESS)
+
+            await eventually(are_exposed, "both Ingresses")
+            await env.wait_until_idle()
+            assert await env.find(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "") is not None
+            await env.delete(proxied)
+            await wait_until_deleted(env, [(RAY_CLUSTER, "rc")])
+            assert [exchange for exchange in env.exchanges if exchange.code == "403"] == []
 
 
 async def test_client_without_certificates_is_not_exposed() -> None:
