@@ -26,7 +26,9 @@ from pydantic.alias_generators import to_camel
 
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.config.durations import format_duration, parse_duration
-from cfo.config.values import DNS_LABEL, ObjectName, Section
+from cfo.config.values import DNS_LABEL as _DNS_LABEL
+from cfo.config.values import ObjectName
+from cfo.config.values import Section as _Section
 from cfo.runtime import LabelSelector
 
 __all__ = [
@@ -90,7 +92,7 @@ BindAddress = Annotated[str, BeforeValidator(_bind_address)]
 
 
 def _namespace(value: object) -> object:
-    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
+    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
         raise ValueError("must be the name of a namespace (a lower-case DNS label)")
     return value
 
@@ -102,7 +104,7 @@ OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value 
 def _domain(value: object) -> object:
     if not isinstance(value, str):
         raise ValueError("must be a domain name such as apps.example.com")  # noqa: TRY004 (pydantic's contract)
-    if value and (len(value) > 253 or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))):
+    if value and (len(value) > 253 or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))):
         raise ValueError("must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)")
     return value
 
@@ -119,7 +121,7 @@ def _endpoint(value: object) -> object:
 EndpointName = Annotated[str, BeforeValidator(_endpoint)]
 
 
-class ClientConnection(Section):
+class ClientConnection(_Section):
     """Rate limit of the API client. By default there is none, and only the server's Priority and Fairness applies."""
 
     qps: float | None = Field(
@@ -131,7 +133,7 @@ class ClientConnection(Section):
     burst: StrictInt | None = Field(default=None, ge=0, description="Maximum burst of requests above `qps`.")
 
 
-class MetricsConfiguration(Section):
+class MetricsConfiguration(_Section):
     """The Prometheus metrics endpoint."""
 
     bind_address: BindAddress = Field(
@@ -147,7 +149,7 @@ class MetricsConfiguration(Section):
     )
 
 
-class HealthConfiguration(Section):
+class HealthConfiguration(_Section):
     """The endpoint for the kubelet's liveness and readiness probes."""
 
     bind_address: BindAddress = Field(
@@ -168,12 +170,12 @@ def _webhook_address(value: object) -> object:
 
 
 def _service(value: object) -> object:
-    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
+    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
         raise ValueError("must be the name of a Service (a lower-case DNS label)")
     return value
 
 
-class WebhookConfiguration(Section):
+class WebhookConfiguration(_Section):
     """The admission webhooks: server, certificate, Service and webhook configurations."""
 
     enabled: StrictBool | None = Field(
@@ -214,7 +216,7 @@ class WebhookConfiguration(Section):
     )
 
 
-class LeaderElection(Section):
+class LeaderElection(_Section):
     """Leader election: which one of several replicas reconciles."""
 
     leader_elect: StrictBool | None = Field(
@@ -281,7 +283,7 @@ def _is_zero_duration(value: object) -> bool:
         return False
 
 
-class IngressConfiguration(Section):
+class IngressConfiguration(_Section):
     """The Ingresses for the dashboard and the Ray client, on clusters without Routes."""
 
     class_name: StrictStr | None = Field(
@@ -308,7 +310,7 @@ def _algorithm(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-class CAConfiguration(Section):
+class CAConfiguration(_Section):
     """The certificate authority (CA) that each RayCluster gets for mTLS."""
 
     key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
@@ -316,7 +318,7 @@ class CAConfiguration(Section):
     )
 
 
-class KubeRayConfiguration(Section):
+class KubeRayConfiguration(_Section):
     """The RayCluster controllers and webhooks."""
 
     enabled: StrictBool = Field(
@@ -354,7 +356,7 @@ class KubeRayConfiguration(Section):
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
 
 
-class ResourceTaint(Section):
+class ResourceTaint(_Section):
     """A node label (and taint) with which Autopilot marks a resource of a node as unhealthy."""
 
     key: StrictStr = Field(min_length=1)
@@ -373,7 +375,7 @@ def _autopilot_taints() -> dict[str, list[ResourceTaint]]:
     }
 
 
-class AutopilotConfiguration(Section):
+class AutopilotConfiguration(_Section):
     """Scheduling by node health, as reported by Autopilot."""
 
     inject_anti_affinities: StrictBool = Field(
@@ -395,7 +397,7 @@ class AutopilotConfiguration(Section):
     )
 
 
-class FaultToleranceConfiguration(Section):
+class FaultToleranceConfiguration(_Section):
     """Timeouts and retries of AppWrappers. Annotations on an AppWrapper override them, up to the ceilings."""
 
     admission_grace_period: Duration = Field(
@@ -426,7 +428,7 @@ class FaultToleranceConfiguration(Section):
     )
 
 
-class AppWrapperConfiguration(Section):
+class AppWrapperConfiguration(_Section):
     """The AppWrapper controller. Its settings can also be in `appwrapper.Config`, as for the Go operator."""
 
     enabled: StrictBool = Field(default=False, description="Whether the AppWrapper controller runs.")
@@ -488,7 +490,7 @@ def _operator_version(value: object) -> object:
     return value
 
 
-class InferenceStackConfiguration(Section):
+class InferenceStackConfiguration(_Section):
     """The InferenceStack controller and webhook."""
 
     enabled: StrictBool = Field(default=False, description="Whether the InferenceStack controller runs.")
@@ -499,7 +501,7 @@ class InferenceStackConfiguration(Section):
     )
 
 
-class DefaultSetupConfiguration(Section):
+class DefaultSetupConfiguration(_Section):
     """The FluxSetup `default`, with which FluxJobs run before an administrator has created a FluxSetup."""
 
     enabled: StrictBool = Field(
@@ -516,7 +518,7 @@ class DefaultSetupConfiguration(Section):
     )
 
 
-class FluxConfiguration(Section):
+class FluxConfiguration(_Section):
     """The controllers of MiniClusters, FluxJobs and FluxSetups."""
 
     enabled: StrictBool = Field(default=False, description="Whether the Flux controllers run.")
@@ -534,7 +536,7 @@ def _label_selector(value: object) -> object:
     return str(LabelSelector.of(value))
 
 
-class OperatorConfiguration(Section):
+class OperatorConfiguration(_Section):
     """The whole configuration document."""
 
     watch_namespaces: list[Namespace] = Field(
