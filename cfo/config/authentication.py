@@ -54,7 +54,9 @@ class OIDCConfiguration(Section):
         default=["openid", "email", "profile"], min_length=1, description="Scopes that the login requests."
     )
     username_claim: Annotated[Argument, Field(min_length=1)] = Field(
-        default="email", description="Claim with the user's name; only for `verifier: OIDC`."
+        default="email",
+        description="Claim with the user's name, without which no login succeeds. For `verifier: TokenReview`, set it to "
+        "that of the API server.",
     )
     username_prefix: Argument = Field(
         default="oidc:",
