@@ -55,8 +55,8 @@ class OIDCConfiguration(Section):
     )
     username_claim: Annotated[Argument, Field(min_length=1)] = Field(
         default="email",
-        description="Claim with the user's name, without which no login succeeds. For `verifier: TokenReview`, set it to "
-        "that of the API server.",
+        description="Claim with the user's name, without which no login succeeds; for `verifier: TokenReview`, the one "
+        "that the API server uses.",
     )
     username_prefix: Argument = Field(
         default="oidc:",
