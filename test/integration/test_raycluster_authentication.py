@@ -23,11 +23,11 @@ from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from test.support.permissions import create_token
 from test.support.raycluster_environment import (
+    AUTHENTICATION_CONFIG_CRD,
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
     VANILLA_CRDS,
     Environment,
-    crd,
     eventually,
     kuberay_config,
     ray_cluster,
@@ -43,7 +43,6 @@ AUTHENTICATION = {
 }
 PROXY_SETTINGS = {**OAUTH_SETTINGS, "authentication": AUTHENTICATION}
 TOKEN_SETTINGS = {**OAUTH_SETTINGS, "kubeRayFeatures": ["authOptions"]}
-AUTHENTICATION_CRD = crd("config.openshift.io", "v1", "Authentication", "authentications", scope="Cluster")
 TOKEN = {"authOptions": {"mode": "token"}}
 
 
@@ -259,7 +258,7 @@ async def test_openshift_routes_trust_the_certificate_of_the_proxies() -> None:
 
 
 async def test_openshift_without_its_oauth_server_needs_our_proxies() -> None:
-    async with start_environment(*OPENSHIFT_CRDS, AUTHENTICATION_CRD) as env:
+    async with start_environment(*OPENSHIFT_CRDS, AUTHENTICATION_CONFIG_CRD) as env:
         await env.create_namespace()
         login = {"apiVersion": "config.openshift.io/v1", "kind": "Authentication", "metadata": {"name": "cluster"}}
         settings = await env.create({**login, "spec": {"type": ""}})
