@@ -316,7 +316,7 @@ def new_manager(
                 configuration.kuberay,
                 version=f"v{__version__}",
                 settings_of=lambda namespace: cluster_environment.profiles.settings(manager.client, namespace),
-                is_openshift=cluster_environment.platform.is_openshift,
+                has_oauth_server=cluster_environment.platform.has_oauth_server,
                 ingress_domain=lambda: cluster_environment.domain.read(manager.client),
                 environment=os.environ,
             ).submission_errors

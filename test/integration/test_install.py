@@ -31,6 +31,7 @@ from envtest.certificates import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
 from test.support.raycluster_environment import (
+    AUTHENTICATION_CONFIG_CRD,
     DSC_INITIALIZATION_CRD,
     INGRESS_CONFIG_CRD,
     ROUTE_CRD,
@@ -235,7 +236,8 @@ async def test_rbac_permissions_are_sufficient_and_all_used(tmp_path: Path, requ
     shared = ROOT.parent / "shared"
     used: list[dict[str, Any]] = []
     for openshift in (False, True):
-        extra = (ROUTE_CRD, INGRESS_CONFIG_CRD, DSC_INITIALIZATION_CRD) if openshift else ()
+        settings = (INGRESS_CONFIG_CRD, AUTHENTICATION_CONFIG_CRD, DSC_INITIALIZATION_CRD)
+        extra = (ROUTE_CRD, *settings) if openshift else ()
         directory = tmp_path / ("openshift" if openshift else "vanilla")
         directory.mkdir()
         async with start_environment(*RAY_CLUSTERS, *extra) as environment:

@@ -29,6 +29,7 @@ from cfo.runtime.objects import Object
 from envtest import ControlPlane
 from test.support.operator_process import LOOPBACK_ADDRESSES, OperatorProcess, create_config_map, run_operator
 from test.support.raycluster_environment import (
+    AUTHENTICATION_CONFIG_CRD,
     DSC_INITIALIZATION_CRD,
     INGRESS_CONFIG_CRD,
     OAUTH_SETTINGS,
@@ -69,7 +70,7 @@ LISTS = {
 
 VANILLA_LISTS = LISTS | {"customresourcedefinitions": 1}  # watched to detect kinds that are installed later
 OPENSHIFT_LISTS = LISTS | {
-    **dict.fromkeys(("dscinitializations", "routes", "serviceaccounts", "services"), 1),
+    **dict.fromkeys(("authentications", "dscinitializations", "routes", "serviceaccounts", "services"), 1),
     "ingresses": 2,  # also config.openshift.io/Ingress
     "pods": 2,  # pods of AppWrappers, and head pods of RayClusters
 }
@@ -140,7 +141,7 @@ class AuditedEnvironment:
 async def start_audited_environment(folder: Path, openshift: bool) -> AsyncIterator[AuditedEnvironment]:
     """Run a control plane with the objects of the manifests and the operator's configuration."""
     crds = [*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), appwrapper_crd()]
-    crds += [DSC_INITIALIZATION_CRD, INGRESS_CONFIG_CRD] if openshift else []
+    crds += [AUTHENTICATION_CONFIG_CRD, DSC_INITIALIZATION_CRD, INGRESS_CONFIG_CRD] if openshift else []
     (folder / "tokens.csv").write_text(f'secret,{OPERATOR_USER},{OPERATOR_USER},"system:masters"\n')
     audit = folder / "audit.log"
     plane = ControlPlane.embedded(crds=crds, token_auth_file=folder / "tokens.csv", audit_log=audit)

@@ -22,6 +22,7 @@ from cfo.api.raycluster.cluster import HEAD_LABELS
 from cfo.api.raycluster.enforcement import unmet
 from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.controllers.raycluster.clusters import all_clusters
 from cfo.controllers.raycluster.oauth_informers import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
 from cfo.runtime import (
@@ -99,10 +100,11 @@ class DashboardAccess:
         return cls(platform, HeadPods(manager.cache.informer(POD, label_selector=HEAD_LABELS)) if needs_pods else None)
 
     def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
-        """Feed ``controller`` with the RayClusters whose head pods are created and deleted.
+        """Feed ``controller`` with the RayClusters for which the decision may have changed.
 
         ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.clusters`.
         """
+        self._platform.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
         if self._head_pods is not None:
             clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(clusters, pod))
             never = on_update(lambda _old, _new: False)
@@ -123,12 +125,13 @@ class DashboardAccess:
         return replace(decision, is_exposed=has_all and actors.exposure is Actor.OPERATOR)
 
     async def _decide(self, cluster: Object, config: KubeRayConfiguration) -> Exposure:
-        available = authenticators(config, openshift=await self._platform.is_openshift())
+        available = authenticators(config, openshift=await self._platform.has_oauth_server())
         authentication = authentication_of(cluster, available)
         backend = dashboard_backend(cluster, authentication)
         match authentication:
             case Authentication.UNAVAILABLE:
-                return Exposure(authentication, None, "OAuthUnavailable", _UNAVAILABLE)
+                cause = _EXTERNAL_LOGIN if await self._platform.is_openshift() else _NO_OPENSHIFT
+                return Exposure(authentication, None, "OAuthUnavailable", _UNAVAILABLE.format(cause=cause))
             case Authentication.AUTH_PROXY if backend is None:
                 return Exposure(authentication, None, "AuthenticationProxyMissing", _PROXY_MISSING)
             case Authentication.RAY_TOKEN:
@@ -150,8 +153,13 @@ class DashboardAccess:
         return [pod for pod in pods if is_controlled_by(pod, cluster)]
 
 
+_NO_OPENSHIFT = "this cluster is not OpenShift"
+_EXTERNAL_LOGIN = (
+    "OpenShift's own OAuth server does not log users in (authentications.config.openshift.io/cluster has the type OIDC "
+    "or None)"
+)
 _UNAVAILABLE = (
-    "kuberay.rayDashboardOAuthEnabled is set, but this cluster is not OpenShift: the OAuth proxy cannot work here, so "
+    "kuberay.rayDashboardOAuthEnabled is set, but {cause}: the OAuth proxy cannot work here, so "
     "the dashboard is not exposed. Configure kuberay.authentication, or set kuberay.rayDashboardOAuthEnabled to false "
     "to get Ingresses without authentication"
 )

@@ -22,6 +22,7 @@ from cfo.controllers.raycluster import (
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
+from cfo.controllers.raycluster.platform import Platform
 from cfo.runtime import Manager, Rule
 
 __all__ = [
@@ -54,7 +55,7 @@ def rules() -> list[Rule]:
 
 def openshift_rules() -> list[Rule]:
     """Return the additional RBAC rules on OpenShift, where OAuth proxies serve the dashboards."""
-    return [*oauth.OAuthReconciler.rules]
+    return [*oauth.OAuthReconciler.rules, *Platform.rules]
 
 
 def gateway_rules() -> list[Rule]:

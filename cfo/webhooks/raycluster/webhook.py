@@ -37,9 +37,9 @@ class RayClusterWebhook:
     """The defaulter and validator of RayClusters.
 
     ``settings_of`` returns the settings for a namespace; without it, everything that any profile enforces is enforced
-    in all namespaces. ``is_openshift`` and ``ingress_domain`` return platform properties that may be unknown at
-    startup. If one of these raises an error, all requests are denied with 503, because entries that are missing in a
-    new RayCluster are never injected later.
+    in all namespaces. ``has_oauth_server`` returns whether OpenShift's OAuth server logs users in, and
+    ``ingress_domain`` the domain; both may be unknown at startup. If one of these raises an error, all requests are
+    denied with 503, because entries that are missing in a new RayCluster are never injected later.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class RayClusterWebhook:
         version: str,
         images: Images,
         settings_of: Callable[[str], Awaitable[NamespaceSettings]] | None = None,
-        is_openshift: Callable[[], Awaitable[bool]],
+        has_oauth_server: Callable[[], Awaitable[bool]],
         ingress_domain: Callable[[], Awaitable[str]],
     ) -> None:
         self._strictest = ProfileTable(config).strictest()
         self._settings_of = settings_of
         self._version = version
         self._images = images
-        self._is_openshift = is_openshift
+        self._has_oauth_server = has_oauth_server
         self._ingress_domain = ingress_domain
 
     async def default(self, obj: Object, request: AdmissionRequest) -> Object:
@@ -97,7 +97,7 @@ class RayClusterWebhook:
             authentication = config.authentication if required and config.authentication.enabled else None
             return InjectionSettings(
                 version=self._version,
-                oauth=required and authentication is None and await self._is_openshift(),
+                oauth=required and authentication is None and await self._has_oauth_server(),
                 authentication=authentication,
                 mtls=config.mtls_enabled,
                 ingress_domain=await self._ingress_domain() if config.mtls_enabled else "",
@@ -133,7 +133,7 @@ def setup(
     *,
     version: str,
     settings_of: Callable[[str], Awaitable[NamespaceSettings]] | None = None,
-    is_openshift: Callable[[], Awaitable[bool]],
+    has_oauth_server: Callable[[], Awaitable[bool]],
     ingress_domain: Callable[[], Awaitable[str]],
     environment: Mapping[str, str],
 ) -> RayClusterWebhook:
@@ -148,7 +148,7 @@ def setup(
         version=version,
         settings_of=settings_of,
         images=Images.from_environment(environment),
-        is_openshift=is_openshift,
+        has_oauth_server=has_oauth_server,
         ingress_domain=ingress_domain,
     )
     manager.webhooks.register(
