@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-install fuzz soak lint manifests bench bench-report lock clean
+.PHONY: help run demo test test-sdk test-install fuzz soak lint manifests bench bench-report lock clean
 .PHONY: audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -29,6 +29,13 @@ test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in pa
 
 test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install
+
+CODEFLARE_SDK ?= 0.40.1
+SDK_VENV      ?= build/sdk-venv
+test-sdk: $(VENV)/.installed ## Run the tests with the release CODEFLARE_SDK of CodeFlare SDK, in a virtual environment of its own
+	$(PYTHON) -m venv $(SDK_VENV)
+	$(SDK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check codeflare-sdk==$(CODEFLARE_SDK)
+	CODEFLARE_SDK_PYTHON=$(abspath $(SDK_VENV))/bin/python $(BIN)/python -m pytest test/sdk
 
 FUZZ_EXAMPLES ?= 20000
 
