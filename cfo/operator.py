@@ -313,7 +313,7 @@ def new_manager(
                 manager,
                 configuration.kuberay,
                 version=f"v{__version__}",
-                is_openshift=cluster_environment.platform.is_openshift,
+                has_oauth_server=cluster_environment.platform.has_oauth_server,
                 ingress_domain=lambda: cluster_environment.domain.read(manager.client),
                 environment=os.environ,
             )

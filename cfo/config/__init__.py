@@ -14,6 +14,7 @@ JSON decoder: case-insensitively if there is no exact match. In addition:
 ConfigMap.
 """
 
+from cfo.config.authentication import AuthenticationConfiguration, OIDCConfiguration
 from cfo.config.document import (
     ConfigurationError,
     ParsedConfiguration,
@@ -25,7 +26,6 @@ from cfo.config.document import (
 )
 from cfo.config.model import (
     AppWrapperConfiguration,
-    AuthenticationConfiguration,
     AutopilotConfiguration,
     CAConfiguration,
     ClientConnection,
@@ -39,7 +39,6 @@ from cfo.config.model import (
     KubeRayConfiguration,
     LeaderElection,
     MetricsConfiguration,
-    OIDCConfiguration,
     OperatorConfiguration,
     ResourceTaint,
     WebhookConfiguration,

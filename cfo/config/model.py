@@ -14,9 +14,7 @@ from ipaddress import ip_address
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     StrictBool,
@@ -26,12 +24,15 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from cfo.config.authentication import AuthenticationConfiguration
 from cfo.config.durations import format_duration, parse_duration
+from cfo.config.values import DNS_LABEL as _DNS_LABEL
+from cfo.config.values import ObjectName, OptionalObjectName
+from cfo.config.values import Section as _Section
 from cfo.runtime import LabelSelector
 
 __all__ = [
     "AppWrapperConfiguration",
-    "AuthenticationConfiguration",
     "AutopilotConfiguration",
     "CAConfiguration",
     "ClientConnection",
@@ -45,13 +46,10 @@ __all__ = [
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
-    "OIDCConfiguration",
     "OperatorConfiguration",
     "ResourceTaint",
     "WebhookConfiguration",
 ]
-
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _duration(value: object) -> timedelta:
@@ -104,20 +102,6 @@ Namespace = Annotated[str, BeforeValidator(_namespace)]
 OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else _namespace(value))]
 
 
-def _object_name(value: object) -> object:
-    if (
-        not isinstance(value, str)
-        or len(value) > 253
-        or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))
-    ):
-        raise ValueError("must be the name of an object (lower-case DNS labels joined by dots)")
-    return value
-
-
-ObjectName = Annotated[str, BeforeValidator(_object_name)]
-OptionalObjectName = Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))]
-
-
 def _domain(value: object) -> object:
     if not isinstance(value, str):
         raise ValueError("must be a domain name such as apps.example.com")  # noqa: TRY004 (pydantic's contract)
@@ -136,10 +120,6 @@ def _endpoint(value: object) -> object:
 
 
 EndpointName = Annotated[str, BeforeValidator(_endpoint)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", populate_by_name=True)
 
 
 class ClientConnection(_Section):
@@ -361,117 +341,6 @@ class GatewayConfiguration(_Section):
         missing = [key for key in ("name", "namespace", "dashboardListener") if key not in given]
         if given and missing:
             raise ValueError(f"{', '.join(missing)} must be set as well")
-        return self
-
-
-def _issuer(value: object) -> object:
-    if not isinstance(value, str) or not _ISSUER.fullmatch(value):
-        raise ValueError("must be an https URL without query and fragment, such as https://dex.example.com")
-    return value
-
-
-_ISSUER = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}(/[A-Za-z0-9._~/%-]{0,512})?")
-
-
-def _argument(value: object) -> object:
-    if not isinstance(value, str) or not _ARGUMENT.fullmatch(value):
-        raise ValueError("must be at most 253 printable ASCII characters except space, comma, quotes and $")
-    return value
-
-
-# kubelets expand $(NAME) in arguments, and kube-rbac-proxy splits lists at commas
-_ARGUMENT = re.compile(r"[!#%&(-+\--~]{0,253}")
-Argument = Annotated[str, BeforeValidator(_argument)]
-
-
-class OIDCConfiguration(_Section):
-    """Login in a browser by OpenID Connect, with oauth2-proxy. If unset, only bearer tokens are accepted."""
-
-    issuer_url: Annotated[str, BeforeValidator(_issuer)] = Field(
-        alias="issuerURL", description="URL of the OpenID Connect issuer; must be https. Required."
-    )
-    secret_name: ObjectName = Field(
-        description="Secret with the keys `client-id` and `client-secret`, which must exist in the namespace of each "
-        "RayCluster. Required.",
-    )
-    ca_secret_name: Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))] = (
-        Field(
-            default="",
-            description="Secret with the key `ca.crt`, in the namespace of each RayCluster: the CA of the issuer's "
-            "certificate; if empty, the CAs in the images.",
-        )
-    )
-    scopes: list[Annotated[Argument, Field(min_length=1)]] = Field(
-        default=["openid", "email", "profile"], min_length=1, description="Scopes that the login requests."
-    )
-    username_claim: Annotated[Argument, Field(min_length=1)] = Field(
-        default="email", description="Claim with the user's name; only for `verifier: OIDC`."
-    )
-    username_prefix: Argument = Field(
-        default="oidc:",
-        description="Prefix of the user's name in RBAC bindings, so that it is no name of another authenticator; only "
-        "for `verifier: OIDC`.",
-    )
-    groups_claim: Annotated[Argument, Field(min_length=1)] = Field(
-        default="groups", description="Claim with the user's groups; only for `verifier: OIDC`."
-    )
-    groups_prefix: Argument = Field(
-        default="oidc:",
-        description="Prefix of the groups in RBAC bindings, so that none is a group such as `system:masters`; only for "
-        "`verifier: OIDC`.",
-    )
-
-    @model_validator(mode="after")
-    def _scopes_include_openid(self) -> Self:
-        if "openid" not in self.scopes:
-            raise ValueError("scopes must contain openid")
-        return self
-
-
-class AccessConfiguration(_Section):
-    """The resource that users must have permission for: GET requests need `get`, POST `create`, DELETE `delete`."""
-
-    api_group: Argument = Field(default="ray.io", description="API group of the resource; empty for the core group.")
-    resource: Annotated[Argument, Field(min_length=1)] = Field(
-        default="rayclusters",
-        description="Resource, in the namespace of the RayCluster. For `rayclusters`, the permission is checked for "
-        "the RayCluster itself, otherwise for all objects of the namespace.",
-    )
-    subresource: Argument = Field(default="", description="Subresource; empty for none.")
-
-
-class AuthenticationConfiguration(_Section):
-    """The proxies that authenticate the users of dashboards without OpenShift's OAuth server."""
-
-    enabled: StrictBool = Field(
-        default=False,
-        description="Whether new RayClusters get the proxies. They replace OpenShift's OAuth proxy. Needs "
-        "`rayDashboardOAuthEnabled`.",
-    )
-    verifier: Literal["TokenReview", "OIDC"] = Field(
-        default="TokenReview",
-        description="Who verifies tokens. `TokenReview`: the API server, so all Kubernetes tokens are accepted, and "
-        "OIDC logins if it trusts the issuer. `OIDC`: the proxy, so only ID tokens of `oidc` are accepted.",
-    )
-    audiences: list[Annotated[Argument, Field(min_length=1)]] = Field(
-        default_factory=list,
-        description="Audiences of which a token must have one, for `verifier: TokenReview`; if empty, those of the API "
-        "server.",
-    )
-    access: AccessConfiguration = Field(default_factory=AccessConfiguration)
-    oidc: OIDCConfiguration | None = None
-
-    @model_validator(mode="after")
-    def _verifier_is_configured(self) -> Self:
-        if self.verifier == "OIDC":
-            if self.oidc is None:
-                raise ValueError("verifier OIDC requires oidc")
-            if self.audiences:
-                raise ValueError("audiences must be empty for verifier OIDC, where it is the client ID")
-            if not self.oidc.groups_prefix:
-                raise ValueError("oidc.groupsPrefix must not be empty for verifier OIDC")
-            if not self.oidc.username_prefix:
-                raise ValueError("oidc.usernamePrefix must not be empty for verifier OIDC")
         return self
 
 

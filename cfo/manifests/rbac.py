@@ -9,6 +9,7 @@ from cfo import operator
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.kinds import GROUP as FLUX_GROUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.features import FEATURES, Feature
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import CRUD, READ, Object, Rule, policy_rules
@@ -61,8 +62,9 @@ def user_roles() -> list[Object]:
     """Return the user roles.
 
     The roles to edit and view AppWrappers, MiniClusters, FluxJobs and InferenceStacks are aggregated to admin, edit and
-    view. FluxSetups set quotas, so only cluster administrators can edit them, and others can view them. A further role
-    is to read metrics.
+    view. FluxSetups set quotas, so only cluster administrators can edit them, and others can view them. The role to use
+    RayClusters with Kubernetes tokens, whose verb is Ray's own, is aggregated to admin and edit. A further role is to
+    read metrics.
     """
     scrape = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     return [
@@ -100,6 +102,7 @@ _USER_ROLES: Final[Mapping[str, tuple[list[Rule], *tuple[str, ...]]]] = {
     "inferencestack-editor-role": (_stack_rules(CRUD), "admin", "edit"),
     "flux-editor-role": ([*_rules(CRUD, FLUX_GROUP, "fluxjobs", "miniclusters"), _SCALE], "admin", "edit"),
     "flux-viewer-role": (_rules(READ, FLUX_GROUP, "fluxjobs", "miniclusters"), "view"),
+    "ray-token-user-role": ([Rule(RAY_CLUSTER.group, "rayclusters", "ray:write")], "admin", "edit"),
     "fluxsetup-viewer-role": (_rules(READ, FLUX_GROUP, "fluxsetups"), "view"),
 }
 """The rules of each user role, and the roles into which it is aggregated."""

@@ -171,7 +171,7 @@ async def test_kubernetes_tokens_pass_the_login_proxy(tmp_path: Path) -> None:
         assert all(request.path == "/api/jobs/" for request in ray.requests)
 
 
-async def test_login_gives_access_only_to_authorized_users(tmp_path: Path) -> None:
+async def test_only_authorized_users_have_access_after_login(tmp_path: Path) -> None:
     issuer = Issuer("https://dex.test", "ray", "hidden")
     authentication = {"enabled": True, "verifier": "OIDC", "oidc": OIDC}
     async with run_proxies(tmp_path, authentication, issuer) as (env, browser, ray):

@@ -155,6 +155,7 @@ EXPECTED_UNUSED = {
     "* doublewordai.co/*": "InferenceStacks of version 2 (test_inferencestack_*)",
     "* models.takeoff.co/*": "finalizers of Helm on InferenceStacks (test_inferencestack_*)",
     "update coordination.k8s.io/leases of inference-stack-operator-*": "renewals (test_inferencestack_majors)",
+    "* config.openshift.io/authentications": "how OpenShift logs users in (test_raycluster_authentication)",
     "* core/nodes": "nodes marked by Autopilot (test_appwrapper_*)",
 }
 """Permissions that this test does not use, by pattern, with the operation that uses them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,17 +13,21 @@ from cryptography import x509
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import names_of
 from cfo.config import AuthenticationConfiguration
+from cfo.controllers import raycluster
 from cfo.controllers.raycluster.oauth import FINALIZER
-from cfo.runtime.clock import FakeClock
+from cfo.runtime.clock import SystemClock
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects import Object, annotations_of, key_of, owner_reference
+from cfo.runtime.reconcile import Rule
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from test.support.permissions import create_token
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
     VANILLA_CRDS,
     Environment,
+    crd,
     eventually,
     kuberay_config,
     ray_cluster,
@@ -39,6 +43,7 @@ AUTHENTICATION = {
 }
 PROXY_SETTINGS = {**OAUTH_SETTINGS, "authentication": AUTHENTICATION}
 TOKEN_SETTINGS = {**OAUTH_SETTINGS, "kubeRayFeatures": ["authOptions"]}
+AUTHENTICATION_CRD = crd("config.openshift.io", "v1", "Authentication", "authentications", scope="Cluster")
 TOKEN = {"authOptions": {"mode": "token"}}
 
 
@@ -56,6 +61,13 @@ def head(name: str, cluster: Object, **variables: str) -> Object:
     env = [{"name": variable, "value": value} for variable, value in variables.items()]
     spec = {"containers": [{"name": "ray-head", "image": "ray", "env": env}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+class LaterClock(SystemClock):
+    """The clock of the machine, when two thirds of the certificate's lifetime are over."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(days=2500)
 
 
 def data_of(secret: Object) -> dict[str, bytes]:
@@ -118,6 +130,30 @@ async def test_proxies_get_their_objects_and_the_ingress_targets_them() -> None:
             assert await env.find(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "") is None
 
 
+async def test_base_role_and_role_of_the_feature_are_sufficient() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        manager_rules = [
+            Rule("events.k8s.io", "events", ("create", "patch")),
+            Rule("apiextensions.k8s.io", "customresourcedefinitions", ("list", "watch")),
+        ]
+        token = await create_token(env, [*raycluster.rules(), *raycluster.authentication_rules(), *manager_rules])
+        settings = kuberay_config(**PROXY_SETTINGS, kubeRayFeatures=["authOptions"])
+        async with run_controllers(env, settings, token=token):
+            proxied = await env.create(admitted(ray_cluster()))
+            await env.create(ray_cluster("other", **TOKEN))
+
+            async def are_exposed() -> bool:
+                return {NAMES.dashboard, "ray-dashboard-other"} <= await env.child_names(INGRESS)
+
+            await eventually(are_exposed, "both Ingresses")
+            await env.wait_until_idle()
+            assert await env.find(CLUSTER_ROLE_BINDING, NAMES.cluster_role_binding, "") is not None
+            await env.delete(proxied)
+            await wait_until_deleted(env, [(RAY_CLUSTER, "rc")])
+            assert [exchange for exchange in env.exchanges if exchange.code == "403"] == []
+
+
 async def test_client_without_certificates_is_not_exposed() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
@@ -172,15 +208,14 @@ async def test_unusable_cookie_and_changed_settings_are_replaced() -> None:
 
 
 async def test_serving_certificate_is_renewed_by_the_same_ca() -> None:
-    clock = FakeClock()
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
-        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS), clock=clock):
+        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS)):
             await env.create(admitted(ray_cluster()))
             await env.wait_until_idle()
             first = data_of(await env.get(SECRET, NAMES.proxy_tls_secret))
-        clock.advance(timedelta(days=2500).total_seconds())
-        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS), clock=clock):
+        later = LaterClock()
+        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS), clock=later):
             await env.wait_until_idle()
             second = data_of(await env.get(SECRET, NAMES.proxy_tls_secret))
             assert second["ca.crt"] == first["ca.crt"]
@@ -221,6 +256,24 @@ async def test_openshift_routes_trust_the_certificate_of_the_proxies() -> None:
             tls = data_of(await env.get(SECRET, NAMES.proxy_tls_secret))
             assert route["spec"]["tls"]["destinationCACertificate"] == tls["ca.crt"].decode()
             assert await env.child_names(INGRESS) == set()
+
+
+async def test_openshift_without_its_oauth_server_needs_our_proxies() -> None:
+    async with start_environment(*OPENSHIFT_CRDS, AUTHENTICATION_CRD) as env:
+        await env.create_namespace()
+        login = {"apiVersion": "config.openshift.io/v1", "kind": "Authentication", "metadata": {"name": "cluster"}}
+        settings = await env.create({**login, "spec": {"type": ""}})
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            assert await env.child_names(ROUTE) == {NAMES.dashboard, NAMES.client}
+            await env.patch(settings, {"spec": {"type": "OIDC"}})
+            await env.wait_for_event("OAuthUnavailable", "authentications.config.openshift.io/cluster")
+
+            async def is_hidden() -> bool:
+                return not await env.child_names(ROUTE)
+
+            await eventually(is_hidden, "no Route, because its proxy could not log users in")
 
 
 @pytest.mark.parametrize("crds", [VANILLA_CRDS, OPENSHIFT_CRDS], ids=["kubernetes", "openshift"])

@@ -35,6 +35,7 @@ OAUTH2_PROXY_FLAGS = {
     "string": {
         *("provider", "oidc-issuer-url", "scope", "code-challenge-method", "https-address", "http-address"),
         *("tls-cert-file", "tls-key-file", "cookie-name", "cookie-samesite", "cookie-refresh", "cookie-expire"),
+        "oidc-email-claim",
     },
     "list": {"email-domain", "upstream", "skip-auth-route", "provider-ca-file"},
     "bool": {

@@ -20,6 +20,7 @@ from cfo.api.raycluster.authentication import (
 )
 from cfo.api.raycluster.cluster import HEAD_LABELS
 from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.clusters import all_clusters
 from cfo.controllers.raycluster.oauth_informers import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
 from cfo.runtime import (
@@ -93,10 +94,11 @@ class DashboardAccess:
         )
 
     def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
-        """Feed ``controller`` with the RayClusters whose head pods are created and deleted.
+        """Feed ``controller`` with the RayClusters for which the decision may have changed.
 
         ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.clusters`.
         """
+        self._platform.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
         if self._head_pods is not None:
             clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(clusters, pod))
             never = on_update(lambda _old, _new: False)
@@ -108,12 +110,13 @@ class DashboardAccess:
         Raises :class:`~cfo.runtime.discovery.DiscoveryIncomplete` while the platform, or the head pods that have to be
         checked, are unknown.
         """
-        available = authenticators(self._config, openshift=await self._platform.is_openshift())
+        available = authenticators(self._config, openshift=await self._platform.has_oauth_server())
         authentication = authentication_of(cluster, available)
         backend = dashboard_backend(cluster, authentication)
         match authentication:
             case Authentication.UNAVAILABLE:
-                return Exposure(authentication, None, "OAuthUnavailable", _UNAVAILABLE)
+                cause = _EXTERNAL_LOGIN if await self._platform.is_openshift() else _NO_OPENSHIFT
+                return Exposure(authentication, None, "OAuthUnavailable", _UNAVAILABLE.format(cause=cause))
             case Authentication.AUTH_PROXY if backend is None:
                 return Exposure(authentication, None, "AuthenticationProxyMissing", _PROXY_MISSING)
             case Authentication.RAY_TOKEN:
@@ -135,8 +138,13 @@ class DashboardAccess:
         return [pod for pod in pods if is_controlled_by(pod, cluster)]
 
 
+_NO_OPENSHIFT = "this cluster is not OpenShift"
+_EXTERNAL_LOGIN = (
+    "OpenShift's own OAuth server does not log users in (authentications.config.openshift.io/cluster has the type OIDC "
+    "or None)"
+)
 _UNAVAILABLE = (
-    "kuberay.rayDashboardOAuthEnabled is set, but this cluster is not OpenShift: the OAuth proxy cannot work here, so "
+    "kuberay.rayDashboardOAuthEnabled is set, but {cause}: the OAuth proxy cannot work here, so "
     "the dashboard is not exposed. Configure kuberay.authentication, or set kuberay.rayDashboardOAuthEnabled to false "
     "to get Ingresses without authentication"
 )

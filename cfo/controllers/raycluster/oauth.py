@@ -19,9 +19,9 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 from cfo.api.raycluster.authentication import Authentication, Backend
-from cfo.api.raycluster.cluster import has_cluster_labels, is_suspended, uses_kuberay_auth
+from cfo.api.raycluster.cluster import is_suspended, uses_kuberay_auth
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, digest, fit, names_of
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
 from cfo.config import AuthenticationConfiguration, KubeRayConfiguration
 from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children, NameConflict
@@ -29,7 +29,6 @@ from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
 from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.head_pods import HeadPodReplacer
-from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
 from cfo.controllers.raycluster.oauth_informers import (
     OAuthInformers,
     OpenShiftInformers,
@@ -45,10 +44,10 @@ from cfo.controllers.raycluster.predicates import (
     FINALIZERS_CHANGED,
     HEAD_SERVICE_CHANGED,
 )
+from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
 from cfo.controllers.raycluster.resources import (
     COOKIE_KEY,
     desired_client_route,
-    desired_cluster_role_binding,
     desired_dashboard_route,
     desired_proxy_service,
     desired_proxy_service_account,
@@ -78,7 +77,6 @@ from cfo.runtime import (
     has_finalizer,
     is_deleting,
     key_of,
-    name_of,
     namespace_of,
     on_update,
     or_,
@@ -86,7 +84,7 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["FINALIZER", "FINALIZER_MANAGER", "OAuthReconciler", "is_oauth_proxy_binding", "setup"]
+__all__ = ["FINALIZER", "FINALIZER_MANAGER", "OAuthReconciler", "setup"]
 
 FINALIZER = "ray.openshift.ai/oauth-finalizer"
 FINALIZER_MANAGER = "codeflare-operator"
@@ -129,6 +127,7 @@ class OAuthReconciler:
         self._informers = informers
         self._auth_proxy = AuthProxySecrets(client, config.authentication, informers.secrets, environment.clock)
         self._cookies = ClusterSecrets(client, informers.secrets, content=(COOKIE_KEY,), valid_until=lambda _: NEVER)
+        self._bindings = ProxyBindings(client, informers)
         self._head_pods = HeadPodReplacer(environment.clock)
 
     async def reconcile(self, request: Request) -> Result:
@@ -138,7 +137,7 @@ class OAuthReconciler:
             self._cookies.forget(request)
             self._auth_proxy.forget(request)
         if cluster is None:
-            await self._collect_bindings(request)
+            await self._bindings.collect(request)
             return Result()
         children = Children(self._client, self._events, cluster)
         if is_deleting(cluster):
@@ -210,7 +209,7 @@ class OAuthReconciler:
             await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
         await self._auth_proxy.write_config(children)
         renewal = await self._auth_proxy.write_certificate(children)
-        await self._create_or_update_binding(children)
+        await self._bindings.create_or_update(children)
         if openshift is not None:
             destination_ca = self._auth_proxy.certificate_ca(cluster)
             if destination_ca:
@@ -244,7 +243,7 @@ class OAuthReconciler:
             await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
         await self._auth_proxy.delete_certificate(children)  # OpenShift issues one of the same name
         await self._claim_cookie(children)
-        await self._create_or_update_binding(children)
+        await self._bindings.create_or_update(children)
         await self._write_routes(children, openshift, backend)
         await self._head_pods.replace(children, openshift)
 
@@ -267,41 +266,6 @@ class OAuthReconciler:
             return
         if stored is not None:
             self._cookies.remember(key_of(cluster), stored)
-
-    async def _create_or_update_binding(self, children: Children) -> None:
-        """Create the ClusterRoleBinding, with the usual name if it is available.
-
-        Two clusters can have the same usual name (``a-b`` in ``c``, ``a`` in ``b-c``). The newer cluster appends its
-        hash and keeps that name.
-        """
-        cluster = children.cluster
-        usual = names_of(cluster).cluster_role_binding
-        hashed = fit(f"{usual}-{digest(f'{namespace_of(cluster)}/{name_of(cluster)}')}")
-        names = [hashed] if self._prefers_hashed_name(cluster, usual, hashed) else [usual, hashed]
-        for name in names:
-            key = NamespacedName("", name)
-
-            async def desired(_: Object | None, name: str = name) -> Object:
-                return desired_cluster_role_binding(cluster, name)
-
-            try:
-                await children.create_or_update(key, CLUSTER_ROLE_BINDING, self._informers.bindings.get(key), desired)
-            except NameConflict as error:
-                if name == hashed:
-                    children.report_name_conflict(error, "the OAuth proxy cannot check tokens")
-                continue
-            return
-
-    def _prefers_hashed_name(self, cluster: Object, usual: str, hashed: str) -> bool:
-        """Return whether an older cluster takes precedence for the usual name."""
-        if self._informers.bindings.contains(NamespacedName("", usual)):
-            return False  # create_or_update checks the owner
-        if self._informers.bindings.contains(NamespacedName("", hashed)):
-            return True
-        return any(
-            names_of(other).cluster_role_binding == usual and not is_deleting(other)
-            for other in older_colliding_clusters(self._informers.clusters, cluster)
-        )
 
     async def _delete(self, children: Children, openshift: OpenShiftInformers | None, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
@@ -328,24 +292,9 @@ class OAuthReconciler:
     async def _release(self, children: Children) -> None:
         """Delete the cluster's ClusterRoleBindings, regardless of their names, then remove the finalizer."""
         cluster = children.cluster
-        for entry in self._informers.bindings_of(key_of(cluster)):
-            await children.delete(
-                CLUSTER_ROLE_BINDING, entry.object(), belongs=lambda obj: has_cluster_labels(obj, cluster)
-            )
+        await self._bindings.delete(children)
         if not children.failed and has_finalizer(cluster, FINALIZER):
             await self._set_finalizer(cluster, present=False)
-
-    async def _collect_bindings(self, request: Request) -> None:
-        """Delete the ClusterRoleBindings of a cluster that no longer exists.
-
-        They are left over when another client removed the finalizer, and when the Go operator changed the names of a
-        cluster's objects.
-        """
-        for entry in self._informers.bindings_of(request):
-            if not is_oauth_proxy_binding(entry.object(), request.namespace):
-                continue
-            if await self._client.get(RAY_CLUSTER, request, live=True) is None:
-                await self._client.delete(CLUSTER_ROLE_BINDING, entry.key, uid=entry.meta.uid)
 
     async def _set_finalizer(self, cluster: Object, *, present: bool) -> Object | None:
         """Add or remove the finalizer; return the cluster as stored, or ``None`` when it no longer exists."""
@@ -375,14 +324,6 @@ _OIDC_CLIENT_MISSING = (
     "The Secret {name} with client-id and client-secret, which the login in the browser needs, does not exist in this "
     "namespace: the head pod cannot start. Ask the administrator to create it"
 )
-
-
-def is_oauth_proxy_binding(binding: Object, namespace: str) -> bool:
-    """Return whether a ClusterRoleBinding binds the proxy's role, and only to ServiceAccounts in ``namespace``."""
-    return (binding.get("roleRef") or {}).get("name") == "system:auth-delegator" and all(
-        subject.get("kind") == "ServiceAccount" and subject.get("namespace") == namespace
-        for subject in binding.get("subjects") or ()
-    )
 
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
@@ -433,7 +374,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
         builder.owns(SERVICE, CHILD_CHANGED, **labeled).owns(SERVICE_ACCOUNT, **labeled)
     if oidc is not None:
         in_namespace = EnqueueRequestsFromMapFunc(
-            lambda secret: [key for key in all_clusters(clusters.reader) if key.namespace == secret.key.namespace]
+            lambda secret: [entry.key for entry in clusters.reader.entries(secret.key.namespace)]
         )
         builder.watches(SECRET, in_namespace, on_update(lambda _old, _new: False), **named)
     controller = builder.complete(reconciler)

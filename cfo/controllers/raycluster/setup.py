@@ -13,6 +13,7 @@ from cfo.controllers.raycluster import ingress, mtls, networkpolicy, oauth
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
+from cfo.controllers.raycluster.platform import Platform
 from cfo.runtime import Manager, Rule
 
 __all__ = ["authentication_rules", "gateway_rules", "openshift_rules", "rules", "setup"]
@@ -31,7 +32,7 @@ def rules() -> list[Rule]:
 
 def openshift_rules() -> list[Rule]:
     """Return the additional RBAC rules on OpenShift, where OAuth proxies serve the dashboards."""
-    return [*oauth.OAuthReconciler.rules]
+    return [*oauth.OAuthReconciler.rules, *Platform.rules]
 
 
 def gateway_rules() -> list[Rule]:

@@ -34,9 +34,9 @@ _GENERATED_LIMIT: Final = 63 - _RANDOM_LENGTH
 class RayClusterWebhook:
     """The defaulter and validator of RayClusters.
 
-    ``is_openshift`` and ``ingress_domain`` return platform properties that may be unknown at startup. If they raise an
-    error, all requests are denied with 503, because entries that are missing in a new RayCluster are never injected
-    later.
+    ``has_oauth_server`` returns whether OpenShift's OAuth server logs users in, and ``ingress_domain`` the domain. Both
+    may be unknown at startup. If they raise an error, all requests are denied with 503, because entries that are
+    missing in a new RayCluster are never injected later.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class RayClusterWebhook:
         *,
         version: str,
         images: Images,
-        is_openshift: Callable[[], Awaitable[bool]],
+        has_oauth_server: Callable[[], Awaitable[bool]],
         ingress_domain: Callable[[], Awaitable[str]],
     ) -> None:
         self._config = config
         self._version = version
         self._images = images
-        self._is_openshift = is_openshift
+        self._has_oauth_server = has_oauth_server
         self._ingress_domain = ingress_domain
 
     async def default(self, obj: Object, request: AdmissionRequest) -> Object:
@@ -82,7 +82,7 @@ class RayClusterWebhook:
         try:
             return InjectionSettings(
                 version=self._version,
-                oauth=required and authentication is None and await self._is_openshift(),
+                oauth=required and authentication is None and await self._has_oauth_server(),
                 authentication=authentication,
                 mtls=config.mtls_enabled,
                 ingress_domain=await self._ingress_domain() if config.mtls_enabled else "",
@@ -114,7 +114,7 @@ def setup(
     config: KubeRayConfiguration,
     *,
     version: str,
-    is_openshift: Callable[[], Awaitable[bool]],
+    has_oauth_server: Callable[[], Awaitable[bool]],
     ingress_domain: Callable[[], Awaitable[str]],
     environment: Mapping[str, str],
 ) -> None:
@@ -128,7 +128,7 @@ def setup(
         config,
         version=version,
         images=Images.from_environment(environment),
-        is_openshift=is_openshift,
+        has_oauth_server=has_oauth_server,
         ingress_domain=ingress_domain,
     )
     manager.webhooks.register(

@@ -75,6 +75,13 @@ def test_proxy_verifies_tokens_itself_if_configured() -> None:
     assert rbac["oidc-ca-file"] == "/etc/oidc-ca/ca.crt"
 
 
+def test_users_need_no_email_if_another_claim_has_their_name() -> None:
+    pod = head_pod(default(ray_cluster(), None, settings_of(oidc={**OIDC, "usernameClaim": "sub"})).cluster)
+    assert flags_of(pod, "oauth-proxy")["oidc-email-claim"] == "sub"
+    pod = head_pod(default(ray_cluster(), None, settings_of(oidc=OIDC)).cluster)
+    assert "oidc-email-claim" not in flags_of(pod, "oauth-proxy")
+
+
 def test_injection_is_idempotent_valid_and_immutable() -> None:
     settings = settings_of(oidc=OIDC)
     stored = default(ray_cluster(worker(), version=None), None, settings).cluster
