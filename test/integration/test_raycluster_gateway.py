@@ -64,7 +64,7 @@ async def reasons(env: Environment) -> list[str]:
     return [reason for _, reason, _ in await env.events() if reason.startswith("Route")]
 
 
-async def test_dashboard_and_client_get_routes_whose_status_becomes_events() -> None:
+async def test_dashboard_and_client_get_routes_and_their_status_is_reported_by_events() -> None:
     async with start_environment(*CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, CONFIG):
