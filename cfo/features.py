@@ -15,7 +15,7 @@ import structlog
 
 from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.kinds import ROUTE
-from cfo.config import OperatorConfiguration
+from cfo.config import OperatorConfiguration, ProfileTable
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
 from cfo.runtime import APIError, Client, DiscoveryIncomplete, Rule, TransportError, UnknownKind
 
@@ -81,15 +81,16 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
     if configuration.inference_stack.enabled:
         enabled.add("inferencestack")
     kuberay = configuration.kuberay
+    strictest = ProfileTable(kuberay).strictest().kuberay
     authenticates = kuberay.authentication.enabled or "authOptions" in kuberay.kuberay_features
-    if kuberay.enabled and kuberay.ray_dashboard_oauth_enabled and authenticates:
+    if kuberay.enabled and strictest.ray_dashboard_oauth_enabled and authenticates:
         enabled.add("authentication")
     if kuberay.enabled and kuberay.gateway.enabled:
         enabled.add("gateway")
     selects_namespaces = kuberay.network_policy.default_deny.namespace_selector is not None
     if kuberay.enabled and (kuberay.profiles or selects_namespaces):
         enabled.add("namespaces")
-    if kuberay.enabled and kuberay.mtls_enabled and kuberay.ca.issuer == "certificateSigningRequest":
+    if kuberay.enabled and strictest.mtls_enabled and kuberay.ca.issuer == "certificateSigningRequest":
         enabled.add("csr")
     if kuberay.enabled:
         try:

@@ -6,13 +6,16 @@ from typing import Any
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import names_of
-from cfo.config import KubeRayConfiguration
+from cfo.config import CAConfiguration, KubeRayConfiguration, OperatorConfiguration
 from cfo.controllers.raycluster import rules
+from cfo.features import enabled_features
 from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.events import EVENT_RULES
-from cfo.runtime.kinds import INGRESS, NAMESPACE, NETWORK_POLICY, SECRET
+from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NAMESPACE, NETWORK_POLICY, SECRET
 from cfo.runtime.objects import Object, owner_reference
+from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from test.support.permissions import create_token
+from test.support.ray_nodes import injected_ray_cluster
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
     VANILLA_CRDS,
@@ -125,6 +128,21 @@ async def test_every_profile_applies_while_namespaces_cannot_be_read() -> None:
             await env.wait_for_event("ProfileNotMet", "mutual TLS")
             await env.wait_for_event("OAuthUnavailable")
             assert await env.child_names(INGRESS) == set()
+
+
+async def test_pods_get_certificates_where_only_a_profile_requires_them() -> None:
+    settings = InjectionSettings(version="test", oauth=False, mtls=True, requests_certificates=True)
+    issuer = config(mTLS="enforced").model_copy(update={"ca": CAConfiguration(issuer="certificateSigningRequest")})
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        await label(env, "strict")
+        async with run_controllers(env, issuer):
+            await env.create(injected_ray_cluster(settings))
+            await env.wait_until_idle()
+            assert await env.find(CLUSTER_ROLE_BINDING, "codeflare-certificate-requesters-ns", "") is not None
+            configuration = OperatorConfiguration(kuberay=issuer)
+            names = {feature.name for feature in await enabled_features(env.client, configuration)}
+            assert {"csr", "namespaces"} <= names
 
 
 async def test_namespaces_are_watched_only_with_profiles() -> None:

@@ -22,6 +22,7 @@ from cfo.controllers.raycluster.gateway_resources import (
     desired_dashboard_http_route,
     desired_path_http_route,
     desired_tls_route,
+    target_services,
 )
 from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostClaims, choose_host
 from cfo.controllers.raycluster.ingress_domain import missing_domain_message
@@ -81,6 +82,13 @@ class GatewayRoutes:
         await self._delete(children, self._kinds.tls_routes, names.client)
         await self._delete(children, self._kinds.backend_tls_policies, names.dashboard)
 
+    async def delete_outdated(self, children: Children, backend: Backend) -> None:
+        """Delete the HTTPRoute if it could not be updated and targets another Service than that of ``backend``."""
+        name = names_of(children.cluster).dashboard
+        route = _read(self._kinds.http_routes, NamespacedName(namespace_of(children.cluster), name))
+        if route is not None and target_services(route) - {backend.service}:
+            await self._delete(children, self._kinds.http_routes, name)
+
     def replaces(self, cluster: Object, name: str, config: KubeRayConfiguration) -> bool:
         """Return whether the Gateway accepted the route that replaces the Ingress ``name`` of ``cluster``.
 
@@ -118,6 +126,7 @@ class GatewayRoutes:
             )
         else:
             children.record_warning("IngressDomainMissing", missing_domain_message("HTTPRoute"))
+        await self.delete_outdated(children, backend)
 
     async def _apply_backend_tls(self, children: Children, backend: Backend) -> bool:
         """Let the Gateway connect to ``backend`` over TLS if it needs that; return whether a route can target it."""

@@ -25,6 +25,7 @@ __all__ = [
     "desired_dashboard_http_route",
     "desired_path_http_route",
     "desired_tls_route",
+    "target_services",
 ]
 
 _SDK_NAME_LABEL: Final = "ray.io/cluster-name"
@@ -82,6 +83,12 @@ def desired_tls_route(cluster: Mapping[str, Any], gvk: GVK, config: GatewayConfi
         "rules": [{"backendRefs": [backend]}],
     }
     return child_object(cluster, gvk, names_of(cluster).client, spec=spec)
+
+
+def target_services(route: Mapping[str, Any]) -> set[str]:
+    """Return the names of the Services that the rules of a stored HTTPRoute target."""
+    rules = (route.get("spec") or {}).get("rules") or ()
+    return {str(reference.get("name")) for rule in rules for reference in rule.get("backendRefs") or ()}
 
 
 def desired_ca_config_map(cluster: Mapping[str, Any], ca: str) -> Object:

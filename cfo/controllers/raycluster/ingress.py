@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import INGRESS_CLASS, RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, names_of
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, head_service_name, names_of
 from cfo.api.raycluster.responsibility import Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
@@ -40,7 +40,11 @@ from cfo.controllers.raycluster.host_collisions import (
 )
 from cfo.controllers.raycluster.ingress_classes import NGINX_CLASS, IngressClass, choose_ingress_class
 from cfo.controllers.raycluster.ingress_domain import IngressDomain, missing_domain_message
-from cfo.controllers.raycluster.ingress_resources import desired_client_ingress, desired_dashboard_ingress
+from cfo.controllers.raycluster.ingress_resources import (
+    desired_client_ingress,
+    desired_dashboard_ingress,
+    target_services,
+)
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.policies import requires_certificates
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, ROUTE_CHANGED
@@ -157,14 +161,18 @@ class IngressReconciler:
         domain = await self._environment.domain.read(self._client)
         if self._config.gateway.enabled:
             await self._routes.apply(children, backend, domain, settings.kuberay)
-            for name in (names.dashboard, names.client):
+            for name, service in ((names.dashboard, backend.service), (names.client, head_service_name(cluster))):
                 if self._routes.replaces(cluster, name, settings.kuberay):
                     await self._delete_ingress(children, name)
+                else:
+                    await self._delete_outdated(children, name, service)
             return children.result()
         if not with_client:
             children.record_warning("RayClientNotExposed", CLIENT_NOT_EXPOSED)
         if not domain:
             children.record_warning("IngressDomainMissing", missing_domain_message("Ingress"))
+            await self._delete_outdated(children, names.dashboard, backend.service)
+            await self._routes.delete_outdated(children, backend)
             return children.result()
         await self._apply_dashboard(children, domain, backend, requires_tls=required)
         if with_client:
@@ -178,20 +186,25 @@ class IngressReconciler:
         chosen = choose_ingress_class(config.class_name, "", self._informers.ingress_classes())
         if backend.tls and config.annotations is None and chosen.https_backend(backend.service) is None:
             children.record_warning("IngressTLSUnavailable", _unavailable("dashboard", "HTTPS backends", chosen))
+            await self._delete_outdated(children, names_of(cluster).dashboard, backend.service, chosen.name)
             return
         hosts = CandidateHosts.of(cluster, domain, dashboard_host)
         suffix = self._choose_host(children, names_of(cluster).dashboard, hosts)
-        if suffix is not None:
-            ingress = desired_dashboard_ingress(
-                cluster, domain, config, suffix, backend=backend, requires_tls=requires_tls, ingress_class=chosen
-            )
-            await self._apply(children, ingress)
+        if suffix is None:
+            await self._delete_outdated(children, names_of(cluster).dashboard, backend.service, chosen.name)
+            return
+        ingress = desired_dashboard_ingress(
+            cluster, domain, config, suffix, backend=backend, requires_tls=requires_tls, ingress_class=chosen
+        )
+        await self._apply(children, ingress)
 
     async def _apply_client(self, children: Children, domain: str) -> None:
         cluster, config = children.cluster, self._config.ingress
         chosen = choose_ingress_class(config.class_name, NGINX_CLASS, self._informers.ingress_classes())
         if config.annotations is None and chosen.passthrough is None:
             children.record_warning("IngressTLSUnavailable", _unavailable("Ray client", "TLS passthrough", chosen))
+            service = head_service_name(cluster)
+            await self._delete_outdated(children, names_of(cluster).client, service, chosen.name)
             return
         hosts = CandidateHosts.of(cluster, domain, client_host)
         suffix = self._choose_host(children, names_of(cluster).client, hosts)
@@ -215,6 +228,19 @@ class IngressReconciler:
 
     async def _delete_ingress(self, children: Children, name: str) -> None:
         await children.delete(INGRESS, self._ingresses.get(NamespacedName(namespace_of(children.cluster), name)))
+
+    async def _delete_outdated(self, children: Children, name: str, service: str, class_name: str = "") -> None:
+        """Delete the Ingress ``name``, which cannot be updated, if it has another class or targets another Service.
+
+        An Ingress that targeted the dashboard itself must not remain when users have to authenticate. Without
+        ``class_name``, the class is not compared.
+        """
+        current = self._ingresses.get(NamespacedName(namespace_of(children.cluster), name))
+        if current is None:
+            return
+        has_class = not class_name or (current.get("spec") or {}).get("ingressClassName") == class_name
+        if not has_class or target_services(current) - {service}:
+            await children.delete(INGRESS, current)
 
     def clusters_of_claims(self, claimant: Entry) -> Iterable[Request]:
         """Yield the clusters that use or request a host, or a path, of ``claimant``."""

@@ -13,7 +13,7 @@ from cfo.controllers.raycluster.child_object import child_object
 from cfo.controllers.raycluster.ingress_classes import NGINX_CLASS, IngressClass, choose_ingress_class
 from cfo.runtime import INGRESS, Object
 
-__all__ = ["desired_client_ingress", "desired_dashboard_ingress"]
+__all__ = ["desired_client_ingress", "desired_dashboard_ingress", "target_services"]
 
 _HTTPS_FOR_SDK = {"route.openshift.io/termination": "reencrypt"}
 """The annotation by which CodeFlare SDK recognizes a dashboard with HTTPS; OpenShift's router knows it as well."""
@@ -79,6 +79,13 @@ def desired_client_ingress(
         class_name=ingress_class.name,
         annotations=ingress_class.passthrough,
     )
+
+
+def target_services(ingress: Mapping[str, Any]) -> set[str]:
+    """Return the names of the Services that the rules of a stored Ingress target."""
+    rules = (ingress.get("spec") or {}).get("rules") or ()
+    paths = (path for rule in rules for path in (rule.get("http") or {}).get("paths") or ())
+    return {str(((path.get("backend") or {}).get("service") or {}).get("name") or "") for path in paths}
 
 
 def _ingress(

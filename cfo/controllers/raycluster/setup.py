@@ -8,7 +8,7 @@ update of a RayCluster enqueues nothing, unless it changes the name of the head'
 from __future__ import annotations
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.config import KubeRayConfiguration
+from cfo.config import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster import (
     certificate_requesters,
     default_deny,
@@ -86,6 +86,7 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
     manager. Returns the environment, which the webhooks also use.
     """
     environment = Environment.detect(manager, config)
+    strictest = ProfileTable(config).strictest().kuberay
     deny = config.network_policy.default_deny
     if deny.namespace_selector is not None:  # its policies must be older than the first RayCluster
         default_deny.setup(manager, deny)
@@ -93,7 +94,7 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
     async def start(manager: Manager) -> None:
         enforcement.setup(manager, config, environment)
         mtls.setup(manager, config, environment)
-        if config.mtls_enabled and config.ca.issuer == "certificateSigningRequest":
+        if strictest.mtls_enabled and config.ca.issuer == "certificateSigningRequest":
             certificate_requesters.setup(manager)
             node_signer.setup(manager, config, environment)
         await networkpolicy.setup(manager, config, environment)
@@ -101,7 +102,7 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
             default_deny.setup(manager, deny)
         ingress.setup(manager, config, environment)
         # without permission for ClusterRoleBindings, which are cluster-scoped, the OAuth controller cannot work
-        if config.ray_dashboard_oauth_enabled or manager.options.namespaces is None:
+        if strictest.ray_dashboard_oauth_enabled or manager.options.namespaces is None:
             oauth.setup(manager, config, environment)
 
     manager.when_available(RAY_CLUSTER, start)
