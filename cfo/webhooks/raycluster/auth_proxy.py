@@ -32,7 +32,7 @@ from cfo.runtime import Object
 from cfo.webhooks.raycluster.injection_settings import Images
 from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PodAdditions
 
-__all__ = ["auth_proxy_additions"]
+__all__ = ["auth_proxy_additions", "known_auth_proxy_additions"]
 
 _TLS_VOLUME = "proxy-tls-secret"
 _TLS_DIRECTORY: Final = "/etc/tls/private"
@@ -68,6 +68,25 @@ def auth_proxy_additions(
         containers.insert(0, _oauth2_proxy(config.oidc, images.oauth2_proxy, names.cookie_secret))
     return PodAdditions(
         containers=tuple(containers), volumes=tuple(volumes), service_account=names.proxy_service_account
+    )
+
+
+def known_auth_proxy_additions(cluster: Mapping[str, Any], pod: Mapping[str, Any]) -> PodAdditions:
+    """Return additions with the names of all entries that any setting adds to ``pod`` and that it has.
+
+    kube-rbac-proxy and the Secrets of the proxies are always among them.
+    """
+    names = names_of(cluster)
+    containers = {item.get("name") for item in pod.get("containers") or ()}
+    optional = [{"name": PROXY_CONTAINER}] if PROXY_CONTAINER in containers else []
+    return PodAdditions(
+        containers=(*optional, {"name": RBAC_PROXY_CONTAINER}),
+        volumes=(
+            _secret_volume(_TLS_VOLUME, names.proxy_tls_secret),
+            _secret_volume(_CONFIG_VOLUME, names.cookie_secret, _CONFIG_KEY),
+            {"name": _CA_VOLUME},
+        ),
+        service_account=names.proxy_service_account,
     )
 
 

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
+from cfo.api.raycluster.authentication import has_injected_auth_proxy
 from cfo.api.raycluster.enforcement import Enforcement, enforce
 from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of, unconfirmed_request
 from cfo.runtime import Object
-from cfo.webhooks.raycluster.auth_proxy import auth_proxy_additions
+from cfo.webhooks.raycluster.auth_proxy import auth_proxy_additions, known_auth_proxy_additions
 from cfo.webhooks.raycluster.certificate_command import head_service_replacement
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types
@@ -81,6 +82,17 @@ def _proxy_additions(cluster: Mapping[str, Any], group: PodGroup, settings: Inje
     return proxy_additions(cluster, settings.images.oauth_proxy)
 
 
+def _known_proxy_additions(
+    cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings
+) -> PodAdditions | None:
+    """Return the entries of the proxies that ``group`` has; the settings can have changed since they were injected."""
+    if not group.is_head:
+        return None
+    if has_injected_auth_proxy(cluster):
+        return known_auth_proxy_additions(cluster, group.pod)
+    return proxy_additions(cluster, settings.images.oauth_proxy)
+
+
 def _mtls_additions(cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings) -> PodAdditions:
     return mtls_additions(
         cluster,
@@ -96,7 +108,7 @@ OAUTH: Final = Feature(
     Concern.AUTHENTICATION,
     lambda settings: settings.oauth or settings.authentication is not None,
     _proxy_additions,
-    _proxy_additions,
+    _known_proxy_additions,
 )
 MTLS: Final = Feature(
     "mTLS",

@@ -115,3 +115,23 @@ def test_ray_tokens_replace_the_proxies_only_if_ray_acts_on_them() -> None:
         containers = [{"name": "ray-head", "image": "ray", "env": env}]
         pod = head_pod(default(ray_cluster(head={"containers": containers}, **token), None, settings).cluster)
         assert "rbac-proxy" in names_in(pod["containers"])
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        settings_of(oidc={**OIDC, "caSecretName": "other-ca"}),
+        settings_of(),
+        replace(NO_INJECTION, oauth=True),
+    ],
+    ids=["other CA", "no login", "OpenShift"],
+)
+@pytest.mark.parametrize("first", [settings_of(oidc=OIDC), settings_of()], ids=["with login", "without login"])
+def test_injected_proxies_stay_immutable_when_the_settings_change(first: Any, later: Any) -> None:
+    stored = default(ray_cluster(), None, first).cluster
+    assert default(stored, stored, later).cluster == stored
+    for container in head_pod(stored)["containers"][1:]:
+        changed = default(ray_cluster(), None, first).cluster
+        find_by_name(head_pod(changed)["containers"], container["name"]).update(image="evil", args=[])
+        assert default(changed, stored, later).cluster == stored
+        assert update_errors(stored, changed, later)
