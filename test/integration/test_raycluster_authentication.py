@@ -43,6 +43,11 @@ AUTHENTICATION = {
 }
 PROXY_SETTINGS = {**OAUTH_SETTINGS, "authentication": AUTHENTICATION}
 TOKEN_SETTINGS = {**OAUTH_SETTINGS, "kubeRayFeatures": ["authOptions"]}
+INGRESS_NAMESPACE = {
+    "namespaceSelector": {
+        "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["ingress"]}]
+    }
+}
 TOKEN = {"authOptions": {"mode": "token"}}
 
 
@@ -90,7 +95,7 @@ async def test_proxies_get_their_objects_and_the_ingress_targets_them() -> None:
             service = await env.get(SERVICE, NAMES.proxy_service)
             assert not annotations_of(service)
             (port,) = service["spec"]["ports"]
-            assert (port["port"], port["targetPort"]) == (443, "oauth-proxy")
+            assert (port["port"], port["targetPort"]) == (443, 8443)
             assert not annotations_of(await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account))
             settings = data_of(await env.get(SECRET, NAMES.cookie_secret))
             assert len(b64decode(settings["cookie_secret"], altchars=b"-_")) == 32
@@ -166,10 +171,12 @@ async def test_client_without_certificates_is_not_exposed() -> None:
 async def test_cluster_without_injected_proxies_is_not_exposed() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
-        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS)):
+        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS, ingress={"namespaces": ["ingress"]})):
             await env.create(ray_cluster())
             await env.wait_for_event("AuthenticationProxyMissing", "Recreate")
             await env.wait_until_idle()
+            open_to_ingress = [ports for peers, ports in await policy_ports(env) if peers == [INGRESS_NAMESPACE]]
+            assert open_to_ingress == [[10001]]  # an Ingress of a user must not reach the dashboard either
             assert await env.child_names(INGRESS) == set()
             assert await env.child_names(SERVICE) == set()
             assert "finalizers" not in (await env.get(RAY_CLUSTER, "rc"))["metadata"]

@@ -146,6 +146,7 @@ class NetworkPolicyReconciler:
                 namespaces,
                 behind_proxy=exposure.authentication is Authentication.AUTH_PROXY and exposure.backend is not None,
                 requires_token=exposure.head_requires_token,
+                direct_ingress=exposure.backend is not None and not exposure.backend.tls,
             ),
         )
         return children.result()

@@ -49,13 +49,15 @@ def desired_head_policy(
     *,
     behind_proxy: bool = False,
     requires_token: bool = False,
+    direct_ingress: bool = True,
 ) -> Object:
     """Return the policy of the head.
 
     It admits the cluster itself, its namespace, KubeRay, monitoring and, on ports that require authentication, any
     client. ``operator_namespaces`` are the namespaces of the KubeRay operator. With ``behind_proxy``, only KubeRay, the
     pods of Jobs (which submit RayJobs) and the cluster itself reach the dashboard without the proxy.
-    ``requires_token`` is whether the dashboard requires Ray's token.
+    ``requires_token`` is whether the dashboard requires Ray's token. ``direct_ingress`` is whether ingress controllers
+    connect to the dashboard itself, and not to a proxy: anyone in the namespace can create an Ingress for it.
     """
     ports = ports_of(cluster)
     kuberay = {**_namespaces(operator_namespaces), "podSelector": {"matchLabels": _KUBERAY_LABELS}}
@@ -71,7 +73,7 @@ def desired_head_policy(
     ]
     if config.ingress.namespaces:
         peers = [_namespaces(config.ingress.namespaces)]
-        rules += _rule("from", peers, _tcp(direct, ports.client, *ports.serve))
+        rules += _rule("from", peers, _tcp(direct if direct_ingress else None, ports.client, *ports.serve))
     rules += _serve_consumers(ports, config.network_policy.serve_namespaces)
     open_ports = _tcp(
         ports.proxy,

@@ -15,6 +15,7 @@ from cfo.api.raycluster.authentication import PROXY_PORT_NAME, Backend
 from cfo.api.raycluster.cluster import cluster_labels, pod_labels
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import head_service_name, names_of
+from cfo.api.raycluster.ports import PROXY_PORT
 from cfo.controllers.raycluster.child_object import child_object
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
@@ -71,10 +72,12 @@ def desired_client_route(cluster: Mapping[str, Any]) -> Object:
 def desired_proxy_service(cluster: Mapping[str, Any], *, openshift_certificate: bool = True) -> Object:
     """Return the Service in front of the proxy.
 
-    With ``openshift_certificate``, OpenShift writes its serving certificate to the named Secret.
+    With ``openshift_certificate``, OpenShift writes its serving certificate to the named Secret. The port is then
+    targeted by its name, as in the Go operator, otherwise by its number: another container can have the name as well.
     """
     names = names_of(cluster)
-    port = {"name": PROXY_PORT_NAME, "port": 443, "protocol": "TCP", "targetPort": PROXY_PORT_NAME}
+    target = PROXY_PORT_NAME if openshift_certificate else PROXY_PORT
+    port = {"name": PROXY_PORT_NAME, "port": 443, "protocol": "TCP", "targetPort": target}
     service = child_object(
         cluster, SERVICE, names.proxy_service, spec={"ports": [port], "selector": pod_labels(cluster, "head")}
     )

@@ -34,6 +34,8 @@ class SigningAuthorities:
         """Return the CA of ``cluster``. Raises :class:`Refusal`, and the errors of :meth:`Client.get`."""
         key = NamespacedName(namespace_of(cluster), names_of(cluster).ca_secret)
         metadata = self._secrets.get(key)
+        if metadata is not None and not is_owned_by(metadata, cluster):
+            metadata = None  # also if it is loaded: a RayCluster can get the name of a deleted one
         loaded = self._loaded.get(_version(metadata)) if metadata is not None else None
         if loaded is not None:
             return loaded

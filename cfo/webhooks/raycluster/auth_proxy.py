@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from cfo.api.raycluster.authentication import PROXY_PORT_NAME, RBAC_PROXY_CONTAINER
 from cfo.api.raycluster.naming import names_of
-from cfo.api.raycluster.ports import DASHBOARD_PORT, PROXY_PORT
+from cfo.api.raycluster.ports import DASHBOARD_PORT, PROXY_PORT, ports_of
 from cfo.config import AuthenticationConfiguration, OIDCConfiguration
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.injection_settings import Images
@@ -63,7 +63,7 @@ def auth_proxy_additions(
     ]
     if config.oidc is not None and config.oidc.ca_secret_name:
         volumes.append(_secret_volume(_CA_VOLUME, config.oidc.ca_secret_name, "ca.crt"))
-    containers = [_rbac_proxy(config, images.kube_rbac_proxy)]
+    containers = [_rbac_proxy(config, images.kube_rbac_proxy, ports_of(cluster).dashboard or DASHBOARD_PORT)]
     if config.oidc is not None:
         containers.insert(0, _oauth2_proxy(config.oidc, images.oauth2_proxy, names.cookie_secret))
     return PodAdditions(
@@ -90,11 +90,11 @@ def known_auth_proxy_additions(cluster: Mapping[str, Any], pod: Mapping[str, Any
     )
 
 
-def _rbac_proxy(config: AuthenticationConfiguration, image: str) -> Object:
+def _rbac_proxy(config: AuthenticationConfiguration, image: str, dashboard_port: int) -> Object:
     oidc = config.oidc
     args = [
         f"--secure-listen-address={_INNER_ADDRESS if oidc is not None else f':{PROXY_PORT}'}",
-        f"--upstream=http://127.0.0.1:{DASHBOARD_PORT}/",
+        f"--upstream=http://127.0.0.1:{dashboard_port}/",
         f"--config-file={_CONFIG_DIRECTORY}/{_CONFIG_KEY}",
         f"--tls-cert-file={_TLS_DIRECTORY}/tls.crt",
         f"--tls-private-key-file={_TLS_DIRECTORY}/tls.key",

@@ -77,7 +77,7 @@ def _volume_errors(path: Path, volume: Object) -> Iterator[FieldError]:
 
 
 def _container_errors(path: Path, container: Object) -> Iterator[FieldError]:
-    for field in ("env", "volumeMounts"):
+    for field in ("env", "volumeMounts", "ports"):
         yield from _list_errors(path.child(field), container.get(field))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.ports import DASHBOARD_PORT, ports_of
 from cfo.runtime import Object, namespace_of
 from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PROXY_CONTAINERS, PodAdditions, PodSpec
 
@@ -35,7 +36,7 @@ def proxy_additions(cluster: Mapping[str, Any], image: str) -> PodAdditions:
             "--https-address=:8443",
             "--provider=openshift",
             f"--openshift-service-account={names.proxy_service_account}",
-            "--upstream=http://localhost:8265",
+            f"--upstream=http://localhost:{ports_of(cluster).dashboard or DASHBOARD_PORT}",
             f"--tls-cert={_TLS_DIRECTORY}/tls.crt",
             f"--tls-key={_TLS_DIRECTORY}/tls.key",
             "--cookie-secret=$(COOKIE_SECRET)",

@@ -9,26 +9,38 @@ finalizers can be removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+from cfo.api.raycluster.authentication import PROXY_PORT_NAME, has_injected_auth_proxy
+from cfo.api.raycluster.cluster import has_injected_tls, head_pod_spec
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.api.raycluster.responsibility import is_managed_by_multikueue
 from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
 from cfo.runtime.field import MAX_ERRORS, Path, forbidden, invalid, required, too_long
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_plan import OAUTH, Action, InjectionStep, plan_injection, required_changes
+from cfo.webhooks.raycluster.injection_plan import (
+    MTLS,
+    OAUTH,
+    Action,
+    Feature,
+    InjectionStep,
+    plan_injection,
+    required_changes,
+)
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types, json_type_errors
 from cfo.webhooks.raycluster.limits import count_errors
 from cfo.webhooks.raycluster.pod_additions import (
     PROXY_CONTAINER,
+    PROXY_CONTAINERS,
     PodAdditions,
     are_equal_entries,
     mount_key,
     ray_container_index,
 )
-from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_by_key, pod_groups_of
+from cfo.webhooks.raycluster.pod_groups import HEAD_GROUP, PodGroup, pod_groups_by_key, pod_groups_of
 
 __all__ = ["create_errors", "submission_errors", "update_errors"]
 
@@ -41,6 +53,13 @@ _ONLY_PROXY: Final = (
     f"must contain a container that runs Ray; the name {PROXY_CONTAINER!r} is reserved for the injected proxy"
 )
 
+
+_IMITATION: Final = (
+    "the RayCluster was created without the operator's parts of the {name}, and they cannot be added later; create the "
+    "RayCluster again"
+)
+_MANAGER: Final = "the managedBy field is immutable"
+"""KubeRay's message. The rule of its CRD does not apply when the field is added or removed."""
 
 _NOT_INJECTED: Final = (
     ": it differs from the injected one. Another webhook changed it, or the operator's settings changed at this "
@@ -74,7 +93,14 @@ def update_errors(old: Object, cluster: Object, settings: InjectionSettings) -> 
         if cluster.get("spec") == old.get("spec") and count_errors(cluster):
             return _version_errors(old, cluster)
         return errors
-    return [*_version_errors(old, cluster), *_reported(_errors(cluster, old, settings))]
+    return [*_version_errors(old, cluster), *_manager_errors(old, cluster), *_reported(_errors(cluster, old, settings))]
+
+
+def _manager_errors(old: Object, cluster: Object) -> list[FieldError]:
+    """Return the error if the RayCluster is given to MultiKueue, or taken from it, while its pods may run."""
+    if is_managed_by_multikueue(cluster) == is_managed_by_multikueue(old):
+        return []
+    return [invalid(Path("spec", "managedBy"), cluster["spec"].get("managedBy"), _MANAGER)]
 
 
 def _version_errors(old: Object, cluster: Object) -> list[FieldError]:
@@ -101,6 +127,12 @@ def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) ->
     for step in plan_injection(cluster, groups, old, settings):
         steps.setdefault(step.group.path, []).append(step)
     old_groups = pod_groups_by_key(pod_groups_of(old) if old is not None and has_json_types(old) else ())
+    injected = {step.feature for step in steps.get(HEAD_GROUP, ()) if step.action is not Action.REMOVE}
+    former = old if old is not None and has_json_types(old) else None
+    if OAUTH in injected:
+        yield from _port_errors(cluster, former)
+    if former is not None:
+        yield from _imitation_errors(cluster, former, settings, injected)
     injected_here = old is None and annotations_of(cluster).get(VERSION_ANNOTATION) in (None, settings.version)
     for group in groups:
         group_steps = steps.get(group.path, [])
@@ -110,6 +142,42 @@ def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) ->
             continue
         for step in group_steps:
             yield from _step_errors(step, must_be_equal=injected_here or step.action is Action.KEEP)
+
+
+def _imitation_errors(
+    cluster: Object, old: Object, settings: InjectionSettings, injected: Collection[Feature]
+) -> Iterator[FieldError]:
+    """Yield an error for each feature of which a user adds the parts to a head that was created without them.
+
+    The operator would expose what it takes for protected, although running pods do not have these parts. ``injected``
+    are the features whose parts the operator injects into the head, or keeps there.
+    """
+    for feature, is_present, field in (
+        (OAUTH, has_injected_auth_proxy, "containers"),
+        (MTLS, has_injected_tls, "initContainers"),
+    ):
+        if feature in injected or not feature.is_enabled(settings):
+            continue
+        if is_present(cluster) and not is_present(old):
+            yield forbidden(HEAD_GROUP.child("template", "spec", field), _IMITATION.format(name=feature.name))
+
+
+def _port_errors(cluster: Object, old: Object | None) -> Iterator[FieldError]:
+    """Yield an error if a container of the head other than the proxies has a port with the name of the proxy's port.
+
+    The proxy's Service targets the port by its name, and of several ports of a pod the first one with the name.
+    """
+    if old is not None and _has_port_of_proxy(old):
+        return
+    if _has_port_of_proxy(cluster):
+        path = HEAD_GROUP.child("template", "spec", "containers")
+        yield forbidden(path, f"the port name {PROXY_PORT_NAME!r} is reserved for the injected proxy")
+
+
+def _has_port_of_proxy(cluster: Object) -> bool:
+    containers = head_pod_spec(cluster).get("containers") or ()
+    users = (item for item in containers if item.get("name") not in PROXY_CONTAINERS)
+    return any(port.get("name") == PROXY_PORT_NAME for item in users for port in item.get("ports") or ())
 
 
 def _container_error(group: PodGroup, before: PodGroup | None, steps: Sequence[InjectionStep]) -> FieldError | None:

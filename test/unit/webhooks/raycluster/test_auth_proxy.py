@@ -50,6 +50,15 @@ def test_login_proxy_is_in_front_of_the_proxy_that_authorizes() -> None:
     assert "oauth-proxy" not in names_in(cluster["spec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"])
 
 
+def test_proxies_target_the_port_of_the_dashboard() -> None:
+    cluster = ray_cluster()
+    cluster["spec"]["headGroupSpec"]["rayStartParams"] = {"dashboard-port": "9000"}
+    rbac = flags_of(head_pod(default(cluster, None, settings_of()).cluster), "rbac-proxy")
+    assert rbac["upstream"] == "http://127.0.0.1:9000/"
+    openshift = head_pod(default(cluster, None, replace(NO_INJECTION, oauth=True)).cluster)
+    assert "--upstream=http://localhost:9000" in find_by_name(openshift["containers"], "oauth-proxy")["args"]
+
+
 def test_ray_container_mounts_no_secret_of_the_proxies() -> None:
     pod = head_pod(default(ray_cluster(), None, settings_of(oidc=OIDC)).cluster)
     assert "volumeMounts" not in find_by_name(pod["containers"], "ray-head")
@@ -135,3 +144,12 @@ def test_injected_proxies_stay_immutable_when_the_settings_change(first: Any, la
         find_by_name(head_pod(changed)["containers"], container["name"]).update(image="evil", args=[])
         assert default(changed, stored, later).cluster == stored
         assert update_errors(stored, changed, later)
+
+
+def test_proxy_is_not_imitated_in_a_cluster_that_was_created_without_it() -> None:
+    settings = settings_of()
+    old = default(ray_cluster(), None, NO_INJECTION).cluster
+    new = default(ray_cluster(), None, NO_INJECTION).cluster
+    head_pod(new)["containers"].append({"name": "rbac-proxy", "image": "evil"})
+    (error,) = update_errors(old, default(new, old, settings).cluster, settings)
+    assert "created without the operator's parts of the OAuth proxy" in str(error)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.api.raycluster.responsibility import MULTIKUEUE_CONTROLLER
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors, update_errors
@@ -339,3 +340,38 @@ def test_unexpected_values_never_raise() -> None:
             assert isinstance(creation_errors(malformed), list)
             assert isinstance(update_error_messages(valid, default(malformed, valid, OAUTH_AND_MTLS).cluster), list)
             assert isinstance(update_error_messages(malformed, default(valid, malformed, OAUTH_AND_MTLS).cluster), list)
+
+
+def test_running_cluster_is_not_given_to_multikueue_or_taken_from_it() -> None:
+    ours = defaulted_cluster(worker())
+    managed = default(ray_cluster(worker(), managedBy=MULTIKUEUE_CONTROLLER), None, OAUTH_AND_MTLS).cluster
+    message = "the managedBy field is immutable"
+    for old, new in ((ours, managed), (managed, ours)):
+        (error,) = update_error_messages(old, default(new, old, OAUTH_AND_MTLS).cluster)
+        assert error.startswith("spec.managedBy: Invalid value") and error.endswith(message)
+    explicit = copy.deepcopy(ours)
+    explicit["spec"]["managedBy"] = "ray.io/kuberay-operator"
+    assert update_errors(ours, explicit, OAUTH_AND_MTLS) == []
+
+
+def test_parts_of_mtls_are_not_imitated_after_creation() -> None:
+    old = defaulted_cluster(worker(), settings=NO_INJECTION)
+    new = copy.deepcopy(old)
+    pod = head_pod(new)
+    pod["initContainers"] = [{"name": "create-cert", "image": "evil"}]
+    pod["containers"][0]["env"] = [{"name": "RAY_USE_TLS", "value": "1"}]
+    (error,) = update_error_messages(old, default(new, old, MTLS_ONLY).cluster, MTLS_ONLY)
+    assert error.startswith(f"{HEAD_PATH}.initContainers: Forbidden: the RayCluster was created without")
+    assert update_errors(new, copy.deepcopy(new), MTLS_ONLY) == []
+    assert update_errors(old, new, NO_INJECTION) == []
+
+
+def test_only_the_proxy_has_a_port_with_the_name_of_its_port() -> None:
+    port = {"name": "oauth-proxy", "containerPort": 8265}
+    cluster = ray_cluster(head={"containers": [{"name": "ray-head", "image": "ray", "ports": [port]}]})
+    message = f"{HEAD_PATH}.containers: Forbidden: the port name 'oauth-proxy' is reserved for the injected proxy"
+    assert creation_errors(cluster, OAUTH_ONLY) == [message]
+    assert creation_errors(cluster, NO_INJECTION) == []
+    stored = default(cluster, None, OAUTH_ONLY).cluster
+    assert update_errors(stored, copy.deepcopy(stored), OAUTH_ONLY) == []
+    assert update_error_messages(defaulted_cluster(settings=OAUTH_ONLY), stored, OAUTH_ONLY) == [message]
