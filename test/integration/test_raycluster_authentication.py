@@ -21,11 +21,13 @@ from cfo.runtime.objects import Object, annotations_of, key_of, owner_reference
 from cfo.runtime.reconcile import Rule
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from test.support.gateways import GATEWAY_CRDS, GATEWAY_SETTINGS
 from test.support.permissions import create_token
 from test.support.raycluster_environment import (
     AUTHENTICATION_CONFIG_CRD,
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
+    PLAIN_SETTINGS,
     VANILLA_CRDS,
     Environment,
     eventually,
@@ -180,6 +182,20 @@ async def test_cluster_without_injected_proxies_is_not_exposed() -> None:
             assert await env.child_names(INGRESS) == set()
             assert await env.child_names(SERVICE) == set()
             assert "finalizers" not in (await env.get(RAY_CLUSTER, "rc"))["metadata"]
+
+
+@pytest.mark.parametrize("later", [{"ingressDomain": ""}, {"gateway": GATEWAY_SETTINGS}], ids=["domain", "gateway"])
+async def test_no_ingress_to_the_dashboard_itself_remains_when_users_have_to_log_in(later: Any) -> None:
+    async with start_environment(*VANILLA_CRDS, *GATEWAY_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(admitted(ray_cluster()))
+            await env.wait_until_idle()
+            assert await env.find(INGRESS, NAMES.dashboard) is not None
+        async with run_controllers(env, kuberay_config(**{**PROXY_SETTINGS, **later})):
+            await env.wait_until_idle()  # no Gateway has accepted a route yet
+            assert await env.find(INGRESS, NAMES.dashboard) is None
+            assert await env.find(INGRESS, NAMES.client) is not None
 
 
 async def test_unusable_cookie_and_changed_settings_are_replaced() -> None:

@@ -108,7 +108,10 @@ def add_host_index(claimants: Informer) -> None:
 
 
 def claims_of(claimant: Entry) -> list[str]:
-    """Return the hosts of an Ingress, an HTTPRoute or a TLSRoute, and the paths of dashboards in an HTTPRoute."""
+    """Return the hosts of an Ingress, an HTTPRoute or a TLSRoute, and the paths of dashboards in an HTTPRoute.
+
+    A path below that of a dashboard claims the dashboard: a Gateway sends the requests to the longest matching path.
+    """
     spec = _decoder.decode(claimant.raw).spec
     if spec is None:
         return []
@@ -117,8 +120,13 @@ def claims_of(claimant: Entry) -> list[str]:
     return [
         *(rule.host for rule in rules if rule.host),
         *(spec.hostnames or ()),
-        *dict.fromkeys(path.rstrip("/") for path in paths if path.startswith(DASHBOARD_PATHS)),
+        *dict.fromkeys(_dashboard_of(path) for path in paths if path.startswith(DASHBOARD_PATHS)),
     ]
+
+
+def _dashboard_of(path: str) -> str:
+    """Return the first parts of ``path``: the prefix, a namespace and a name."""
+    return "/".join(path.split("/", 4)[:4]).rstrip("/")
 
 
 class _Holder(NamedTuple):

@@ -20,7 +20,14 @@ from dataclasses import dataclass
 from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import INGRESS_CLASS, RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, head_service_name, names_of
+from cfo.api.raycluster.naming import (
+    CLUSTER_LABEL,
+    FIELD_MANAGER,
+    client_host,
+    dashboard_host,
+    head_service_name,
+    names_of,
+)
 from cfo.api.raycluster.responsibility import Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children

@@ -105,8 +105,10 @@ def test_claims_are_hosts_and_paths_of_dashboards() -> None:
             rules=[
                 {"matches": [{"path": {"type": "Exact", "value": "/ray/ns/rc"}}]},
                 {"matches": [{"path": {"value": "/ray/ns/rc/"}}, {"path": {"value": "/other"}}, {"headers": []}]},
+                {"matches": [{"path": {"value": "/ray/ns/other/api/jobs/"}}, {"path": {"value": "/ray/ns/rc/api"}}]},
                 {},
             ],
         ),
     )._entries
-    assert claims_of(entry) == ["a.test", "/ray/ns/rc"]
+    # the Gateway prefers a longer path, so the route would get requests of the dashboard, with their tokens
+    assert claims_of(entry) == ["a.test", "/ray/ns/rc", "/ray/ns/other"]

@@ -348,7 +348,8 @@ def test_running_cluster_is_not_given_to_multikueue_or_taken_from_it() -> None:
     message = "the managedBy field is immutable"
     for old, new in ((ours, managed), (managed, ours)):
         (error,) = update_error_messages(old, default(new, old, OAUTH_AND_MTLS).cluster)
-        assert error.startswith("spec.managedBy: Invalid value") and error.endswith(message)
+        assert error.startswith("spec.managedBy: Invalid value")
+        assert error.endswith(message)
     explicit = copy.deepcopy(ours)
     explicit["spec"]["managedBy"] = "ray.io/kuberay-operator"
     assert update_errors(ours, explicit, OAUTH_AND_MTLS) == []
