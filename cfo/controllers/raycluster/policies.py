@@ -12,6 +12,7 @@ from typing import Any, Final
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, has_injected_tls, pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.naming import names_of
 from cfo.api.raycluster.ports import RayPorts, ports_of
+from cfo.api.raycluster.responsibility import Actor, responsibility_of
 from cfo.config import EgressConfiguration, KubeRayConfiguration
 from cfo.controllers.raycluster.child_object import child_object
 from cfo.runtime import NETWORK_POLICY, Object
@@ -88,9 +89,11 @@ def desired_head_policy(
 def requires_certificates(cluster: Mapping[str, Any], config: KubeRayConfiguration) -> bool:
     """Return whether Ray in ``cluster`` accepts only clients with our certificates.
 
-    Enabling mTLS changes no existing pod template, and whether KubeRay acts on ``tlsOptions`` is unknown.
+    Enabling mTLS changes no existing pod template, and whether KubeRay acts on ``tlsOptions`` is unknown. If another
+    actor provides mTLS, parts that look like ours are the user's.
     """
-    return config.mtls_enabled and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
+    is_ours = responsibility_of(cluster, config.kuberay_features).mtls is Actor.OPERATOR
+    return config.mtls_enabled and is_ours and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
 
 
 def desired_workers_policy(cluster: Mapping[str, Any], config: KubeRayConfiguration) -> Object:

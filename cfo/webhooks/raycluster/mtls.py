@@ -46,6 +46,13 @@ _ENV: Final = (
     {"name": "RAY_TLS_CA_CERT", "value": f"{TLS_DIRECTORY}/ca.crt"},
 )
 
+_SECURITY_CONTEXT: Final = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What the Pod Security Standard ``restricted`` requires of each container; the user ID is that of the pod."""
+
 _TOKEN_SECONDS: Final = 3600
 """The lifetime of the token, which the kubelet renews: the init container needs it for minutes."""
 
@@ -71,7 +78,7 @@ def mtls_additions(
     """
     certificate: Object = {"name": CERTIFICATE_CONTAINER, "image": image}
     if requests_certificate:
-        certificate |= {"command": request_command(), "env": [dict(_POD_IP)]}
+        certificate |= {"command": request_command(), "env": [dict(_POD_IP)], "securityContext": _SECURITY_CONTEXT}
         mount, volume = _IDENTITY_MOUNT, _IDENTITY_VOLUME
     else:
         certificate["command"] = certificate_command(head_host_names(cluster, domain) if is_head else ())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
+from cfo.api.raycluster.responsibility import SECURE_TRUSTED_NETWORK
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.policies import (
     DEFAULT_DENY_NAME,
@@ -202,3 +203,9 @@ def test_default_deny_selects_all_ray_pods_and_admits_nothing() -> None:
         "podSelector": {"matchExpressions": [{"key": "ray.io/cluster", "operator": "Exists"}]},
         "policyTypes": ["Ingress"],
     }
+
+
+def test_client_port_is_closed_if_another_actor_provides_mtls() -> None:
+    cluster = cluster_with(annotations={SECURE_TRUSTED_NETWORK: "true"})
+    assert head(cluster)[EVERYONE] == {8443, 10001}
+    assert head(cluster, kubeRayFeatures=["secureTrustedNetwork"])[EVERYONE] == {8443}

@@ -456,6 +456,8 @@ def test_pods_that_request_their_certificates_get_no_key_of_the_ca() -> None:
         assert "cert-request-vol" in names_in(init_container["volumeMounts"])
         assert "cert-request-vol" not in names_in(ray["volumeMounts"])
     assert requests_certificates(injected)
+    context = find_by_name(head_pod(injected)["initContainers"], "create-cert")["securityContext"]
+    assert context["allowPrivilegeEscalation"] is False
     assert not requests_certificates(defaulted_cluster(worker()))
 
 
