@@ -15,6 +15,7 @@ __all__ = [
     "ADOPTED_CONFIG_HASH",
     "APPLICATION_PREFIX",
     "AUTOSCALED",
+    "CHART_LABEL",
     "CHART_NAME",
     "COMPONENT_LABEL",
     "CONFIG_HASH",
@@ -50,7 +51,9 @@ INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "inference-stack-operator"
 """The value of the label :data:`MANAGED_BY_LABEL` of every object of a stack."""
-HELM_LABELS: Final = ("helm.sh/chart", "app.kubernetes.io/version", MANAGED_BY_LABEL)
+CHART_LABEL: Final = "helm.sh/chart"
+"""Label of objects that Helm created: name and version of the chart."""
+HELM_LABELS: Final = (CHART_LABEL, "app.kubernetes.io/version", MANAGED_BY_LABEL)
 """Labels that Helm sets on pod templates; changing them would restart all pods, so adopted ones are kept."""
 
 _PREFIX: Final = "inference-stack-operator"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cfo.api.inferencestack.names import names_of
+from cfo.api.inferencestack.names import CHART_LABEL, names_of
 from cfo.api.inferencestack.profiles import Profile, profiles_of_chart
 from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
 from cfo.controllers.inferencestack.rendering.stack import render
@@ -24,7 +24,7 @@ def adopted_profile(stack: Object, deployments: Mapping[str, Object]) -> Profile
     if gateway is None:
         return None
     labels = LiveDeployment.of(gateway, owns_replicas=False).template_labels
-    chart, version = labels.get("helm.sh/chart", ""), labels.get("app.kubernetes.io/version", "")
+    chart, version = labels.get(CHART_LABEL, ""), labels.get("app.kubernetes.io/version", "")
     candidates = profiles_of_chart(chart, version)
     return min(candidates, key=lambda profile: _restarts(stack, profile, deployments), default=None)
 

@@ -12,7 +12,11 @@ from test.support.inference_stacks import stack
 
 STACK = stack(name="s")
 INSTANCE = {"app.kubernetes.io/instance": "s"}
-HELM = {**INSTANCE, "app.kubernetes.io/managed-by": "Helm"}
+HELM = {
+    **INSTANCE,
+    "app.kubernetes.io/managed-by": "Helm",
+    "helm.sh/chart": "inference-stack-1.8.2",
+}
 OWN = {**INSTANCE, "app.kubernetes.io/managed-by": "inference-stack-operator"}
 RELEASE = {"meta.helm.sh/release-name": "s"}
 RETAINED = {"inference-stack-operator/retained": "true"}
@@ -35,6 +39,9 @@ def obj(labels: dict[str, str], annotations: dict[str, str] | None = None, owner
         (obj(HELM), False),
         (obj(HELM, {"meta.helm.sh/release-name": "t"}), False),
         (obj({**HELM, "app.kubernetes.io/instance": "t"}, RELEASE), False),
+        (obj({**HELM, "helm.sh/chart": "web-1.0.0"}, RELEASE), False),
+        (obj({**HELM, "helm.sh/chart": "inference-stack-console-1.0.0"}, RELEASE), False),
+        (obj({**HELM, "helm.sh/chart": ""}, RELEASE), False),
         (obj(OWN, RETAINED), True),
         (obj(OWN), False),
         (obj(INSTANCE, RETAINED), False),
