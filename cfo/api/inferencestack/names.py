@@ -30,6 +30,7 @@ __all__ = [
     "MANAGED_BY_LABEL",
     "NAME_LABEL",
     "RETAINED",
+    "SCALED_BY_OTHERS",
     "Names",
     "is_retained",
     "names_of",
@@ -69,6 +70,9 @@ KEPT_REPLICAS: Final = f"{_PREFIX}/kept-replicas"
 Deployment had."""
 KEPT_FOR_REPLICA_COUNT: Final = f"{_PREFIX}/kept-for-replica-count"
 """Label of a Deployment: the ``replicaCount`` at that time. :data:`KEPT_REPLICAS` applies until it changes."""
+SCALED_BY_OTHERS: Final = f"{_PREFIX}/scaled-by-others"
+"""Label of a Deployment whose number of replicas an autoscaler sets that does not belong to the stack: the
+``replicaCount`` when this was noticed. Until ``replicaCount`` changes, the number is not written."""
 RETAINED: Final = f"{_PREFIX}/retained"
 """Annotation of a PersistentVolumeClaim that must not have an owner, so that it outlives its stack."""
 

@@ -22,7 +22,7 @@ from cfo.api.inferencestack.names import (
 from cfo.controllers.inferencestack.names import FIELD_MANAGER, HELM_RELEASE_NAME
 from cfo.runtime import DEPLOYMENT, Object, annotations_of, controller_of, gvk_of, labels_of, name_of, uid_of
 
-__all__ = ["belongs_to", "is_of_chart", "is_of_helm", "owns_replicas", "taken_over"]
+__all__ = ["belongs_to", "is_autoscaled", "is_of_chart", "is_of_helm", "owns_replicas", "taken_over"]
 
 _CHART: Final = re.compile(rf"{CHART_NAME}-[0-9].*")
 """The values of the label ``helm.sh/chart`` of objects of the original chart: its name and version."""
@@ -87,11 +87,23 @@ def taken_over(obj: Object) -> list[dict[str, Any]]:
 
 def owns_replicas(managers: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether our field manager owns ``spec.replicas`` of a Deployment, or will after :func:`taken_over`."""
+    return any(_has_replicas(entry) for entry in managers if _is_own(entry) or _is_of_helm(entry))
+
+
+def is_autoscaled(managers: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether an autoscaler set ``spec.replicas`` of a Deployment: through its subresource ``scale``.
+
+    A HorizontalPodAutoscaler does so as ``kube-controller-manager``. Users do so as well, with ``kubectl scale``.
+    """
     return any(
-        "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        _has_replicas(entry)
         for entry in managers
-        if _is_own(entry) or _is_of_helm(entry)
+        if entry.get("subresource") == "scale" and entry.get("manager") != "kubectl"
     )
+
+
+def _has_replicas(entry: Mapping[str, Any]) -> bool:
+    return "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
 
 
 def _managers_of(obj: Object) -> Sequence[dict[str, Any]]:

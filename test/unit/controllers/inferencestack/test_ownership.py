@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.controllers.inferencestack.ownership import belongs_to, is_of_helm, owns_replicas, taken_over
+from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, is_of_helm, owns_replicas, taken_over
 from cfo.runtime.objects import Object
 from test.support.inference_stacks import stack
 
@@ -68,6 +68,14 @@ def test_fields_of_helm_are_taken_over_and_others_stay() -> None:
     assert taken["fieldsV1"] == {"f:metadata": annotations, "f:spec": {"f:replicas": {}, "f:type": {}, "f:ports": {}}}
     assert owns_replicas([helm]), "we will own it"
     assert not owns_replicas([own, scale])
+
+
+def test_replicas_are_autoscaled_if_a_client_other_than_kubectl_scaled_the_deployment() -> None:
+    replicas = {"f:spec": {"f:replicas": {}}}
+    assert is_autoscaled([manager("kube-controller-manager", replicas, subresource="scale")])
+    assert not is_autoscaled([manager("kubectl", replicas, subresource="scale")])
+    assert not is_autoscaled([manager("kubectl-edit", replicas)])
+    assert not is_autoscaled([manager("kube-controller-manager", {"f:status": {}}, subresource="status")])
 
 
 def test_annotations_of_a_deployment_stay_with_helm() -> None:
