@@ -147,7 +147,8 @@ class InferenceStackReconciler:
         if writes.is_disturbed:
             writes.raise_errors()  # the status stays until the retry
         pods = await self._pods.reader(self._kind, stack)
-        outcome = self._outcome(stack, profile, existing.deployments, desired, pods)
+        unserved = await compute(partial(unserved_kinds, stack, profile, self._children.served))
+        outcome = self._outcome(stack, profile, existing.deployments, desired, unserved, pods)
         await self._write_status(stack, replace(outcome, failures=writes.failures, paused=paused))
         writes.raise_errors()
         if not paused and not writes.failures:
@@ -160,6 +161,7 @@ class InferenceStackReconciler:
         profile: Profile,
         deployments: Mapping[str, Object],
         desired: list[Object],
+        unserved: list[GVK],
         pods: Reader | None,
     ) -> Outcome:
         names, suspended = names_of(stack), bool((stack.get("spec") or {}).get("suspend"))
@@ -173,7 +175,7 @@ class InferenceStackReconciler:
         return Outcome(
             profile=profile,
             operator=self._operator,
-            unserved=unserved_kinds(stack, profile, self._children.served),
+            unserved=unserved,
             problems=dict(self._problems(desired)),
             gateway=state(names.gateway, GATEWAY),
             applications={name: state(names.application(name), f"{APPLICATION_PREFIX}{name}") for name in applications},
