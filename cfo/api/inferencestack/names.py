@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.runtime import Object, annotations_of, name_of
 
 __all__ = [
@@ -132,5 +133,8 @@ def names_of(stack: Object) -> Names:
 
 
 def is_retained(obj: Object) -> bool:
-    """Return whether ``obj`` must outlive its stack: it gets no owner reference, and is not pruned."""
-    return annotations_of(obj).get(RETAINED) == "true"
+    """Return whether ``obj`` must outlive its stack: it gets no owner reference, and is not pruned.
+
+    Only volumes are retained: users set the annotations of other objects.
+    """
+    return obj.get("kind") == PERSISTENT_VOLUME_CLAIM.kind and annotations_of(obj).get(RETAINED) == "true"

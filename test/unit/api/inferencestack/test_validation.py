@@ -272,6 +272,7 @@ def test_sidecar_suffix_counts_for_the_length_of_names() -> None:
     ("application", "warning"),
     [
         ({"readerConfig": {"accessToken": "hf_x"}}, "readerConfig.accessToken: the token is in clear"),
+        ({"replicas": 2}, "replicas: has no effect: use replicaCount"),
         ({"service": {}}, "service: has no effect: applications have no Service; use gateway.service"),
         ({"modelName": "x"}, "modelName: unknown field, has no effect; did you mean readerConfig.modelName?"),
         ({"minReplicaCount": 1}, "minReplicaCount: unknown field, has no effect"),

@@ -42,9 +42,10 @@ def obj(labels: dict[str, str], annotations: dict[str, str] | None = None, owner
         (obj({**HELM, "helm.sh/chart": "web-1.0.0"}, RELEASE), False),
         (obj({**HELM, "helm.sh/chart": "inference-stack-console-1.0.0"}, RELEASE), False),
         (obj({**HELM, "helm.sh/chart": ""}, RELEASE), False),
-        (obj(OWN, RETAINED), True),
+        ({**obj(OWN, RETAINED), "kind": "PersistentVolumeClaim"}, True),
+        (obj(OWN, RETAINED), False),
         (obj(OWN), False),
-        (obj(INSTANCE, RETAINED), False),
+        ({**obj(INSTANCE, RETAINED), "kind": "PersistentVolumeClaim"}, False),
     ],
 )
 def test_object_belongs_to_stack_by_controller_release_or_retention(found: Object, expected: bool) -> None:
