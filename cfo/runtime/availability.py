@@ -69,7 +69,7 @@ class Availability:
     def when_available(self, gvk: GVK, setup: Setup, *, hint: str = "") -> None:
         """Call ``setup`` once, as soon as the API server serves ``gvk``.
 
-        ``hint`` tells how the kind is installed. If given, the log says once at info level that the kind is missing.
+        ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
         """
         if hint:
             self._hints[gvk] = hint

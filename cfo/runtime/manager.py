@@ -201,7 +201,7 @@ class Manager:
         established. An exception in ``setup`` stops the manager. Waiting for a missing kind requires the permission to
         list and watch CustomResourceDefinitions (:data:`~cfo.runtime.availability.AVAILABILITY_RULES`).
 
-        ``hint`` tells how the kind is installed. If given, the log says once at info level that the kind is missing.
+        ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
         """
         self._availability.when_available(gvk, lambda: setup(self), hint=hint)
 

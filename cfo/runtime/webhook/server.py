@@ -269,13 +269,13 @@ class WebhookServer:
     def _encode(self, uid: str, response: AdmissionResponse, webhook: Webhook) -> bytes:
         try:
             document = write_review(uid, response, mutating=webhook.mutating)
-            self._metrics.record_review(webhook.path, response.code)
-            return document
         except TypeError as error:  # a value that is not JSON, or is nested too deeply
             _log.error("Webhook returned a response that cannot be encoded", error=str(error))
             self._metrics.panics.inc()
             self._metrics.record_review(webhook.path, 500)
             return write_review(uid, errored(500, f"the response of the webhook cannot be encoded: {error}"))
+        self._metrics.record_review(webhook.path, response.code)
+        return document
 
     @contextmanager
     def _in_flight(self, size: int) -> Iterator[None]:

@@ -136,8 +136,8 @@ async def test_missing_kind_with_a_hint_is_logged_once() -> None:
             await run_until_idle()
             harness.clock.advance(0.1)
             await run_until_idle()
-    told = [(entry["kind"], entry["hint"]) for entry in entries if entry["log_level"] == "info"]
-    assert told == [(str(MIRROR), "install the mirrors")]
+    logged = [(entry["kind"], entry["hint"]) for entry in entries if entry["log_level"] == "info"]
+    assert logged == [(str(MIRROR), "install the mirrors")]
 
 
 async def test_crds_of_other_groups_cause_no_lookup_and_discovery_is_not_polled() -> None:
