@@ -14,7 +14,7 @@ _RUNBOOK = "https://github.com/project-codeflare/cfo/blob/main/docs/operations.m
 
 def objects(namespace: str) -> list[Object]:
     """Return the ServiceMonitor and the PrometheusRule with the alerts, for the Prometheus operator."""
-    endpoint = {"port": "metrics", "path": "/metrics", "scheme": "http"}
+    endpoint = {"port": "metrics", "path": "/metrics", "scheme": "http", "honorLabels": True}
     monitor = {"endpoints": [endpoint], "selector": {"matchLabels": dict(LABELS)}}
     groups = [{"name": PREFIX, "rules": alerts()}]
     return [
