@@ -105,5 +105,5 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         if strictest.ray_dashboard_oauth_enabled or manager.options.namespaces is None:
             oauth.setup(manager, config, environment)
 
-    manager.when_available(RAY_CLUSTER, start)
+    manager.when_available(RAY_CLUSTER, start, hint="install KubeRay")
     return environment

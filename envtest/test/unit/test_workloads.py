@@ -135,6 +135,7 @@ async def test_deployment_rolls_out_a_new_template() -> None:
         await plane.until(is_rolled_out)
         await plane.until(lambda: _progress(plane) == "NewReplicaSetAvailable" and len(plane.names(PODS)) == 3)
         assert min_available >= 2
+        assert (plane.get("w", DEPLOYMENTS) or {})["metadata"]["generation"] == 2  # the revision counts as no change
         sets = plane.list(REPLICA_SETS)
         assert sorted(annotations_of(each)["deployment.kubernetes.io/revision"] for each in sets) == ["1", "2"]
         assert sorted(each["spec"]["replicas"] for each in sets) == [0, 3]
@@ -254,7 +255,7 @@ async def test_indexed_job_runs_each_index() -> None:
 
 async def test_success_policy_completes_the_job_and_deletes_other_pods() -> None:
     async with headless_plane("job") as plane:
-        policy = {"rules": [{"succeededIndexes": "1", "succeededCount": 2}, {"succeededIndexes": "0"}]}
+        policy = {"rules": [{"succeededIndexes": "1-2", "succeededCount": 2}, {"succeededIndexes": "0"}]}
         spec = job(completions=3, parallelism=3, completionMode="Indexed", successPolicy=policy)
         await plane.create("w", resource=JOBS, spec=spec)
         await plane.until(lambda: len(plane.names(PODS)) == 3)

@@ -166,7 +166,10 @@ class Deployments(OwnerController):
             obj["metadata"].setdefault("annotations", {})[REVISION] = revision
             return True
 
-        await self.client.modify(DEPLOYMENTS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
+        # an update of the annotations by any other way would count as a change of the spec
+        await self.client.modify(
+            DEPLOYMENTS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
+        )
 
     async def _modify_set(self, replica_set: Object, change: Any) -> Object | None:
         metadata = replica_set["metadata"]
