@@ -452,10 +452,24 @@ class KubeRayConfiguration(Section):
         return self
 
     @model_validator(mode="after")
+    def _authentication_is_used(self) -> Self:
+        # otherwise dashboards would be exposed without authentication although proxies are configured
+        enforced = any(profile.authentication == "enforced" for profile in self.profiles)
+        if self.authentication.enabled and not self.ray_dashboard_oauth_enabled and not enforced:
+            raise ValueError(
+                "authentication.enabled requires rayDashboardOAuthEnabled: true, or a profile that enforces "
+                "authentication; otherwise dashboards are exposed without authentication"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _logins_have_hosts_of_their_own(self) -> Self:
         # browsers would send the session of one dashboard to the proxies of all others, which run in tenants' pods
         if self.gateway.dashboard_host and self.authentication.oidc is not None:
-            raise ValueError("gateway.dashboardHost and authentication.oidc must not be set together")
+            raise ValueError(
+                "gateway.dashboardHost and authentication.oidc must not be set together, because browsers would send "
+                "the session of one dashboard to all others: unset gateway.dashboardHost"
+            )
         return self
 
 
@@ -670,5 +684,7 @@ class OperatorConfiguration(Section):
     @model_validator(mode="after")
     def _profiles_need_all_namespaces(self) -> Self:
         if self.watch_namespaces and self.kuberay.profiles:
-            raise ValueError("kuberay.profiles: not possible with watchNamespaces")
+            raise ValueError(
+                "kuberay.profiles requires an operator for all namespaces: unset it, or unset watchNamespaces"
+            )
         return self
