@@ -22,7 +22,7 @@ from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.naming import names_of
 from cfo.api.raycluster.responsibility import is_managed_by_multikueue
-from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.migrate.children import (
     CHILD_KINDS,
     are_restricted_by_kuberay,
