@@ -55,7 +55,7 @@ FEATURES: Final = (
         "serviceaccounts",
         "patch",
     ),
-    Feature("defaultdeny", "default-deny NetworkPolicies", raycluster.default_deny_rules, "", "namespaces", "watch"),
+    Feature("namespaces", "labels of Namespaces", raycluster.namespace_rules, "", "namespaces", "watch"),
     Feature(
         "csr",
         "certificate requests",
@@ -86,8 +86,9 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
         enabled.add("authentication")
     if kuberay.enabled and kuberay.gateway.enabled:
         enabled.add("gateway")
-    if kuberay.enabled and kuberay.network_policy.default_deny.namespace_selector is not None:
-        enabled.add("defaultdeny")
+    selects_namespaces = kuberay.network_policy.default_deny.namespace_selector is not None
+    if kuberay.enabled and (kuberay.profiles or selects_namespaces):
+        enabled.add("namespaces")
     if kuberay.enabled and kuberay.mtls_enabled and kuberay.ca.issuer == "certificateSigningRequest":
         enabled.add("csr")
     if kuberay.enabled:

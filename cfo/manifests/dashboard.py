@@ -40,7 +40,7 @@ _PANELS: Final[tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]] = (
         "s",
         ((f"max by (name) (workqueue_longest_running_processor_seconds{_JOB})", "{{name}}"),),
     ),
-    ("Admission requests", "reqps", _rate("controller_runtime_webhook_requests_total", "webhook", "code")),
+    ("Admission requests", "reqps", _rate("cfo_webhook_reviews_total", "webhook", "code")),
     ("Admission latency", "s", _quantile("controller_runtime_webhook_latency_seconds", "webhook")),
     (
         "Webhook certificate: time left",

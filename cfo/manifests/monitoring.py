@@ -14,7 +14,7 @@ _RUNBOOK = "https://github.com/project-codeflare/cfo/blob/main/docs/operations.m
 
 def objects(namespace: str) -> list[Object]:
     """Return the ServiceMonitor and the PrometheusRule with the alerts, for the Prometheus operator."""
-    endpoint = {"port": "metrics", "path": "/metrics", "scheme": "http"}
+    endpoint = {"port": "metrics", "path": "/metrics", "scheme": "http", "honorLabels": True}
     monitor = {"endpoints": [endpoint], "selector": {"matchLabels": dict(LABELS)}}
     groups = [{"name": PREFIX, "rules": alerts()}]
     return [
@@ -100,7 +100,7 @@ def alerts() -> list[dict[str, Any]]:
         ),
         _alert(
             "CodeFlareOperatorWebhookErrors",
-            f'sum by (webhook) (rate(controller_runtime_webhook_requests_total{{{own}, code="500"}}[5m])) > 0',
+            f'sum by (webhook) (rate(cfo_webhook_reviews_total{{{own}, code=~"5.."}}[5m])) > 0',
             "10m",
             "warning",
             "The webhook {{ $labels.webhook }} fails; the API server rejects writes of its kinds.",

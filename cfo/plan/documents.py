@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cfo.api.builtin_types import type_problems
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.plan.parsing import json_problem, parse
 from cfo.runtime import GVK, NamespacedName, Object, gvk_of, key_of
@@ -85,7 +86,7 @@ def _checked(file: str, document: Any) -> Object:
     if not isinstance(document, dict):
         raise InvalidDocument(f"{file}: must contain Kubernetes objects, not {type(document).__name__}")
     metadata = document.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
         raise InvalidDocument(f"{file}: {document.get('kind') or 'object'}: metadata.name is missing")
     for key in ("namespace", "uid"):
         if not isinstance(metadata.get(key, ""), str):
@@ -98,9 +99,8 @@ def _checked(file: str, document: Any) -> Object:
     for key in ("apiVersion", "kind"):
         if not isinstance(document.get(key), str):
             raise InvalidDocument(f"{file}: {metadata['name']}: {key} is missing")
-    for key in ("labels", "annotations"):
-        if not isinstance(metadata.get(key) or {}, dict):
-            raise InvalidDocument(f"{file}: {metadata['name']}: metadata.{key}: must be an object")
+    if problem := _metadata_problem(metadata):
+        raise InvalidDocument(f"{file}: {metadata['name']}: metadata.{problem}")
     for path in _OBJECTS.get(document["kind"], ()):
         value: Any = document
         for key in path:
@@ -110,3 +110,18 @@ def _checked(file: str, document: Any) -> Object:
     if document["kind"] == "Deployment" and not isinstance((document.get("spec") or {}).get("replicas") or 0, int):
         raise InvalidDocument(f"{file}: {metadata['name']}: spec.replicas: must be an integer")
     return document
+
+
+def _metadata_problem(metadata: Object) -> str:
+    """Return which field of ``metadata`` has a wrong JSON type; empty if none has."""
+    for problem in type_problems(metadata, "ObjectMeta"):
+        if problem.expected:
+            return f"{problem.path}: must be {problem.expected}"
+    pending = [entry.get("fieldsV1") for entry in metadata.get("managedFields") or ()]
+    while pending:
+        fields = pending.pop()
+        if isinstance(fields, dict):
+            pending += fields.values()
+        elif fields is not None:
+            return "managedFields: fieldsV1 must contain only objects"
+    return ""

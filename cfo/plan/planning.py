@@ -13,7 +13,7 @@ from typing import Any
 from cfo.api.inferencestack.kinds import operator_version_of
 from cfo.api.inferencestack.names import INSTANCE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, is_retained
 from cfo.api.inferencestack.profiles import Profile, newest_profile
-from cfo.controllers.inferencestack.ownership import belongs_to, owns_replicas
+from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, is_of_chart, owns_replicas
 from cfo.controllers.inferencestack.profile_choice import choose_profile
 from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment, render
 from cfo.plan.comparison import restricted
@@ -159,7 +159,9 @@ def _belongs_to(obj: Object, stack: Object) -> bool:
     if uid_of(stack) and controller_of(obj) is not None:
         return belongs_to(obj, stack)
     labels = labels_of(obj)
-    return labels.get(INSTANCE_LABEL) == name_of(stack) and labels.get(MANAGED_BY_LABEL) in (MANAGED_BY, "Helm")
+    return labels.get(INSTANCE_LABEL) == name_of(stack) and (
+        labels.get(MANAGED_BY_LABEL) == MANAGED_BY or is_of_chart(obj)
+    )
 
 
 def _key(obj: Object) -> _Key:
@@ -170,7 +172,9 @@ def _facts(live: Mapping[_Key, Object]) -> Facts:
     deployments = {name: obj for (gvk, name), obj in live.items() if gvk == DEPLOYMENT}
     return Facts(
         deployments={
-            name: LiveDeployment.of(obj, owns_replicas=owns_replicas(_managers(obj)))
+            name: LiveDeployment.of(
+                obj, owns_replicas=owns_replicas(_managers(obj)), is_autoscaled=is_autoscaled(_managers(obj))
+            )
             for name, obj in deployments.items()
         },
         config_maps={name: LiveConfigMap.of(obj) for (gvk, name), obj in live.items() if gvk == CONFIG_MAP},

@@ -56,6 +56,7 @@ class Availability:
         self._cache = cache
         self._clock = clock
         self._pending: list[tuple[GVK, Setup]] = []
+        self._hints: dict[GVK, str] = {}
         self._changed = asyncio.Event()
         self._changed_groups: set[str] = set()
         self._informer: Informer | None = None
@@ -65,8 +66,13 @@ class Availability:
         """The kinds that are not served yet."""
         return tuple(gvk for gvk, _ in self._pending)
 
-    def when_available(self, gvk: GVK, setup: Setup) -> None:
-        """Call ``setup`` once, as soon as the API server serves ``gvk``."""
+    def when_available(self, gvk: GVK, setup: Setup, *, hint: str = "") -> None:
+        """Call ``setup`` once, as soon as the API server serves ``gvk``.
+
+        ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
+        """
+        if hint:
+            self._hints[gvk] = hint
         self._pending.append((gvk, setup))
         self._changed.set()
 
@@ -126,7 +132,10 @@ class Availability:
                 all_known = False
                 continue
             if not served:
-                _log.debug("Waiting for kind", kind=str(gvk))
+                if (hint := self._hints.pop(gvk, "")) != "":
+                    _log.info("Kind is not served, waiting for it", kind=str(gvk), hint=hint)
+                else:
+                    _log.debug("Waiting for kind", kind=str(gvk))
                 continue
             self._pending.remove(item)
             _log.info("Kind is available", kind=str(gvk))

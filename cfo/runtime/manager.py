@@ -194,14 +194,16 @@ class Manager:
         """The port of the webhook server; 0 while it is not running."""
         return self._webhook_service.server.port if self._webhook_service is not None else 0
 
-    def when_available(self, gvk: GVK, setup: Callable[[Manager], Awaitable[None] | None]) -> None:
+    def when_available(self, gvk: GVK, setup: Callable[[Manager], Awaitable[None] | None], *, hint: str = "") -> None:
         """Call ``setup`` once with this manager, as soon as the API server serves ``gvk``.
 
         If the kind is served at the start, this happens before the first controller starts, otherwise once its CRD is
         established. An exception in ``setup`` stops the manager. Waiting for a missing kind requires the permission to
         list and watch CustomResourceDefinitions (:data:`~cfo.runtime.availability.AVAILABILITY_RULES`).
+
+        ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
         """
-        self._availability.when_available(gvk, lambda: setup(self))
+        self._availability.when_available(gvk, lambda: setup(self), hint=hint)
 
     def events(self, component: str) -> EventRecorder:
         """Return a recorder for Events reported by ``component`` (usually a controller's name)."""

@@ -6,14 +6,14 @@ version. All majors share the CRDs, so a breaking change of these is never allow
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import yaml
 
 from hack.files import ToolError, parse, read
 from hack.release.compatibility import breaking_changes, changed_profiles
-from hack.release.history import STACK_CATALOG, bundles, parse_releases
+from hack.release.history import CHANNELS, STACK_CATALOG, bundles, parse_releases
 from hack.release.repository import content, git
 from hack.release.request import Request
 from hack.release.semver import Version
@@ -48,11 +48,7 @@ def write_next(tree: Path, request: Request, tagged: list[Version]) -> None:
         return
     path = tree / RELEASES
     listed = parse_releases(read(path, tree), RELEASES)
-    released = {
-        version
-        for tag in tagged
-        for version in parse_releases(content(tree, tag, RELEASES) or "releases: []", f"v{tag}:{RELEASES}")
-    }
+    released = _released(tree, tagged).keys()
     is_patch = any(version.stream == request.version.stream for version in tagged)
     releases = next_releases(listed, released, request.channel, is_patch=is_patch)
     head = "".join(line for line in path.read_text().splitlines(keepends=True) if line.startswith("#"))
@@ -68,14 +64,35 @@ def _remove_unreleased(path: Path, released: Collection[Version]) -> None:
     path.write_text(yaml.safe_dump_all(kept, sort_keys=False))
 
 
+def _released(root: Path, tagged: Iterable[Version]) -> dict[Version, str]:
+    """Return the releases in the lists of all tags, and the most mature channel of each."""
+    found: dict[Version, str] = {}
+    for tag in tagged:
+        text = content(root, tag, RELEASES) or "releases: []"
+        for version, channel in parse_releases(text, f"v{tag}:{RELEASES}").items():
+            found[version] = max(channel, found.get(version, channel), key=CHANNELS.index)
+    return found
+
+
+def _check_channels(root: Path, tagged: Iterable[Version]) -> None:
+    """Check that each released version stays in all of its channels: operators that have it must be upgradable."""
+    listed = parse_releases(read(root / RELEASES, root), RELEASES)
+    for version, channel in _released(root, tagged).items():
+        if version not in listed:
+            raise ToolError(f"{RELEASES}: {version} is not listed; a release must never be removed")
+        if CHANNELS.index(listed[version]) < CHANNELS.index(channel):
+            raise ToolError(f"{RELEASES}: {version} was released in {channel}, and must not leave it")
+
+
 def check_compatibility(root: Path, request: Request, tagged: list[Version]) -> None:
-    """Check that the tree changes no CRD and no profile in a way that breaks existing objects.
+    """Check that the tree changes no CRD, profile or channel in a way that breaks existing objects and operators.
 
     A new major version of cfo may break its own CRDs, and so may any version before 1.0. Raises :class:`ToolError`.
     """
     older = [version for version in tagged if version < request.version]
     if not older:
         return
+    _check_channels(root, older)
     last = older[-1]
     may_break = last.major == 0 or request.version.major > last.major
     problems = []

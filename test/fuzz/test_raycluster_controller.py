@@ -85,7 +85,7 @@ def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> Non
     assert names_of({**stored, "spec": {}, "status": {}}) == names_of(stored)
     responsibility_of(stored, FEATURES)
     required = enforce(stored, stored, tuple(Concern), FEATURES)
-    changed = {**stored, "spec": merged(stored["spec"], required.patch)}
+    changed = {**stored, "spec": merged(stored.get("spec") or {}, required.patch)}
     assert not enforce(changed, stored, tuple(Concern), FEATURES)
     assert json.dumps(stored) == before
 

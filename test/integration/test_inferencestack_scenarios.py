@@ -181,7 +181,7 @@ async def test_scaling_keeps_the_number_of_replicas() -> None:
     async with start_inference_environment() as env:
         name = "s-inference-stack-a"
         counts: list[int] = []
-        await env.create(new_stack({"a": {"replicaCount": 6}}))
+        await env.create(new_stack({"a": {"replicaCount": 6}, "b": {"replicaCount": 2}}))
         async with run_inference_controllers(env) as manager:
 
             def record(event: Any) -> None:
@@ -233,7 +233,22 @@ async def test_scaling_keeps_the_number_of_replicas() -> None:
             await env.change(applications={"a": {"replicaCount": 3}})
             await env.wait_for_condition("Ready", "True")
             assert await replicas_of(env, name) == 3
+            await check_autoscaler_of_a_user(env)
         assert [count for count in counts if count not in (6, 8, 0, 3)] == []
+
+
+async def check_autoscaler_of_a_user(env: InferenceEnvironment) -> None:
+    name = "s-inference-stack-b"
+    await env.wait_until_idle()
+    env.clear_requests()
+    for replicas in (5, 6):
+        await scale(env, name, replicas)
+        await env.wait_until_idle()
+        assert await replicas_of(env, name) == replicas
+    assert env.child_writes() == ["apply"], "the label, once"
+    await env.change(applications={"b": {"replicaCount": 3}})
+    await env.wait_for_condition("Ready", "True")
+    assert await replicas_of(env, name) == 3, "a new replicaCount is written once"
 
 
 async def install_with_helm(env: InferenceEnvironment, stack: Object, profile: str) -> Object:
@@ -306,11 +321,20 @@ async def test_stack_of_helm_is_adopted_without_a_restart() -> None:
             container = (await env.get(DEPLOYMENT, "s-inference-stack-a"))["spec"]["template"]["spec"]["containers"][0]
             assert "OLD" not in {item["name"] for item in container["env"]}, "Helm does not own it any longer"
             assert (await env.stack())["status"]["profile"] == "v2.13"
-            await env.create(new_stack({}, name="t"))
-            failed = await env.wait_for_condition("Ready", "False", "ReconcileError", name="t")
-            assert "ConfigMap t-inference-stack-gateway already exists" in failed["message"]
-            untouched = await env.get(CONFIG_MAP, "t-inference-stack-gateway")
-            assert "labels" not in untouched["metadata"]
+            await check_objects_of_other_owners(env)
+
+
+async def check_objects_of_other_owners(env: InferenceEnvironment) -> None:
+    metadata = {"name": "t-inference-stack-a-models", "namespace": "ns"}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await env.create({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+    await env.create(new_stack({"a": {"cache": {"size": "1Gi"}}, "b": {}}, name="t"))
+    failed = await env.wait_for_condition("Ready", "False", "ReconcileError", name="t")
+    assert "ConfigMap t-inference-stack-gateway already exists" in failed["message"]
+    untouched = await env.get(CONFIG_MAP, "t-inference-stack-gateway")
+    assert "labels" not in untouched["metadata"]
+    deployments = [name for kind, name in await env.objects("t") if kind == DEPLOYMENT.kind]
+    assert deployments == ["t-inference-stack-b"], "no pod uses an object of another owner"
 
 
 async def test_failures_and_upgrades_are_reported() -> None:

@@ -171,7 +171,7 @@ async def _run_lifecycle(
     environment: Environment, directory: Path, shared: Path, *, openshift: bool
 ) -> list[dict[str, Any]]:
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
-    optional = ["appwrapper", "defaultdeny", "inferencestack", "openshift"] if openshift else []
+    optional = ["appwrapper", "namespaces", "inferencestack", "openshift"] if openshift else []
     await install(environment, directory, components=["flux", *optional])
     kuberay: dict[str, Any] = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
     if openshift:
@@ -273,7 +273,7 @@ async def test_missing_role_of_a_feature_is_reported_and_stops_nothing_else(tmp_
             reported = {line["component"]: line["install"] for line in lines if "is not installed" in line["msg"]}
             assert reported == {
                 "appwrapper": "cfo manifests --with appwrapper",
-                "defaultdeny": "cfo manifests --with defaultdeny",
+                "namespaces": "cfo manifests --with namespaces",
                 "kueue": "cfo manifests --with kueue",
             }
 

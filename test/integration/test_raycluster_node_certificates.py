@@ -174,6 +174,7 @@ async def test_requests_of_pods_for_other_names_are_denied_and_reported() -> Non
                 await client.create(certificate_request(f"more-{decisions}", own))
                 await decision(env, f"more-{decisions}")
                 decisions += 1
+            await env.wait_until_idle()  # a request is signed after its approval
             env.clear_requests()
             for number in range(20):
                 await client.create(certificate_request(f"flood-{number}", own))

@@ -56,6 +56,27 @@ class GatewayIngress(OpenModel):
     tls: list[IngressTLS] | None = optional("The certificates.")
 
 
+class HTTPRouteMatch(OpenModel):
+    """A condition of a rule of the HTTPRoute, as in the Gateway API."""
+
+    path: AnyObject | None = optional("Match of the path. All paths if unset.")
+    headers: list[AnyObject] | None = optional("Matches of headers.")
+    query_params: list[AnyObject] | None = optional("Matches of query parameters.")
+    method: str | None = optional("Match of the HTTP method.")
+
+
+class HTTPRouteRule(OpenModel):
+    """A rule of the HTTPRoute, as in the Gateway API."""
+
+    name: str | None = optional("Name of the rule.")
+    matches: list[HTTPRouteMatch] | None = optional("Matches of requests. All requests if unset.")
+    filters: list[AnyObject] | None = optional("Filters of requests and responses.")
+    backend_refs: list[AnyObject] | None = optional("The backends. The gateway if unset.")
+    timeouts: AnyObject | None = optional("Timeouts of requests.")
+    retry: AnyObject | None = optional("Retries of requests.")
+    session_persistence: AnyObject | None = optional("Session persistence.")
+
+
 class HTTPRoute(OpenModel):
     """The HTTPRoute of the gateway, as in the Gateway API."""
 
@@ -63,7 +84,7 @@ class HTTPRoute(OpenModel):
         description="The Gateways to which the route attaches.", json_schema_extra={"minItems": 1}
     )
     hostnames: list[str] | None = optional("The host names of the route.")
-    rules: list[AnyObject] | None = optional(
+    rules: list[HTTPRouteRule] | None = optional(
         "The rules; the gateway is the backend of rules without backendRefs. One rule for all paths if unset."
     )
     annotations: Strings | None = optional("Annotations of the HTTPRoute.")

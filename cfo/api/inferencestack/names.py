@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.runtime import Object, annotations_of, name_of
 
 __all__ = [
     "ADOPTED_CONFIG_HASH",
     "APPLICATION_PREFIX",
     "AUTOSCALED",
+    "CHART_LABEL",
     "CHART_NAME",
     "COMPONENT_LABEL",
     "CONFIG_HASH",
@@ -29,6 +31,7 @@ __all__ = [
     "MANAGED_BY_LABEL",
     "NAME_LABEL",
     "RETAINED",
+    "SCALED_BY_OTHERS",
     "Names",
     "is_retained",
     "names_of",
@@ -50,7 +53,9 @@ INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "inference-stack-operator"
 """The value of the label :data:`MANAGED_BY_LABEL` of every object of a stack."""
-HELM_LABELS: Final = ("helm.sh/chart", "app.kubernetes.io/version", MANAGED_BY_LABEL)
+CHART_LABEL: Final = "helm.sh/chart"
+"""Label of objects that Helm created: name and version of the chart."""
+HELM_LABELS: Final = (CHART_LABEL, "app.kubernetes.io/version", MANAGED_BY_LABEL)
 """Labels that Helm sets on pod templates; changing them would restart all pods, so adopted ones are kept."""
 
 _PREFIX: Final = "inference-stack-operator"
@@ -66,6 +71,9 @@ KEPT_REPLICAS: Final = f"{_PREFIX}/kept-replicas"
 Deployment had."""
 KEPT_FOR_REPLICA_COUNT: Final = f"{_PREFIX}/kept-for-replica-count"
 """Label of a Deployment: the ``replicaCount`` at that time. :data:`KEPT_REPLICAS` applies until it changes."""
+SCALED_BY_OTHERS: Final = f"{_PREFIX}/scaled-by-others"
+"""Label of a Deployment whose number of replicas an autoscaler sets that does not belong to the stack: the
+``replicaCount`` when this was noticed. Until ``replicaCount`` changes, the number is not written."""
 RETAINED: Final = f"{_PREFIX}/retained"
 """Annotation of a PersistentVolumeClaim that must not have an owner, so that it outlives its stack."""
 
@@ -125,5 +133,8 @@ def names_of(stack: Object) -> Names:
 
 
 def is_retained(obj: Object) -> bool:
-    """Return whether ``obj`` must outlive its stack: it gets no owner reference, and is not pruned."""
-    return annotations_of(obj).get(RETAINED) == "true"
+    """Return whether ``obj`` must outlive its stack: it gets no owner reference, and is not pruned.
+
+    Only volumes are retained: users set the annotations of other objects.
+    """
+    return obj.get("kind") == PERSISTENT_VOLUME_CLAIM.kind and annotations_of(obj).get(RETAINED) == "true"

@@ -68,4 +68,4 @@ def _when_appwrappers(manager: Manager, config: AppWrapperConfiguration, workloa
         queueing = kueue.setup(manager, workload, components) if workload is not None else None
         reconciler.setup(manager, config, components, queueing)
 
-    manager.when_available(APPWRAPPER, start)
+    manager.when_available(APPWRAPPER, start, hint="install the CRDs of the operator")

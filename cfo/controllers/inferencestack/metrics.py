@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cfo.runtime import Reader
+from cfo.runtime import Entry, Reader
 
 __all__ = ["StackMetrics"]
 
@@ -50,7 +50,7 @@ class StackMetrics(Collector):
         for reader in self.readers:
             for entry in reader.entries():
                 namespace = entry.key.namespace
-                status = _decoder.decode(entry.raw).status or _Status()
+                status = _status_of(entry)
                 ready = next((item.status for item in status.conditions or () if item.type == "Ready"), "Unknown")
                 stacks[namespace, ready] += 1
                 for application in status.applications or ():
@@ -64,6 +64,14 @@ class StackMetrics(Collector):
             "state",
             applications,
         )
+
+
+def _status_of(stack: Entry) -> _Status:
+    """Return the status; empty if it has other types, which the CRD of the original operator accepts."""
+    try:
+        return _decoder.decode(stack.raw).status or _Status()
+    except msgspec.ValidationError:
+        return _Status()
 
 
 def _gauge(name: str, help_: str, label: str, counts: Count[tuple[str, str]]) -> GaugeMetricFamily:

@@ -7,18 +7,32 @@ still owns it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from cfo.api.inferencestack.names import INSTANCE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, is_retained
+from cfo.api.inferencestack.names import (
+    CHART_LABEL,
+    CHART_NAME,
+    INSTANCE_LABEL,
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    is_retained,
+)
 from cfo.controllers.inferencestack.names import FIELD_MANAGER, HELM_RELEASE_NAME
 from cfo.runtime import DEPLOYMENT, Object, annotations_of, controller_of, gvk_of, labels_of, name_of, uid_of
 
-__all__ = ["belongs_to", "is_of_helm", "owns_replicas", "taken_over"]
+__all__ = ["belongs_to", "is_autoscaled", "is_of_chart", "is_of_helm", "owns_replicas", "taken_over"]
+
+_CHART: Final = re.compile(rf"{CHART_NAME}-[0-9].*")
+"""The values of the label ``helm.sh/chart`` of objects of the original chart: its name and version."""
 
 
 def belongs_to(obj: Object, stack: Object) -> bool:
-    """Return whether ``obj`` belongs to ``stack``: it is controlled by it, its retained volume, or of its release."""
+    """Return whether ``obj`` belongs to ``stack``: it is controlled by it, its retained volume, or of its release.
+
+    The release of another chart can have the name of a stack, so the label of the chart counts as well.
+    """
     controller = controller_of(obj)
     if controller is not None:
         return bool(controller.get("uid") == uid_of(stack))
@@ -26,8 +40,14 @@ def belongs_to(obj: Object, stack: Object) -> bool:
     if labels.get(INSTANCE_LABEL) != name_of(stack):
         return False
     return (is_retained(obj) and labels.get(MANAGED_BY_LABEL) == MANAGED_BY) or (
-        labels.get(MANAGED_BY_LABEL) == "Helm" and annotations_of(obj).get(HELM_RELEASE_NAME) == name_of(stack)
+        is_of_chart(obj) and annotations_of(obj).get(HELM_RELEASE_NAME) == name_of(stack)
     )
+
+
+def is_of_chart(obj: Object) -> bool:
+    """Return whether the labels of ``obj`` are those of an object that Helm created from the original chart."""
+    labels = labels_of(obj)
+    return labels.get(MANAGED_BY_LABEL) == "Helm" and _CHART.fullmatch(labels.get(CHART_LABEL) or "") is not None
 
 
 def is_of_helm(obj: Object) -> bool:
@@ -67,11 +87,23 @@ def taken_over(obj: Object) -> list[dict[str, Any]]:
 
 def owns_replicas(managers: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether our field manager owns ``spec.replicas`` of a Deployment, or will after :func:`taken_over`."""
+    return any(_has_replicas(entry) for entry in managers if _is_own(entry) or _is_of_helm(entry))
+
+
+def is_autoscaled(managers: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether an autoscaler set ``spec.replicas`` of a Deployment: through its subresource ``scale``.
+
+    A HorizontalPodAutoscaler does so as ``kube-controller-manager``. Users do so as well, with ``kubectl scale``.
+    """
     return any(
-        "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        _has_replicas(entry)
         for entry in managers
-        if _is_own(entry) or _is_of_helm(entry)
+        if entry.get("subresource") == "scale" and entry.get("manager") != "kubectl"
     )
+
+
+def _has_replicas(entry: Mapping[str, Any]) -> bool:
+    return "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
 
 
 def _managers_of(obj: Object) -> Sequence[dict[str, Any]]:

@@ -7,7 +7,7 @@ it is changed. A stack that is being deleted is left to the garbage collector.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -21,16 +21,15 @@ from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_prof
 from cfo.api.inferencestack.validation import validate
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.names import HELM_FINALIZERS, PAUSE_ANNOTATION
-from cfo.controllers.inferencestack.ownership import belongs_to, owns_replicas
+from cfo.controllers.inferencestack.observation import application_names, observe
 from cfo.controllers.inferencestack.pod_informers import PodInformers
 from cfo.controllers.inferencestack.pods import pod_failure
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
-from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment, unserved_kinds
+from cfo.controllers.inferencestack.rendering import LiveDeployment, unserved_kinds
 from cfo.controllers.inferencestack.rollout import ComponentState, component_state
 from cfo.controllers.inferencestack.status import Outcome, stack_status
 from cfo.controllers.inferencestack.writes import NAME_CONFLICT_RETRY_SECONDS, StackWrites
 from cfo.runtime import (
-    CONFIG_MAP,
     DEPLOYMENT,
     GVK,
     READ,
@@ -39,7 +38,6 @@ from cfo.runtime import (
     EventRecorder,
     EventType,
     FieldErrors,
-    NamespacedName,
     Object,
     Reader,
     Request,
@@ -70,18 +68,6 @@ _MANY: Final = 10
 
 _OWNED: Final = (*READ, "create", "delete", "patch")
 """The verbs for the objects of stacks."""
-
-
-@dataclass(slots=True)
-class _Existing:
-    """The existing objects of a stack, by name.
-
-    ``uncached`` are those that were read from the API server, because they are not in their informers.
-    """
-
-    deployments: dict[str, Object] = field(default_factory=dict)
-    facts: Facts = field(default_factory=Facts)
-    uncached: dict[tuple[GVK, NamespacedName], Object] = field(default_factory=dict)
 
 
 class InferenceStackReconciler:
@@ -136,13 +122,13 @@ class InferenceStackReconciler:
             self._pods.release(self._kind, request)
             await self._remove_helm_finalizers(stack)
             return Result()
-        compute = _in_thread if len(entry.raw) > _LARGE_BYTES or len(_applications(stack)) > _MANY else _directly
+        compute = _in_thread if len(entry.raw) > _LARGE_BYTES or len(application_names(stack)) > _MANY else _directly
         profile = pinned_profile(stack) or newest_profile(self._operator_version)
         validation = await compute(partial(validate, stack, profile))
         if validation.errors:
             await self._report_errors(stack, FieldErrors(validation.errors))
             return Result()
-        existing = await self._observe(stack)
+        existing = await observe(self._client, self._children, stack)
         choice = await compute(partial(choose_profile, stack, self._operator_version, existing.deployments))
 
         def is_ready(name: str) -> bool:
@@ -162,46 +148,13 @@ class InferenceStackReconciler:
         if writes.is_disturbed:
             writes.raise_errors()  # the status stays until the retry
         pods = await self._pods.reader(self._kind, stack)
-        outcome = self._outcome(stack, profile, existing.deployments, desired, pods)
+        unserved = await compute(partial(unserved_kinds, stack, profile, self._children.served))
+        outcome = self._outcome(stack, profile, existing.deployments, desired, unserved, pods)
         await self._write_status(stack, replace(outcome, failures=writes.failures, paused=paused))
         writes.raise_errors()
         if not paused and not writes.failures:
             await self._remove_helm_finalizers(stack)
         return Result(requeue_after=NAME_CONFLICT_RETRY_SECONDS if writes.has_name_conflict else 0.0)
-
-    async def _observe(self, stack: Object) -> _Existing:
-        """Return what exists of the stack. What is not in the informers is read: Helm may have created it."""
-        existing = _Existing()
-        names = names_of(stack)
-        expected = [names.gateway, *(names.application(name) for name in _applications(stack))]
-        deployments: dict[str, LiveDeployment] = {}
-        config_maps: dict[str, LiveConfigMap] = {}
-        for name in expected:
-            obj, managers = await self._read(DEPLOYMENT, NamespacedName(namespace_of(stack), name), existing)
-            if obj is None or not belongs_to(obj, stack):
-                continue
-            existing.deployments[name] = obj
-            deployments[name] = LiveDeployment.of(obj, owns_replicas=owns_replicas(managers))
-            if CONFIG_HASH in deployments[name].template_annotations:
-                continue
-            config_map, _ = await self._read(CONFIG_MAP, NamespacedName(namespace_of(stack), name), existing)
-            if config_map is not None and belongs_to(config_map, stack):
-                config_maps[name] = LiveConfigMap.of(config_map)
-        existing.facts = Facts(served=self._children.served, deployments=deployments, config_maps=config_maps)
-        return existing
-
-    async def _read(
-        self, gvk: GVK, key: NamespacedName, existing: _Existing
-    ) -> tuple[Object | None, Iterable[Mapping[str, Any]]]:
-        """Return an object, and the managedFields that its facts depend on."""
-        entry = self._children.entry(gvk, key)
-        if entry is not None:
-            return entry.object(), entry.managers
-        obj = await self._client.get(gvk, key, live=True)
-        if obj is None:
-            return None, ()
-        existing.uncached[gvk, key] = obj
-        return obj, obj["metadata"].get("managedFields") or ()
 
     def _outcome(
         self,
@@ -209,6 +162,7 @@ class InferenceStackReconciler:
         profile: Profile,
         deployments: Mapping[str, Object],
         desired: list[Object],
+        unserved: list[GVK],
         pods: Reader | None,
     ) -> Outcome:
         names, suspended = names_of(stack), bool((stack.get("spec") or {}).get("suspend"))
@@ -217,12 +171,12 @@ class InferenceStackReconciler:
             failure = pod_failure(pods, key_of(stack), component) if pods is not None else None
             return component_state(deployments.get(name), failure, suspended=suspended)
 
-        applications = _applications(stack)
+        applications = application_names(stack)
         hashes = {name: _config_hash(deployments.get(names.application(name))) for name in applications}
         return Outcome(
             profile=profile,
             operator=self._operator,
-            unserved=unserved_kinds(stack, profile, self._children.served),
+            unserved=unserved,
             problems=dict(self._problems(desired)),
             gateway=state(names.gateway, GATEWAY),
             applications={name: state(names.application(name), f"{APPLICATION_PREFIX}{name}") for name in applications},
@@ -316,15 +270,10 @@ def _generation(stack: Object) -> int:
     return int(stack["metadata"].get("generation") or 0)
 
 
-def _applications(stack: Object) -> list[str]:
-    applications = (stack.get("spec") or {}).get("applications")
-    return sorted(applications) if isinstance(applications, Mapping) else []
-
-
 def _config_hash(deployment: Object | None) -> str:
     if deployment is None:
         return ""
-    live = LiveDeployment.of(deployment, owns_replicas=False)
+    live = LiveDeployment.of(deployment)
     return live.template_annotations.get(CONFIG_HASH, "")
 
 

@@ -1,19 +1,26 @@
 """Writes the objects of a stack: one server-side apply for each, and only if it changes something.
 
 An object that is not in its informer is created. If its name is taken, the existing object is read: one that Helm
-created for this stack is taken over, any other is left as it is and reported.
+created for this stack is taken over, any other is left as it is and reported. A Deployment is not written if its pods
+would use such an object: they would run as the ServiceAccount, or change the volume, of another owner.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import structlog
 
+from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.api.inferencestack.names import is_retained
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.ownership import belongs_to, is_of_helm, taken_over
 from cfo.runtime import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    GVK,
+    SERVICE_ACCOUNT,
     APIError,
     BadRequest,
     Client,
@@ -57,8 +64,13 @@ class StackWrites:
         self._stack = stack
         self.failures: list[str] = []
         self.errors: list[APIError] = []
-        self.has_name_conflict = False
         self.is_disturbed = False
+        self._foreign: set[tuple[GVK, str]] = set()
+
+    @property
+    def has_name_conflict(self) -> bool:
+        """Whether an object of another owner has the name of an object of the stack."""
+        return bool(self._foreign)
 
     async def apply(self, desired: Object, existing: Object | None = None) -> Object | None:
         """Write ``desired``; return the stored object, or ``None`` if it was not written.
@@ -66,6 +78,8 @@ class StackWrites:
         ``existing`` is an object that was read from the API server, if it is not in its informer.
         """
         gvk, entry = gvk_of(desired), self._children.get(desired)
+        if gvk == DEPLOYMENT and not self._foreign.isdisjoint(_used_objects(desired)):
+            return None
         current = entry.object() if entry is not None else existing
         try:
             if current is None:
@@ -129,7 +143,7 @@ class StackWrites:
         return await self._client.patch(gvk_of(current), key_of(current), {"metadata": metadata})
 
     def _report_name_conflict(self, desired: Object) -> None:
-        self.has_name_conflict = True
+        self._foreign.add((gvk_of(desired), name_of(desired)))
         self.failures.append(
             f"{gvk_of(desired).kind} {name_of(desired)} already exists and does not belong to this InferenceStack"
         )
@@ -143,3 +157,12 @@ class StackWrites:
             self.failures.append(f"{gvk_of(obj).kind} {name_of(obj)} could not be {verb}: {error.message}")
         else:
             self.is_disturbed = True
+
+
+def _used_objects(deployment: Object) -> Iterator[tuple[GVK, str]]:
+    """Yield kind and name of the objects of a stack that the pods of a rendered Deployment can use."""
+    pod: Mapping[str, Any] = deployment["spec"]["template"]["spec"]
+    yield SERVICE_ACCOUNT, pod["serviceAccountName"]
+    for volume in pod.get("volumes") or ():
+        yield CONFIG_MAP, (volume.get("configMap") or {}).get("name", "")
+        yield PERSISTENT_VOLUME_CLAIM, (volume.get("persistentVolumeClaim") or {}).get("claimName", "")

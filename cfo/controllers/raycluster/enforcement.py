@@ -37,7 +37,7 @@ __all__ = ["EnforcementReconciler", "setup"]
 class EnforcementReconciler:
     """Removes from stored RayClusters what weakens the profile, and reports what they lack."""
 
-    rules = (Rule("ray.io", "rayclusters", (*READ, "patch")), *Profiles.rules)
+    rules = (Rule("ray.io", "rayclusters", (*READ, "patch")),)
 
     def __init__(self, client: Client, events: EventRecorder, profiles: Profiles) -> None:
         self._client = client

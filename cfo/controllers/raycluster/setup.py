@@ -23,14 +23,15 @@ from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.controllers.raycluster.platform import Platform
+from cfo.controllers.raycluster.profiles import Profiles
 from cfo.runtime import Manager, Rule
 
 __all__ = [
     "REQUESTER_ROLES",
     "authentication_rules",
     "certificate_request_rules",
-    "default_deny_rules",
     "gateway_rules",
+    "namespace_rules",
     "openshift_rules",
     "rules",
     "setup",
@@ -73,9 +74,9 @@ def authentication_rules() -> list[Rule]:
     return [*DashboardAccess.rules, *oauth.OAuthReconciler.proxy_rules]
 
 
-def default_deny_rules() -> list[Rule]:
-    """Return the additional RBAC rules of the policies for whole namespaces."""
-    return default_deny.rules()
+def namespace_rules() -> list[Rule]:
+    """Return the additional RBAC rules with which labels of Namespaces select what applies in them."""
+    return [*Profiles.rules]
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
@@ -103,5 +104,5 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         if config.ray_dashboard_oauth_enabled or manager.options.namespaces is None:
             oauth.setup(manager, config, environment)
 
-    manager.when_available(RAY_CLUSTER, start)
+    manager.when_available(RAY_CLUSTER, start, hint="install KubeRay")
     return environment

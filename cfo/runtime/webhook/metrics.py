@@ -11,7 +11,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class WebhookMetrics:
-    """The metrics ``controller_runtime_webhook_*``, most of them by path, and the metrics of conversion webhooks."""
+    """The metrics of webhooks, most of them by path: those of controller-runtime, and the number of reviews by code."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -33,6 +33,12 @@ class WebhookMetrics:
             ("webhook",),
             registry=registry,
         )
+        self._reviews = Counter(
+            "cfo_webhook_reviews_total",
+            "Total number of admission reviews by the code of the response: 200 if allowed, 5xx if the webhook failed.",
+            ("webhook", "code"),
+            registry=registry,
+        )
         self.panics = Counter(
             "controller_runtime_webhook_panics_total", "Total number of webhook panics", registry=registry
         )
@@ -48,10 +54,15 @@ class WebhookMetrics:
         self._latency.labels(path)
         for code in ("200", "500"):
             self._requests.labels(path, code)
+            self._reviews.labels(path, code)
 
     def in_flight(self, path: str) -> Gauge:
         """Return the gauge of the requests for ``path`` that are in flight."""
         return self._in_flight.labels(path)
+
+    def record_review(self, path: str, code: int) -> None:
+        """Record an admission review whose response has ``code``, while the HTTP status of the response is 200."""
+        self._reviews.labels(path, str(code)).inc()
 
     def observe(self, path: str, code: int, seconds: float) -> None:
         """Record a request whose response had the HTTP status ``code`` and took ``seconds``."""

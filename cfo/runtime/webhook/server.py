@@ -239,6 +239,7 @@ class WebhookServer:
                 review = await self._worker.run(len(body), read_review, body)
         except TimeoutError:
             _log.error("Webhook timed out", webhook=webhook.path, seconds=seconds)
+            self._metrics.record_review(webhook.path, 504)
             return write_review("", errored(504, f"the webhook did not respond within {seconds:g} s"))
         review.size, review.worker = len(body), self._worker
         with structlog.contextvars.bound_contextvars(
@@ -267,11 +268,14 @@ class WebhookServer:
 
     def _encode(self, uid: str, response: AdmissionResponse, webhook: Webhook) -> bytes:
         try:
-            return write_review(uid, response, mutating=webhook.mutating)
+            document = write_review(uid, response, mutating=webhook.mutating)
         except TypeError as error:  # a value that is not JSON, or is nested too deeply
             _log.error("Webhook returned a response that cannot be encoded", error=str(error))
             self._metrics.panics.inc()
+            self._metrics.record_review(webhook.path, 500)
             return write_review(uid, errored(500, f"the response of the webhook cannot be encoded: {error}"))
+        self._metrics.record_review(webhook.path, response.code)
+        return document
 
     @contextmanager
     def _in_flight(self, size: int) -> Iterator[None]:

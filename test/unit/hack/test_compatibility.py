@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import nullcontext
 from copy import deepcopy
 from datetime import date
 from pathlib import Path
@@ -124,6 +125,7 @@ def released(tmp_path: Path) -> Path:
     for name in ("doublewordai.co_inferencestacks.yaml", "workload.codeflare.dev_appwrappers.yaml"):
         write(tmp_path / CRDS / name, yaml.load((ROOT / CRDS / name).read_text(), Loader=yaml.CSafeLoader))
     write(tmp_path / PROFILES, {"v2.0": {"tag": "1"}})
+    write(tmp_path / RELEASES, releases("1.1.0", "2.14.0"))
     for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "-m", "All"], ["tag", "v1.0.0"]):
         identity = ["-c", "user.name=Tester", "-c", "user.email=tester@example.test"]
         subprocess.run(["git", "-C", str(tmp_path), *identity, *command], check=True)
@@ -173,6 +175,29 @@ def test_changed_profile_is_refused_and_a_new_one_is_not(released: Path) -> None
     check_compatibility(released, request("1.1.0"), [Version(1, 0, 0)])
     write(released / PROFILES, {"v2.0": {"tag": "2"}})
     with pytest.raises(ToolError, match=r"profile v2\.0 was changed: all pods of stacks that have it would restart"):
+        check_compatibility(released, request("1.1.0"), [Version(1, 0, 0)])
+
+
+def releases(*stable: str) -> dict[str, Any]:
+    return {"releases": [{"version": version, "channel": "stable"} for version in stable]}
+
+
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        (releases("1.1.0", "2.14.0", "2.15.0"), ""),
+        (releases("2.14.0"), "1.1.0 is not listed; a release must never be removed"),
+        (
+            {"releases": [{"version": "1.1.0", "channel": "fast"}, *releases("2.14.0")["releases"]]},
+            "1.1.0 was released in stable, and must not leave it",
+        ),
+        ({"releases": "x"}, "releases: must be a list"),
+    ],
+)
+def test_released_operator_stays_in_its_channels(released: Path, listed: dict[str, Any], message: str) -> None:
+    write(released / RELEASES, listed)
+    expected = pytest.raises(ToolError, match=message) if message else nullcontext()
+    with expected:
         check_compatibility(released, request("1.1.0"), [Version(1, 0, 0)])
 
 

@@ -1,4 +1,4 @@
-"""Tests that links in the documentation have targets, and that the make targets it names exist."""
+"""Tests of the documentation: links have targets, make targets exist, and kubectl commands are not ambiguous."""
 
 from __future__ import annotations
 
@@ -36,3 +36,11 @@ def test_make_targets_exist(page: Path) -> None:
     text = page.read_text()
     named = {*re.findall(r"`make ([a-z][a-z0-9-]*)", text), *re.findall(r"^make ([a-z][a-z0-9-]*)", text, re.MULTILINE)}
     assert named <= make_targets(), named - make_targets()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_kubectl_commands_name_the_group_of_stacks(page: Path) -> None:
+    """Two groups serve InferenceStacks, and without a group kubectl uses one of them."""
+    commands = re.findall(r"(?:^|`)(kubectl [^`\n]*)", page.read_text(), re.MULTILINE)
+    ambiguous = [command for command in commands if re.search(r"[ ,]inferencestacks?(?![\w.])", command)]
+    assert [command for command in ambiguous if command != "kubectl get inferencestacks"] == []

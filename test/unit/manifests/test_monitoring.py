@@ -18,7 +18,7 @@ from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.claims import ClaimMetrics
 from cfo.controllers.inferencestack.metrics import StackMetrics
 from cfo.manifests.dashboard import dashboard
-from cfo.manifests.monitoring import alerts
+from cfo.manifests.monitoring import alerts, objects
 from cfo.manifests.names import METRICS_SERVICE, STACK_METRICS_SERVICES
 from cfo.manifests.stack_operator import StackOperator
 from cfo.operator import new_manager, webhook_options
@@ -112,3 +112,9 @@ def test_each_alert_has_a_runbook_section() -> None:
     for alert in alerts():
         assert alert["annotations"]["runbook_url"].partition("#")[2] in anchors, alert["alert"]
         assert alert["labels"]["severity"] in ("warning", "critical")
+
+
+def test_labels_of_metrics_are_those_of_the_objects() -> None:
+    monitor, _ = objects("ns")
+    # otherwise Prometheus renames the label namespace of AppWrappers to exported_namespace
+    assert all(endpoint["honorLabels"] for endpoint in monitor["spec"]["endpoints"])

@@ -99,6 +99,10 @@ EXPANDING = "".join(
 )
 
 
+def with_metadata(fields: str) -> str:
+    return f"{STACK}spec: {{}}\n{DEPLOYMENT.replace('gateway}', f'gateway, {fields}}}')}"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -114,6 +118,11 @@ EXPANDING = "".join(
         (STACK.replace("name: s,", 'name: "\\e[2J",'), "not a valid name"),
         (f"{STACK}spec: {{}}\n{DEPLOYMENT}spec: {{template: {{metadata: {{labels: [a]}}}}}}", "must be an object"),
         (f"{STACK}spec: {{}}\n{DEPLOYMENT}spec: {{replicas: x}}", "must be an integer"),
+        (with_metadata("ownerReferences: [1]"), r"metadata.ownerReferences\[0\]: must be an object"),
+        (with_metadata("managedFields: [{fieldsV1: {f:spec: 5}}]"), "metadata.managedFields: fieldsV1 must contain"),
+        (with_metadata("managedFields: [{fieldsV1: 5}]"), r"managedFields\[0\].fieldsV1: must be an object"),
+        (with_metadata("labels: {inference-stack-operator/kept-replicas: 5}"), "must be a string"),
+        (STACK.replace("name: s,", 'name: "",'), "metadata.name is missing"),
     ],
 )
 def test_hostile_file_is_rejected(content: str, message: str) -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from cfo.runtime.availability import Availability, is_served
 from cfo.runtime.cache.entry import EntryDecoder
@@ -122,6 +123,21 @@ async def test_kind_is_set_up_when_its_crd_is_added_and_discovery_serves_it() ->
         await run_until_idle()
         assert harness.calls == [MIRROR]
         assert harness.clock.timers == 0
+
+
+async def test_missing_kind_with_a_hint_is_logged_once() -> None:
+    harness = Harness()
+    harness.availability.when_available(MIRROR, lambda: None, hint="install the mirrors")
+    harness.register(LENS)
+    with capture_logs() as entries:
+        async with running(harness):
+            await run_until_idle()
+            harness.crds.add("mirrors.example.com")
+            await run_until_idle()
+            harness.clock.advance(0.1)
+            await run_until_idle()
+    logged = [(entry["kind"], entry["hint"]) for entry in entries if entry["log_level"] == "info"]
+    assert logged == [(str(MIRROR), "install the mirrors")]
 
 
 async def test_crds_of_other_groups_cause_no_lookup_and_discovery_is_not_polled() -> None:

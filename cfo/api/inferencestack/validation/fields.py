@@ -33,6 +33,8 @@ _OPEN_TYPES: Final = frozenset({"GatewayConfig", "ReaderConfig"})
 """Types with further fields, whose values are scalars."""
 
 _DEAD_FIELDS: Final[Mapping[tuple[str, str], str]] = {
+    ("ApplicationTemplate", "replicas"): "use replicaCount",
+    ("Gateway", "replicas"): "use replicaCount",
     ("ApplicationTemplate", "service"): "applications have no Service; use gateway.service",
     ("ApplicationTemplate", "ingress"): "applications have no Ingress; use gateway.ingress",
     (
@@ -42,7 +44,7 @@ _DEAD_FIELDS: Final[Mapping[tuple[str, str], str]] = {
     ("Gateway", "scaling"): "the gateway is not scaled; use gateway.replicaCount",
     ("Gateway", "readerConfig"): "the gateway has no reader; use applicationTemplate.readerConfig",
 }
-"""Fields of older charts, which never had an effect, or no longer have one."""
+"""Fields of older charts or of Deployments, which never had an effect, or no longer have one."""
 
 
 @dataclass(slots=True)

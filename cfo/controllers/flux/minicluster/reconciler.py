@@ -227,7 +227,7 @@ class MiniClusterReconciler:
 
 def setup(manager: Manager) -> None:
     """Add the controller of MiniClusters to ``manager``, which starts it once MiniClusters are served."""
-    manager.when_available(MINICLUSTER, _start)
+    manager.when_available(MINICLUSTER, _start, hint="install the CRDs of the operator")
 
 
 def _start(manager: Manager) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cfo.api.inferencestack.names import names_of
+from cfo.api.inferencestack.names import CHART_LABEL, names_of
 from cfo.api.inferencestack.profiles import Profile, profiles_of_chart
 from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
 from cfo.controllers.inferencestack.rendering.stack import render
@@ -23,14 +23,14 @@ def adopted_profile(stack: Object, deployments: Mapping[str, Object]) -> Profile
     gateway = deployments.get(names_of(stack).gateway)
     if gateway is None:
         return None
-    labels = LiveDeployment.of(gateway, owns_replicas=False).template_labels
-    chart, version = labels.get("helm.sh/chart", ""), labels.get("app.kubernetes.io/version", "")
+    labels = LiveDeployment.of(gateway).template_labels
+    chart, version = labels.get(CHART_LABEL, ""), labels.get("app.kubernetes.io/version", "")
     candidates = profiles_of_chart(chart, version)
     return min(candidates, key=lambda profile: _restarts(stack, profile, deployments), default=None)
 
 
 def _restarts(stack: Object, profile: Profile, deployments: Mapping[str, Object]) -> int:
-    live = {name: LiveDeployment.of(obj, owns_replicas=False) for name, obj in deployments.items()}
+    live = {name: LiveDeployment.of(obj) for name, obj in deployments.items()}
     return sum(
         restarts_pods(obj, deployments[name_of(obj)])
         for obj in render(stack, profile, Facts(deployments=live))

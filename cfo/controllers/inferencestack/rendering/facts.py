@@ -26,17 +26,18 @@ class LiveDeployment:
     """An existing Deployment of the stack.
 
     ``owns_replicas`` is whether our field manager owns ``spec.replicas`` (through server-side apply): if it does not,
-    an autoscaler, Helm or a user has set it.
+    an autoscaler, Helm or a user has set it. ``is_autoscaled`` is whether an autoscaler has.
     """
 
     replicas: int = 1
     owns_replicas: bool = False
+    is_autoscaled: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     template_labels: Mapping[str, str] = field(default_factory=dict)
     template_annotations: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, deployment: Object, *, owns_replicas: bool) -> LiveDeployment:
+    def of(cls, deployment: Object, *, owns_replicas: bool = False, is_autoscaled: bool = False) -> LiveDeployment:
         """Return the facts about ``deployment``."""
         spec: Mapping[str, Any] = deployment.get("spec") or {}
         metadata: Mapping[str, Any] = (spec.get("template") or {}).get("metadata") or {}
@@ -44,6 +45,7 @@ class LiveDeployment:
         return cls(
             replicas=1 if replicas is None else int(replicas),
             owns_replicas=owns_replicas,
+            is_autoscaled=is_autoscaled,
             labels=labels_of(deployment),
             template_labels=metadata.get("labels") or {},
             template_annotations=metadata.get("annotations") or {},

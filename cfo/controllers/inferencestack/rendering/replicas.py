@@ -4,6 +4,9 @@ While an autoscaler scales an application, its number of replicas is not ours to
 is the only owner of ``spec.replicas``, leaving the field out would reset it to 1; so the current number is repeated
 until another manager has changed it. When the autoscaler is switched off, the current number is kept until
 ``replicaCount`` changes. The same labels remember the number of a suspended Deployment.
+
+A user can create an autoscaler for a Deployment whose scaling is not enabled. Its number is not overwritten either, or
+both would change it again and again; ``replicaCount`` is written once when it changes.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfo.api.inferencestack.names import AUTOSCALED, KEPT_FOR_REPLICA_COUNT, KEPT_REPLICAS
+from cfo.api.inferencestack.names import AUTOSCALED, KEPT_FOR_REPLICA_COUNT, KEPT_REPLICAS, SCALED_BY_OTHERS
 from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
 
 __all__ = ["Replicas", "Scaling", "decide_replicas"]
@@ -57,6 +60,10 @@ def decide_replicas(
         return _autoscaled(live, scaling, kept)
     if live is not None and AUTOSCALED in live.labels and live.replicas > 0:
         kept = _keep(live.replicas, replica_count)
+    elif live is not None and AUTOSCALED not in live.labels and not live.owns_replicas:
+        noticed = live.labels.get(SCALED_BY_OTHERS)
+        if noticed == str(replica_count) or (noticed is None and live.is_autoscaled):
+            return Replicas(None, {SCALED_BY_OTHERS: str(replica_count)})
     if kept.get(KEPT_FOR_REPLICA_COUNT) != str(replica_count) or kept[KEPT_REPLICAS] == str(replica_count):
         return Replicas(replica_count)
     return Replicas(int(kept[KEPT_REPLICAS]), kept)

@@ -39,6 +39,8 @@ def test_selector_has_the_labels_of_the_chart() -> None:
     }
 
 
-def test_retained_object_is_recognized() -> None:
-    assert is_retained({"metadata": {"annotations": {"inference-stack-operator/retained": "true"}}})
-    assert not is_retained({"metadata": {}})
+def test_only_a_volume_is_retained() -> None:
+    metadata = {"annotations": {"inference-stack-operator/retained": "true"}}
+    assert is_retained({"kind": "PersistentVolumeClaim", "metadata": metadata})
+    assert not is_retained({"kind": "PersistentVolumeClaim", "metadata": {}})
+    assert not is_retained({"kind": "ServiceAccount", "metadata": metadata}), "a user set serviceAccount.annotations"

@@ -26,6 +26,12 @@ def warnings(obj: Object) -> list[str]:
     return list(validate(obj, V2).warnings)
 
 
+def route_rule(rule: Any) -> dict[str, Any]:
+    return {"gateway": {"httpRoute": {"parentRefs": [{"name": "g"}], "rules": [rule]}}}
+
+
+ROUTE = "spec.gateway.httpRoute.rules[0]"
+
 QUIET = {"resources": {"limits": {"memory": "1Gi"}}}
 """An application without warnings."""
 
@@ -201,6 +207,14 @@ def test_setting_of_an_application_is_validated(application: dict[str, Any], mes
         ({"gateway": {"volumeMounts": [{"mountPath": "/dev/shm", "name": "v"}]}}, None),
         ({"gateway": {"ingress": {"enabled": True}}}, "spec.gateway.ingress.hosts: Required value"),
         ({"gateway": {"httpRoute": {"parentRefs": []}}}, "spec.gateway.httpRoute.parentRefs: Required value"),
+        (route_rule(None), f"{ROUTE}: Invalid value: must be an object"),
+        (route_rule({"matches": "x"}), f"{ROUTE}.matches: Invalid value"),
+        (route_rule({"matches": [1]}), f"{ROUTE}.matches[0]: Invalid value"),
+        (route_rule({"matches": [{"path": "/a"}]}), f"{ROUTE}.matches[0].path: Invalid value"),
+        (route_rule({"matches": [{"headers": [1]}]}), f"{ROUTE}.matches[0].headers[0]: Invalid value: 1"),
+        (route_rule({"matches": [{"queryParams": {}}]}), f"{ROUTE}.matches[0].queryParams: Invalid value"),
+        (route_rule({"backendRefs": ["x"]}), f"{ROUTE}.backendRefs[0]: Invalid value"),
+        (route_rule({"match": []}), f"{ROUTE}.match: Forbidden: unknown field, did you mean"),
         ({"gateway": {"config": {"internalPort": 0}}}, "spec.gateway.config.internalPort: Invalid value: 0"),
         ({"gateway": {"config": {"a": {}}}}, "spec.gateway.config.a: Invalid value"),
         (
@@ -258,6 +272,7 @@ def test_sidecar_suffix_counts_for_the_length_of_names() -> None:
     ("application", "warning"),
     [
         ({"readerConfig": {"accessToken": "hf_x"}}, "readerConfig.accessToken: the token is in clear"),
+        ({"replicas": 2}, "replicas: has no effect: use replicaCount"),
         ({"service": {}}, "service: has no effect: applications have no Service; use gateway.service"),
         ({"modelName": "x"}, "modelName: unknown field, has no effect; did you mean readerConfig.modelName?"),
         ({"minReplicaCount": 1}, "minReplicaCount: unknown field, has no effect"),

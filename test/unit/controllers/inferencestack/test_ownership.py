@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
-from cfo.controllers.inferencestack.ownership import belongs_to, is_of_helm, owns_replicas, taken_over
+from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, is_of_helm, owns_replicas, taken_over
 from cfo.runtime.objects import Object
 from test.support.inference_stacks import stack
 
 STACK = stack(name="s")
 INSTANCE = {"app.kubernetes.io/instance": "s"}
-HELM = {**INSTANCE, "app.kubernetes.io/managed-by": "Helm"}
+HELM = {
+    **INSTANCE,
+    "app.kubernetes.io/managed-by": "Helm",
+    "helm.sh/chart": "inference-stack-1.8.2",
+}
 OWN = {**INSTANCE, "app.kubernetes.io/managed-by": "inference-stack-operator"}
 RELEASE = {"meta.helm.sh/release-name": "s"}
 RETAINED = {"inference-stack-operator/retained": "true"}
@@ -35,9 +39,13 @@ def obj(labels: dict[str, str], annotations: dict[str, str] | None = None, owner
         (obj(HELM), False),
         (obj(HELM, {"meta.helm.sh/release-name": "t"}), False),
         (obj({**HELM, "app.kubernetes.io/instance": "t"}, RELEASE), False),
-        (obj(OWN, RETAINED), True),
+        (obj({**HELM, "helm.sh/chart": "web-1.0.0"}, RELEASE), False),
+        (obj({**HELM, "helm.sh/chart": "inference-stack-console-1.0.0"}, RELEASE), False),
+        (obj({**HELM, "helm.sh/chart": ""}, RELEASE), False),
+        ({**obj(OWN, RETAINED), "kind": "PersistentVolumeClaim"}, True),
+        (obj(OWN, RETAINED), False),
         (obj(OWN), False),
-        (obj(INSTANCE, RETAINED), False),
+        ({**obj(INSTANCE, RETAINED), "kind": "PersistentVolumeClaim"}, False),
     ],
 )
 def test_object_belongs_to_stack_by_controller_release_or_retention(found: Object, expected: bool) -> None:
@@ -61,6 +69,14 @@ def test_fields_of_helm_are_taken_over_and_others_stay() -> None:
     assert taken["fieldsV1"] == {"f:metadata": annotations, "f:spec": {"f:replicas": {}, "f:type": {}, "f:ports": {}}}
     assert owns_replicas([helm]), "we will own it"
     assert not owns_replicas([own, scale])
+
+
+def test_replicas_are_autoscaled_if_a_client_other_than_kubectl_scaled_the_deployment() -> None:
+    replicas = {"f:spec": {"f:replicas": {}}}
+    assert is_autoscaled([manager("kube-controller-manager", replicas, subresource="scale")])
+    assert not is_autoscaled([manager("kubectl", replicas, subresource="scale")])
+    assert not is_autoscaled([manager("kubectl-edit", replicas)])
+    assert not is_autoscaled([manager("kube-controller-manager", {"f:status": {}}, subresource="status")])
 
 
 def test_annotations_of_a_deployment_stay_with_helm() -> None:

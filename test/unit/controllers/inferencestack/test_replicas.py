@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.api.inferencestack.names import AUTOSCALED, KEPT_FOR_REPLICA_COUNT, KEPT_REPLICAS
+from cfo.api.inferencestack.names import AUTOSCALED, KEPT_FOR_REPLICA_COUNT, KEPT_REPLICAS, SCALED_BY_OTHERS
 from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
 from cfo.controllers.inferencestack.rendering.replicas import Replicas, Scaling, decide_replicas
 
@@ -17,8 +17,12 @@ def kept(replicas: int, replica_count: int) -> dict[str, str]:
     return {KEPT_REPLICAS: str(replicas), KEPT_FOR_REPLICA_COUNT: str(replica_count)}
 
 
-def live(replicas: int, *, ours: bool = True, **labels: str) -> LiveDeployment:
-    return LiveDeployment(replicas=replicas, owns_replicas=ours, labels=labels)
+def live(replicas: int, *, ours: bool = True, autoscaled: bool = False, **labels: str) -> LiveDeployment:
+    return LiveDeployment(replicas=replicas, owns_replicas=ours, is_autoscaled=autoscaled, labels=labels)
+
+
+def noticed(replica_count: int) -> dict[str, str]:
+    return {SCALED_BY_OTHERS: str(replica_count)}
 
 
 @pytest.mark.parametrize(
@@ -26,6 +30,16 @@ def live(replicas: int, *, ours: bool = True, **labels: str) -> LiveDeployment:
     [
         pytest.param(3, None, None, Replicas(3), id="created"),
         pytest.param(3, live(5, ours=False), None, Replicas(3), id="changed by kubectl scale"),
+        pytest.param(
+            1, live(5, ours=False, autoscaled=True), None, Replicas(None, noticed(1)), id="autoscaler of a user"
+        ),
+        pytest.param(1, live(6, ours=False, **noticed(1)), None, Replicas(None, noticed(1)), id="noticed before"),
+        pytest.param(2, live(6, ours=False, **noticed(1)), None, Replicas(2), id="replicaCount changed after that"),
+        pytest.param(1, live(6, ours=False, **noticed(1)), ON, Replicas(None, MARK), id="switched on after that"),
+        pytest.param(1, live(1, **noticed(1)), None, Replicas(1), id="replicas are ours again"),
+        pytest.param(
+            1, live(0, ours=False, autoscaled=True, **MARK), None, Replicas(1), id="switched off at zero, by its owner"
+        ),
         pytest.param(1, None, ON, Replicas(None, MARK), id="created with an autoscaler"),
         pytest.param(1, live(6), ON, Replicas(6, MARK), id="autoscaler switched on, replicas are ours"),
         pytest.param(1, live(6, ours=False, **MARK), ON, Replicas(None, MARK), id="autoscaler owns replicas"),

@@ -208,6 +208,8 @@ async def test_error_in_a_handler_is_a_500_and_the_server_continues(
     path = {"webhook": "/validate-widget"}
     assert value("controller_runtime_webhook_panics_total") == 1
     assert value("controller_runtime_webhook_requests_total", {**path, "code": "200"}) == 2
+    assert value("cfo_webhook_reviews_total", {**path, "code": "200"}) == 1
+    assert value("cfo_webhook_reviews_total", {**path, "code": "500"}) == 1
     assert value("controller_runtime_webhook_requests_in_flight", path) == 0
     assert value("controller_runtime_webhook_latency_seconds_count", path) == 2
 
