@@ -128,7 +128,8 @@ def cli() -> None:
     multiple=True,
     type=click.Path(exists=True),
     metavar="PATH",
-    help="With --embedded: apply the manifests in this file or directory. Repeatable.",
+    help="With --embedded: apply the manifests in this file or directory. Repeatable. The operator starts with its "
+    "ConfigMap, if that is one of them.",
 )
 @click.option(
     "--overview",

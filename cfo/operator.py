@@ -21,13 +21,15 @@ from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import (
     ConfigurationError,
+    LeaderElection,
+    MetricsConfiguration,
     OperatorConfiguration,
     ParsedConfiguration,
+    WebhookConfiguration,
     default_document,
     parse,
     single_document,
 )
-from cfo.config.model import LeaderElection, MetricsConfiguration, WebhookConfiguration
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
 from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (

@@ -14,6 +14,12 @@ JSON decoder: case-insensitively if there is no exact match. In addition:
 ConfigMap.
 """
 
+from cfo.config.appwrapper import (
+    AppWrapperConfiguration,
+    AutopilotConfiguration,
+    FaultToleranceConfiguration,
+    ResourceTaint,
+)
 from cfo.config.authentication import AuthenticationConfiguration, OIDCConfiguration
 from cfo.config.document import (
     ConfigurationError,
@@ -24,26 +30,13 @@ from cfo.config.document import (
     section_model,
     single_document,
 )
-from cfo.config.model import (
-    AppWrapperConfiguration,
-    AutopilotConfiguration,
-    CAConfiguration,
-    ClientConnection,
-    DefaultSetupConfiguration,
-    FaultToleranceConfiguration,
-    FluxConfiguration,
-    GatewayConfiguration,
-    HealthConfiguration,
-    InferenceStackConfiguration,
-    IngressConfiguration,
-    KubeRayConfiguration,
-    LeaderElection,
-    MetricsConfiguration,
-    OperatorConfiguration,
-    ProfileConfiguration,
-    ResourceTaint,
-    WebhookConfiguration,
-)
+from cfo.config.endpoints import HealthConfiguration, MetricsConfiguration, WebhookConfiguration
+from cfo.config.exposure import GatewayConfiguration, IngressConfiguration
+from cfo.config.flux import DefaultSetupConfiguration, FluxConfiguration
+from cfo.config.inferencestack import InferenceStackConfiguration
+from cfo.config.kuberay import CAConfiguration, KubeRayConfiguration, ProfileConfiguration
+from cfo.config.leader_election import LeaderElection
+from cfo.config.model import ClientConnection, OperatorConfiguration
 from cfo.config.network_policy import (
     DefaultDenyConfiguration,
     EgressConfiguration,

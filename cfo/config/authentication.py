@@ -97,7 +97,7 @@ class AuthenticationConfiguration(Section):
     enabled: StrictBool = Field(
         default=False,
         description="Whether new RayClusters get the proxies. They replace OpenShift's OAuth proxy. Needs "
-        "`rayDashboardOAuthEnabled`.",
+        "`rayDashboardOAuthEnabled`, or a profile that enforces authentication.",
     )
     verifier: Literal["TokenReview", "OIDC"] = Field(
         default="TokenReview",

@@ -224,7 +224,7 @@ def _problems(error: ValidationError) -> Iterator[str]:
     for problem in error.errors(include_url=False):
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
         value = problem["input"]
-        shown = f"{value!r}: "
+        shown = "" if problem["type"] == "missing" else f"{value!r}: "
         if problem["type"] == "value_error":
             message = str(problem["ctx"]["error"])
             shown = "" if isinstance(value, dict | list) else shown
@@ -232,7 +232,7 @@ def _problems(error: ValidationError) -> Iterator[str]:
             message = _MESSAGES[problem["type"]]
         else:
             message = problem["msg"].replace("Input should be a valid ", "must be a ").replace("Input should", "must")
-        yield (f"{path}: " if path else "") + f"{shown}{message}"
+        yield (f"{path}: " if path else "") + shown + message.removeprefix(shown)
 
 
 _MESSAGES = {

@@ -72,8 +72,8 @@ class EgressConfiguration(Section):
         default_factory=list,
         alias="apiServerCIDRs",
         max_length=_MAX_ENTRIES,
-        description="CIDRs of the API servers' endpoints, which the autoscaler, the proxies, and pods that request "
-        "their certificates need. Kubernetes has no selector for them.",
+        description="CIDRs of the API servers' endpoints, which the autoscaler, the proxies that authenticate users "
+        "and pods that request certificates need. Kubernetes has no selector for them.",
     )
     api_server_ports: list[Port] = Field(
         default_factory=lambda: [443, 6443],

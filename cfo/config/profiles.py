@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfo.config.model import KubeRayConfiguration, ProfileConfiguration
+from cfo.config.kuberay import KubeRayConfiguration, ProfileConfiguration
 from cfo.runtime import LabelSelector
 
 __all__ = ["NamespaceSettings", "ProfileTable"]

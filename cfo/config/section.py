@@ -10,7 +10,16 @@ from pydantic.alias_generators import to_camel
 
 from cfo.runtime import LabelSelector
 
-__all__ = ["DNS_LABEL", "Namespace", "ObjectName", "OptionalObjectName", "Section", "Selector", "check_namespace"]
+__all__ = [
+    "DNS_LABEL",
+    "Domain",
+    "Namespace",
+    "ObjectName",
+    "OptionalNamespace",
+    "OptionalObjectName",
+    "Section",
+    "Selector",
+]
 
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -21,14 +30,14 @@ class Section(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", populate_by_name=True)
 
 
-def check_namespace(value: object) -> object:
-    """Return ``value`` if it is the name of a namespace; raises :class:`ValueError` otherwise."""
+def _namespace(value: object) -> object:
     if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
         raise ValueError("must be the name of a namespace (a lower-case DNS label)")
     return value
 
 
-Namespace = Annotated[str, BeforeValidator(check_namespace)]
+Namespace = Annotated[str, BeforeValidator(_namespace)]
+OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else _namespace(value))]
 
 
 def _object_name(value: object) -> object:
@@ -52,3 +61,14 @@ def _selector(value: object) -> object:
 
 
 Selector = Annotated[str, BeforeValidator(_selector)]
+
+
+def _domain(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("must be a domain name such as apps.example.com")  # noqa: TRY004 (pydantic's contract)
+    if value and (len(value) > 253 or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))):
+        raise ValueError("must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)")
+    return value
+
+
+Domain = Annotated[str, BeforeValidator(_domain)]

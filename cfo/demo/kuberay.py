@@ -2,7 +2,8 @@
 
 It implements the parts of KubeRay that the operator and AppWrappers depend on: it creates the head pod and the worker
 pods of a RayCluster from its templates, with KubeRay's labels and owner references, and reports in the status how many
-of them are ready. It does not start Ray, autoscale, or replace pods.
+of them are ready. It lets Ray require a token if the RayCluster does (``authOptions``), and ignores a RayCluster that
+another cluster runs (``managedBy``). It does not start Ray, autoscale, or replace pods.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from cfo.api.raycluster.authentication import requests_ray_token, requires_ray_token
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime import (
@@ -31,7 +33,7 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["pods_of", "setup", "status_of"]
+__all__ = ["pods_of", "runs_here", "setup", "status_of"]
 
 _CLUSTER = "ray.io/cluster"
 _NODE_TYPE = "ray.io/node-type"
@@ -51,7 +53,7 @@ class _KubeRayReconciler:
 
     async def reconcile(self, request: Request) -> Result:
         cluster = await self._client.get(RAY_CLUSTER, request)
-        if cluster is not None and not is_deleting(cluster) and not is_suspended(cluster):
+        if cluster is not None and runs_here(cluster) and not is_deleting(cluster) and not is_suspended(cluster):
             for pod in pods_of(cluster):
                 with suppress(AlreadyExists):
                     await self._client.create(pod)
@@ -66,6 +68,11 @@ class _KubeRayReconciler:
             if any(before.get(key) != value for key, value in status.items()):
                 await self._client.patch(RAY_CLUSTER, request, {"status": status}, subresource="status")
         return Result()
+
+
+def runs_here(cluster: Mapping[str, Any]) -> bool:
+    """Return whether KubeRay in this cluster runs the RayCluster (``spec.managedBy``)."""
+    return cluster["spec"].get("managedBy") in (None, "", "ray.io/kuberay-operator")
 
 
 def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -116,6 +123,8 @@ def _pod(cluster: Mapping[str, Any], node_type: str, group: str, number: int, sp
         "ray.io/is-ray-node": "yes",
         _NODE_TYPE: node_type,
     }
+    if requests_ray_token(cluster) and not requires_ray_token(template["spec"]):
+        template["spec"]["containers"][0].setdefault("env", []).append({"name": "RAY_AUTH_MODE", "value": "token"})
     name = f"{name_of(cluster)}-head" if node_type == "head" else f"{name_of(cluster)}-{group}-worker-{number}"
     return {
         "apiVersion": POD.api_version,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -70,6 +70,8 @@ _WIDTH = 150
 
 _SETTLING_KINDS = (RAY_CLUSTER, APPWRAPPER, *FluxTables.kinds, *StackTables.kinds)
 
+_CONFIG_MAP = GVK("", "v1", "ConfigMap")
+
 _APPLY_ORDER = {"Namespace": 0, "CustomResourceDefinition": 0}
 
 
@@ -98,14 +100,16 @@ async def run_embedded(
     Raises :class:`InvalidDemoInput` and :class:`DemoFailed`.
     """
     objects = read_objects(manifests)
+    config_map = NamespacedName(namespace, config_name)
+    document = take_configuration(objects, config_map)
     async with ControlPlane.embedded(crds=[*crds.load(), *own_crds()], controllers=_CONTROLLERS) as plane:
         try:
             written = plane.kubeconfig(kubeconfig)
         except FileExistsError as error:
             raise InvalidDemoInput(f"{error}; choose another path with --kubeconfig") from None
         try:
-            config_map = NamespacedName(namespace, config_name)
-            await _run(ClientConfig.for_control_plane(plane), config_map, objects, kubeconfig, overview, until_settled)
+            client_config = ClientConfig.for_control_plane(plane)
+            await _run(client_config, config_map, document, objects, kubeconfig, overview, until_settled)
         finally:
             if kubeconfig.is_file() and kubeconfig.read_text() == written:  # else another control plane has replaced it
                 kubeconfig.unlink(missing_ok=True)
@@ -114,6 +118,7 @@ async def run_embedded(
 async def _run(
     target: ClientConfig,
     config_map: NamespacedName,
+    document: Mapping[str, str],
     objects: list[Object],
     kubeconfig: Path,
     overview: bool,
@@ -121,7 +126,7 @@ async def _run(
 ) -> None:
     async with Transport(target) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="cfo-demo")
-        await _prepare(client, config_map)
+        await _prepare(client, config_map, document)
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -190,7 +195,7 @@ async def _wait_for_webhooks(manager: Manager) -> None:
     await anyio.sleep(1 - manager.clock.now().microsecond / 1_000_000)
 
 
-async def _prepare(client: Client, config_map: NamespacedName) -> None:
+async def _prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:
     """Create the operator's namespace and ConfigMap."""
     with suppress(AlreadyExists):
         await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": config_map.namespace}})
@@ -200,7 +205,7 @@ async def _prepare(client: Client, config_map: NamespacedName) -> None:
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
                 "metadata": {"namespace": config_map.namespace, "name": config_map.name},
-                "data": {"config.yaml": CONFIGURATION},
+                "data": dict(document),
             }
         )
 
@@ -215,6 +220,18 @@ async def _apply(client: Client, objects: Sequence[Object]) -> None:
             await client.apply(obj)
         except (APIError, UnknownKind) as error:
             raise InvalidDemoInput(f"cannot apply {gvk_of(obj).kind} {key_of(obj)}: {error}") from None
+
+
+def take_configuration(objects: list[Object], config_map: NamespacedName) -> Mapping[str, str]:
+    """Remove the operator's ConfigMap from ``objects``, and return its data; the demo's configuration if it is missing.
+
+    The operator reads its configuration only when it starts, so this ConfigMap must exist before the others.
+    """
+    for index, obj in enumerate(objects):
+        key = NamespacedName(obj["metadata"].get("namespace") or "default", name_of(obj))
+        if gvk_of(obj) == _CONFIG_MAP and key == config_map:
+            return objects.pop(index).get("data") or {}
+    return {"config.yaml": CONFIGURATION}
 
 
 def read_objects(paths: Sequence[Path]) -> list[Object]:

@@ -13,7 +13,8 @@ write is continued by the next one. The undo file only serves ``cfo migrate undo
 * :mod:`.observation`: read the cluster. :mod:`.applying`: execute steps.
 * :mod:`.undo_file`, :mod:`.undoing`: what is restored, and how.
 * :mod:`.steps`: the types of plans. :mod:`.output`: the table and JSON.
-* :mod:`.session`: one run over all objects. :mod:`.migrate_command`: ``cfo migrate``.
+* :mod:`.session`: one run over all objects. :mod:`.migrate_command`, :mod:`.command_options`: ``cfo
+  migrate``.
 """
 
 from cfo.migrate.planning import Options, plan_cluster

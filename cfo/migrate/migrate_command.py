@@ -14,8 +14,8 @@ import click
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.cli_errors import CommandFailed, InvalidInput
 from cfo.config import ConfigurationError, KubeRayConfiguration
-from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.migrate.applying import Outcome
+from cfo.migrate.command_options import EXECUTION, KUBECONFIG, SCOPE
 from cfo.migrate.injected import known_settings
 from cfo.migrate.observation import Observer
 from cfo.migrate.output import document, table
@@ -34,17 +34,15 @@ from cfo.runtime import (
     Transport,
     TransportError,
     UnknownKind,
+    key_of,
     load_config,
-    name_of,
 )
 
 __all__ = ["command"]
 
 _INCOMPLETE_EXIT_CODE = 3
-_FEATURES = ("networkPolicy", "tlsOptions")
 
 _T = TypeVar("_T")
-_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @click.group("migrate", short_help="Move RayClusters to KubeRay, RHOAI 3 or here.")
@@ -55,71 +53,8 @@ def command() -> None:
     """
 
 
-def _combined(*decorators: _Decorator) -> _Decorator:
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return decorate
-
-
-_KUBECONFIG = click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Path of a kubeconfig with cluster-admin permissions.",
-)
-_SCOPE = _combined(
-    click.argument("names", metavar="[NAME]...", nargs=-1),
-    click.option(
-        "--to",
-        "target",
-        type=click.Choice([str(item) for item in Target]),
-        required=True,
-        help="Target of the migration.",
-    ),
-    click.option("--namespace", "-n", metavar="NAMESPACE", help="Namespace of the RayClusters."),
-    click.option("--all-namespaces", "-A", is_flag=True, help="RayClusters of all namespaces."),
-    _KUBECONFIG,
-    click.option(
-        "--operator-namespace",
-        default=DEFAULT_NAMESPACE,
-        show_default=True,
-        help="Namespace of the operator's configuration.",
-    ),
-    click.option(
-        "--kuberay-feature",
-        "features",
-        multiple=True,
-        type=click.Choice(_FEATURES),
-        help="Field whose feature gate is enabled in KubeRay, if it is not in the arguments of its Deployment. "
-        "Repeatable.",
-    ),
-    click.option("--without-tls", is_flag=True, help="Continue if the target does not provide mutual TLS."),
-    click.option(
-        "--finalizers-only",
-        is_flag=True,
-        help="Only delete the ClusterRoleBindings and remove the finalizers, without downtime.",
-    ),
-)
-_EXECUTION = _combined(
-    click.option("--allow-downtime", is_flag=True, help="Restart running RayClusters whose pods have to change."),
-    click.option("--dry-run", is_flag=True, help="Let the API server validate each change without persisting it."),
-    click.option(
-        "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        default=300.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Time to wait for the deletion of the pods of each RayCluster.",
-    ),
-    click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal."),
-)
-
-
 @command.command("plan")
-@_SCOPE
+@SCOPE
 @click.option("--allow-downtime", is_flag=True, help="Plan to restart running RayClusters whose pods have to change.")
 @click.option(
     "--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
@@ -149,8 +84,8 @@ def plan_command(output: str, exit_code: bool, **arguments: Any) -> None:
 
 
 @command.command("apply")
-@_SCOPE
-@_EXECUTION
+@SCOPE
+@EXECUTION
 @click.option(
     "--undo-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -192,8 +127,8 @@ def apply_command(dry_run: bool, timeout: float, yes: bool, undo_file: Path | No
 
 @command.command("undo")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@_KUBECONFIG
-@_EXECUTION
+@KUBECONFIG
+@EXECUTION
 @click.option("--force", is_flag=True, help="Also restore what was edited after the migration.")
 def undo_command(
     file: Path, kubeconfig: str | None, allow_downtime: bool, dry_run: bool, timeout: float, yes: bool, force: bool
@@ -310,7 +245,7 @@ def _finish(outcomes: Sequence[Outcome]) -> None:
     failed = [outcome for outcome in outcomes if outcome.error]
     for outcome in failed:
         obj = outcome.plan.object
-        click.echo(f"{obj['kind']} {name_of(obj)}: {outcome.error}", err=True)
+        click.echo(f"{obj['kind']} {key_of(obj)}: {outcome.error}", err=True)
     incomplete = sum(outcome.is_incomplete for outcome in outcomes)
     changed = sum(bool(outcome.done) for outcome in outcomes)
     click.echo(f"{len(outcomes)} objects: {changed} changed, {incomplete} incomplete, {len(failed)} failed")

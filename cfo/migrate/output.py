@@ -31,7 +31,7 @@ def table(plans: Iterable[ObjectPlan]) -> Iterator[str]:
             [str(plan.downtime)],
         )
         columns = [
-            [line for text in texts for line in wrap(_printable(text), width, subsequent_indent=" ")]
+            [line for text in texts for line in _wrapped(text, width)]
             for texts, width in zip(cells, _WIDTHS, strict=True)
         ]
         for at in range(max(map(len, columns))):
@@ -52,6 +52,11 @@ def _planned(plan: ObjectPlan) -> Iterator[str]:
 
 def _line(cells: Sequence[str]) -> str:
     return "  ".join(f"{cell:{width}}" for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return the lines of a cell; options and names are not broken at hyphens, so that they can be copied."""
+    return wrap(_printable(text), width, subsequent_indent=" ", break_on_hyphens=False)
 
 
 def _printable(text: str) -> str:

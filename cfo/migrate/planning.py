@@ -21,7 +21,8 @@ from typing import Final
 from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.naming import names_of
-from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.api.raycluster.responsibility import is_managed_by_multikueue
+from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.migrate.children import (
     CHILD_KINDS,
     are_restricted_by_kuberay,
@@ -64,8 +65,6 @@ __all__ = [
 
 SUSPENDED_ANNOTATION: Final = "ray.openshift.ai/suspended-by-migration"
 """On a RayCluster that the migration suspended, until it resumes it."""
-
-_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +109,12 @@ def plan_cluster(observed: ObservedCluster, options: Options) -> ObjectPlan:
     _describe(plan, observed, cleaning)
     own = [obj for obj in observed.children if is_operators(obj, cluster)]
     release = _release_steps(plan, observed)
-    managed_by = (cluster.get("spec") or {}).get("managedBy")
-    if is_deleting(cluster) or managed_by == _MULTIKUEUE or options.finalizers_only:
+    if is_deleting(cluster) or is_managed_by_multikueue(cluster) or options.finalizers_only:
         plan.steps = release
         if is_deleting(cluster):
             plan.notes.append("is being deleted")
-        elif managed_by == _MULTIKUEUE:
-            plan.notes.append("MultiKueue runs it on another cluster: only the finalizer is removed")
+        elif is_managed_by_multikueue(cluster):
+            plan.notes.append("MultiKueue runs it on another cluster, so at most its finalizer is removed")
         elif release and OAUTH.name in cleaning.features:
             plan.notes.append("no one can log in to the dashboard until the rest is migrated")
         return plan
@@ -160,7 +158,7 @@ def _describe(plan: ObjectPlan, observed: ObservedCluster, cleaning: Cleaning) -
 
 
 def _check(plan: ObjectPlan, cleaning: Cleaning, conversion: Conversion, options: Options) -> None:
-    plan.blockers += cleaning.differing
+    plan.blockers += (f"{entry}: remove it, or create the RayCluster again" for entry in cleaning.differing)
     for lost in conversion.lost:
         if options.without_tls:
             plan.notes.append(f"loses {lost}")

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from cfo.config.model import KubeRayConfiguration, WebhookConfiguration
+from cfo.config import KubeRayConfiguration, WebhookConfiguration
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME, webhook_configurations
 from cfo.runtime.kinds import CONFIG_MAP, SECRET
 from cfo.runtime.objects import NamespacedName, gvk_of, key_of

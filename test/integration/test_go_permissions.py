@@ -18,7 +18,7 @@ import yaml
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import names_of
-from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.demo import crds
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import CONFIG_MAP_NAME

@@ -18,7 +18,7 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
 from cfo.cli import cli
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.demo import crds
 from cfo.migrate import applying
 from cfo.migrate.injected import clean

@@ -14,7 +14,7 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.controllers import raycluster
-from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime.clock import SystemClock
 from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects import Object, annotations_of, key_of, owner_reference

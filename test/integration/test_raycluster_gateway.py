@@ -156,7 +156,7 @@ async def test_client_without_mtls_has_no_route() -> None:
         async with run_controllers(env, INGRESS_CONFIG):
             pass
         async with run_controllers(env, CONFIG):
-            await env.wait_for_event("RayClientNotExposed", "does not require certificates")
+            await env.wait_for_event("RayClientNotExposed", "requires certificates")
             assert not await env.child_names(TLS_ROUTE)
             await report(env, await env.get(HTTP_ROUTE, DASHBOARD))
             await wait_until_deleted(env, [(INGRESS, DASHBOARD), (INGRESS, CLIENT)])

@@ -17,7 +17,7 @@ import pytest
 from cfo.api.raycluster.kinds import DSC_INITIALIZATION, RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime.kinds import POD
 from cfo.runtime.objects import (
     GVK,

@@ -13,7 +13,7 @@ import pytest
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import names_of
 from cfo.api.raycluster.responsibility import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
-from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime.kinds import INGRESS, SECRET
 from cfo.runtime.objects import Object
 from test.support.raycluster_environment import (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.naming import names_of
-from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime.objects import Object, gvk_of, key_of, name_of
 from envtest import EmbeddedControlPlane
 from test.support.go_operator import find_ray_cluster, recorded_lifecycles, recreate

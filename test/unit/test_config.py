@@ -159,6 +159,18 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
             f"kuberay: {{gateway: {SHARED_HOST}, authentication: {{oidc: {OIDC}}}}}",
             "kuberay: gateway.dashboardHost and authentication.oidc must not be set together",
         ),
+        (
+            "kuberay: {rayDashboardOAuthEnabled: false, authentication: {enabled: true}}",
+            "kuberay: authentication.enabled requires rayDashboardOAuthEnabled: true, or a profile that enforces",
+        ),
+        (
+            "kuberay: {profiles: [{mTLS: enforced}]}",
+            "kuberay.profiles[0].name: is required",
+        ),
+        (
+            "kuberay: {profiles: [{name: a, namespaceSelector: x in y}]}",
+            "kuberay.profiles[0].namespaceSelector: 'x in y': found 'y' where '(' was expected",
+        ),
         ("metrics: {bindAddress: 8080}", "metrics.bindAddress: 8080: must be a string"),
         (
             "kuberay: {networkPolicy: {egress: {apiServerCIDRs: [10.0.0.1/8]}}}",

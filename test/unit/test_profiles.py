@@ -25,7 +25,7 @@ def config(*profiles: str) -> KubeRayConfiguration:
         ("kuberay: {profiles: [{name: a, mTLS: disabled}]}", "kuberay.profiles[0].mTLS: 'disabled': must be"),
         ("kuberay: {profiles: [{name: a, namespaceSelector: '=='}]}", "kuberay.profiles[0].namespaceSelector: "),
         ("kuberay: {profiles: [{name: a}, {name: a}]}", "profiles: the name a is used more than once"),
-        ("{watchNamespaces: [a], kuberay: {profiles: [{name: a}]}}", "kuberay.profiles: not possible with watchName"),
+        ("{watchNamespaces: [a], kuberay: {profiles: [{name: a}]}}", "kuberay.profiles requires an operator for all"),
     ],
 )
 def test_invalid_profile_is_reported_with_path(document: str, message: str) -> None:

@@ -190,7 +190,7 @@ _EVENTS: Final[Mapping[tuple[Concern, Actor], tuple[str, str]]] = {
     ),
     (Concern.NETWORK_POLICY, Actor.OPEN_DATA_HUB): (
         "NetworkPolicyByOpenDataHub",
-        "The RayCluster uses networkIsolation of Open Data Hub's KubeRay: the operator creates none for it",
+        "The RayCluster uses networkIsolation of Open Data Hub's KubeRay, so the operator creates no NetworkPolicies",
     ),
     (Concern.NETWORK_POLICY, Actor.MULTIKUEUE): (
         "ManagedByMultiKueue",
@@ -210,7 +210,7 @@ _EVENTS: Final[Mapping[tuple[Concern, Actor], tuple[str, str]]] = {
     ),
     (Concern.AUTHENTICATION, Actor.OPEN_DATA_HUB): (
         "OAuthByOpenDataHub",
-        "Open Data Hub's KubeRay authenticates the users of the RayCluster: the operator creates no OAuth objects",
+        "Open Data Hub's KubeRay authenticates the users of the RayCluster, so the operator creates no OAuth objects",
     ),
     (Concern.EXPOSURE, Actor.KUBERAY): (
         "ExposedByKubeRay",

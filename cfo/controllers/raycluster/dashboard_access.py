@@ -172,6 +172,7 @@ _HEADS_UNKNOWN = (
     "dashboard is not exposed. Ask the administrator to install the role of the component authentication"
 )
 _RUNNING_WITHOUT = (
-    "The head pod {pod} was created before the RayCluster requested tokens (spec.authOptions) and does not require "
-    "them, so the dashboard is not exposed. Delete the pod, or recreate the RayCluster"
+    "The head pod {pod} runs without RAY_AUTH_MODE=token, so it does not require Ray's token, and the dashboard is not "
+    "exposed. If the pod was created before the RayCluster set spec.authOptions, delete it or recreate the RayCluster; "
+    "otherwise KubeRay does not support authOptions (it needs version 1.5.1 or newer)"
 )

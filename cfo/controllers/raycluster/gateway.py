@@ -206,7 +206,9 @@ class GatewayRoutes:
         informer = kind.served
         if informer is None:
             children.record_warning(
-                "GatewayAPIUnavailable", f"The API server does not serve {title} (Gateway API), so {consequence}"
+                "GatewayAPIUnavailable",
+                f"The API server does not serve {title} (Gateway API {_SINCE[title]}), so {consequence}. Ask the "
+                "administrator to install its CRD, or to unset kuberay.gateway",
             )
         elif not informer.has_synced and not informer.is_forbidden:
             children.retry_after(_SYNC_RETRY_SECONDS)
@@ -228,13 +230,17 @@ def _read(kind: OptionalKind, key: NamespacedName) -> Object | None:
     return kind.served.reader.get(key) if kind.served is not None else None
 
 
+_SINCE = {"HTTPRoute": "1.0", "TLSRoute": "1.5, or the experimental channel before"}
+"""By kind: the first release of the Gateway API that serves it."""
+
 CLIENT_NOT_EXPOSED = (
-    "The Ray client (port 10001) is not exposed, because it does not require certificates: mTLS is disabled, or is not "
-    "injected into this RayCluster"
+    "The Ray client (port 10001) is not exposed, because it is not certain that it requires certificates: mTLS is "
+    "disabled or is not injected into this RayCluster, or the RayCluster sets spec.tlsOptions. Recreate the RayCluster "
+    "with mTLS and without tlsOptions"
 )
 """The message of the Event ``RayClientNotExposed``."""
 
 _BACKEND_TLS_UNAVAILABLE = (
     "The dashboard has no route through the Gateway, because its proxy serves HTTPS and the API server does not serve "
-    "BackendTLSPolicy (Gateway API 1.4)"
+    "BackendTLSPolicy (Gateway API 1.4, or the experimental channel before). Ask the administrator to install its CRD"
 )

@@ -14,21 +14,18 @@ target Ray itself. Without anything that authenticates users, nothing is created
 
 from __future__ import annotations
 
-import secrets as random
-from base64 import b64decode, b64encode
-from typing import Any
-
 from cfo.api.raycluster.authentication import Authentication, Backend
-from cfo.api.raycluster.cluster import is_suspended, uses_kuberay_auth
+from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
-from cfo.api.raycluster.responsibility import Actor, Concern
-from cfo.config import AuthenticationConfiguration, KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.config import AuthenticationConfiguration, KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children, NameConflict
+from cfo.controllers.raycluster.authentication_events import record_authentication, record_missing_client
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
-from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.controllers.raycluster.cookie_secret import CookieSecret
 from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.finalizer import FINALIZER, set_finalizer
 from cfo.controllers.raycluster.head_pods import HeadPodReplacer
 from cfo.controllers.raycluster.oauth_informers import (
     OAuthInformers,
@@ -47,14 +44,12 @@ from cfo.controllers.raycluster.predicates import (
 )
 from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
 from cfo.controllers.raycluster.resources import (
-    COOKIE_KEY,
     desired_client_route,
     desired_dashboard_route,
     desired_proxy_service,
     desired_proxy_service_account,
-    desired_secret,
 )
-from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, NEVER, ClusterSecrets, secret_informer
+from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
     CRUD,
@@ -69,7 +64,6 @@ from cfo.runtime import (
     EventRecorder,
     Manager,
     NamespacedName,
-    NotFound,
     Object,
     Request,
     Result,
@@ -81,18 +75,11 @@ from cfo.runtime import (
     namespace_of,
     on_update,
     or_,
-    resource_version_of,
-    uid_of,
 )
 
-__all__ = ["FINALIZER", "FINALIZER_MANAGER", "OAuthReconciler", "setup"]
-
-FINALIZER = "ray.openshift.ai/oauth-finalizer"
-FINALIZER_MANAGER = "codeflare-operator"
-"""The field manager of the finalizer, the same as the Go operator's."""
+__all__ = ["OAuthReconciler", "setup"]
 
 _SYNC_RETRY_SECONDS = 0.5
-_COOKIE_BYTES = 20
 
 
 class OAuthReconciler:
@@ -128,7 +115,7 @@ class OAuthReconciler:
         self._access = environment.access
         self._informers = informers
         self._auth_proxy = AuthProxySecrets(client, config.authentication, informers.secrets, environment.clock)
-        self._cookies = ClusterSecrets(client, informers.secrets, content=(COOKIE_KEY,), valid_until=lambda _: NEVER)
+        self._cookie = CookieSecret(client, informers.secrets)
         self._bindings = ProxyBindings(client, informers)
         self._head_pods = HeadPodReplacer(environment.clock)
 
@@ -136,7 +123,7 @@ class OAuthReconciler:
         """Bring the objects of one cluster's proxy up to date."""
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
-            self._cookies.forget(request)
+            self._cookie.forget(request)
             self._auth_proxy.forget(request)
         if cluster is None:
             await self._bindings.collect(request)
@@ -156,10 +143,11 @@ class OAuthReconciler:
         if is_openshift and (openshift is None or not openshift.has_synced):
             return Result(requeue_after=_SYNC_RETRY_SECONDS)
         required = settings.kuberay.ray_dashboard_oauth_enabled
-        self._record_events(children, exposure, settings, has_routes=openshift is not None)
+        record_authentication(children, exposure, settings, has_routes=openshift is not None)
+        record_missing_client(children, exposure, self._config.authentication.oidc, self._informers.oidc_secrets)
         match exposure.authentication:
             case Authentication.OAUTH_PROXY if openshift is not None and exposure.backend is not None:
-                await self._create_or_update(children, openshift, exposure.route_backend)
+                await self._create_or_update_openshift_proxy(children, openshift, exposure.route_backend)
             case Authentication.AUTH_PROXY if exposure.backend is not None and self._informers.proxy is not None:
                 renewal = await self._create_or_update_auth_proxy(
                     children, exposure.route_backend, self._informers.proxy, openshift
@@ -169,48 +157,18 @@ class OAuthReconciler:
                 await self._delete(children, openshift, exposure.route_backend if required else None)
         return children.result()
 
-    def _record_events(
-        self, children: Children, exposure: Exposure, settings: NamespaceSettings, *, has_routes: bool
-    ) -> None:
-        cluster, features = children.cluster, settings.kuberay.kuberay_features
-        if exposure.reason:
-            children.record_warning(exposure.reason, exposure.message)
-        if settings.kuberay.ray_dashboard_oauth_enabled:
-            is_proxied = exposure.authentication in _PROXIES
-            actor = children.record_responsibility(
-                Concern.AUTHENTICATION, features, "OAuth proxy" if is_proxied else ""
-            )
-            if has_routes and exposure.authentication is not Authentication.OTHER:
-                children.record_responsibility(Concern.EXPOSURE, features, "exposure")
-            is_overridden = is_proxied and actor is Actor.OPERATOR and uses_kuberay_auth(cluster)
-            if is_overridden and "authOptions" in features:
-                children.record_warning("RayTokenDisabled", _RAY_AUTH_MODE_OVERRIDDEN)
-        oidc, secrets = self._config.authentication.oidc, self._informers.oidc_secrets
-        if exposure.authentication is not Authentication.AUTH_PROXY or oidc is None or secrets is None:
-            return
-        if secrets.has_synced and not secrets.reader.contains(NamespacedName(namespace_of(cluster), oidc.secret_name)):
-            children.record_warning("OIDCSecretMissing", _OIDC_CLIENT_MISSING.format(name=oidc.secret_name))
-
     async def _create_or_update_auth_proxy(
         self, children: Children, backend: Backend | None, proxy: ProxyInformers, openshift: OpenShiftInformers | None
     ) -> float:
         """Write the objects of the operator's own proxies; return in how many seconds their certificate is renewed."""
-        cluster: Object | None = children.cluster
-        if not has_finalizer(children.cluster, FINALIZER):
-            cluster = await self._set_finalizer(children.cluster, present=True)
-        if cluster is None or is_deleting(cluster) or is_suspended(cluster):
+        cluster = children.cluster
+        if not await self._may_write(cluster):
             return 0.0
+        account = desired_proxy_service_account(cluster, openshift_client=False)
+        service = desired_proxy_service(cluster, openshift_certificate=False)
         for reader, desired, consequence in (
-            (
-                proxy.accounts,
-                desired_proxy_service_account(cluster, openshift_client=False),
-                "the proxies cannot check tokens",
-            ),
-            (
-                proxy.services,
-                desired_proxy_service(cluster, openshift_certificate=False),
-                "the dashboard is not reachable through the proxies",
-            ),
+            (proxy.accounts, account, "the proxies cannot check tokens"),
+            (proxy.services, service, "the dashboard is not reachable through the proxies"),
         ):
             await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
         await self._auth_proxy.write_config(children)
@@ -221,6 +179,32 @@ class OAuthReconciler:
             if destination_ca:
                 await self._write_routes(children, openshift, backend, destination_ca)
         return renewal
+
+    async def _create_or_update_openshift_proxy(
+        self, children: Children, openshift: OpenShiftInformers, backend: Backend | None
+    ) -> None:
+        """Write the objects of OpenShift's OAuth proxy, and replace head pods that started before they existed."""
+        cluster = children.cluster
+        if not await self._may_write(cluster):
+            return
+        account, service = desired_proxy_service_account(cluster), desired_proxy_service(cluster)
+        for reader, desired, consequence in (
+            (openshift.accounts, account, "the OAuth proxy cannot log users in"),
+            (openshift.services, service, "the dashboard is not reachable through the OAuth proxy"),
+        ):
+            await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
+        await self._auth_proxy.delete_certificate(children)  # OpenShift issues one of the same name
+        await self._cookie.write(children)
+        await self._bindings.create_or_update(children)
+        await self._write_routes(children, openshift, backend)
+        await self._head_pods.replace(children, openshift)
+
+    async def _may_write(self, cluster: Object) -> bool:
+        """Set the finalizer; return whether the proxy's objects may be written: the cluster exists and may run."""
+        stored: Object | None = cluster
+        if not has_finalizer(cluster, FINALIZER):
+            stored = await set_finalizer(self._client, cluster, present=True)
+        return stored is not None and not is_deleting(stored) and not is_suspended(stored)
 
     async def _write_routes(
         self, children: Children, openshift: OpenShiftInformers, backend: Backend | None, destination_ca: str = ""
@@ -238,49 +222,6 @@ class OAuthReconciler:
         ):
             await children.claim_and_apply(desired, openshift.routes.get(key_of(desired)), consequence)
 
-    async def _create_or_update(
-        self, children: Children, openshift: OpenShiftInformers, backend: Backend | None
-    ) -> None:
-        cluster: Object | None = children.cluster
-        if not has_finalizer(children.cluster, FINALIZER):
-            cluster = await self._set_finalizer(children.cluster, present=True)
-        if cluster is None or is_deleting(cluster) or is_suspended(cluster):
-            return
-        for reader, desired, consequence in (
-            (openshift.accounts, desired_proxy_service_account(cluster), "the OAuth proxy cannot log users in"),
-            (
-                openshift.services,
-                desired_proxy_service(cluster),
-                "the dashboard is not reachable through the OAuth proxy",
-            ),
-        ):
-            await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
-        await self._auth_proxy.delete_certificate(children)  # OpenShift issues one of the same name
-        await self._claim_cookie(children)
-        await self._bindings.create_or_update(children)
-        await self._write_routes(children, openshift, backend)
-        await self._head_pods.replace(children, openshift)
-
-    async def _claim_cookie(self, children: Children) -> None:
-        cluster = children.cluster
-        key = NamespacedName(namespace_of(cluster), names_of(cluster).cookie_secret)
-        if self._cookies.known_validity(children, desired_secret(cluster, key.name, {})) is not None:
-            return
-        current = await self._cookies.read(key)
-
-        async def desired(existing: Object | None) -> Object:
-            encoded = ((existing or {}).get("data") or {}).get(COOKIE_KEY)
-            cookie = b64decode(encoded) if encoded else b64encode(random.token_bytes(_COOKIE_BYTES))
-            return desired_secret(cluster, key.name, {COOKIE_KEY: cookie})
-
-        try:
-            stored = await children.create_or_update(key, SECRET, current, desired, trust_labels=False)
-        except NameConflict as error:
-            children.report_name_conflict(error, "the OAuth proxy has no cookie secret")
-            return
-        if stored is not None:
-            self._cookies.remember(key_of(cluster), stored)
-
     async def _delete(self, children: Children, openshift: OpenShiftInformers | None, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
         cluster = children.cluster
@@ -293,8 +234,7 @@ class OAuthReconciler:
                 await children.delete(SERVICE, informers.services.get(NamespacedName(namespace, names.proxy_service)))
                 await children.delete(SERVICE_ACCOUNT, informers.accounts.get(account))
                 break
-        self._cookies.forget(key_of(cluster))
-        await children.delete(SECRET, self._cookies.metadata(NamespacedName(namespace, names.cookie_secret)))
+        await self._cookie.delete(children)
         await self._auth_proxy.delete_certificate(children)
         await self._release(children)
 
@@ -303,36 +243,7 @@ class OAuthReconciler:
         cluster = children.cluster
         await self._bindings.delete(children)
         if not children.failed and has_finalizer(cluster, FINALIZER):
-            await self._set_finalizer(cluster, present=False)
-
-    async def _set_finalizer(self, cluster: Object, *, present: bool) -> Object | None:
-        """Add or remove the finalizer; return the cluster as stored, or ``None`` when it no longer exists."""
-        finalizers: list[Any] = [item for item in cluster["metadata"].get("finalizers") or () if item != FINALIZER]
-        if present:
-            finalizers.append(FINALIZER)
-        # The patch replaces the whole list, so the resourceVersion ensures that no other client has changed it.
-        metadata = {
-            "finalizers": finalizers or None,
-            "uid": uid_of(cluster),
-            "resourceVersion": resource_version_of(cluster),
-        }
-        client = self._client.with_field_manager(FINALIZER_MANAGER)
-        try:
-            return await client.patch(RAY_CLUSTER, key_of(cluster), {"metadata": metadata})
-        except NotFound:
-            return None
-
-
-_PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
-
-_RAY_AUTH_MODE_OVERRIDDEN = (
-    "The RayCluster sets spec.authOptions, but RAY_AUTH_MODE in the head's pod template disables Ray's tokens: the "
-    "operator's own OAuth proxy stays active. Remove the variable"
-)
-_OIDC_CLIENT_MISSING = (
-    "The Secret {name} with client-id and client-secret, which the login in the browser needs, does not exist in this "
-    "namespace: the head pod cannot start. Ask the administrator to create it"
-)
+            await set_finalizer(self._client, cluster, present=False)
 
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:

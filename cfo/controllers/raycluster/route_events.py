@@ -51,7 +51,11 @@ class RouteEvents:
                     f"{problem.message}",
                 )
         elif state == _PENDING and previous is None:
-            children.record_normal("RoutePending", f"{title} waits until {gateway} accepts it")
+            children.record_normal(
+                "RoutePending",
+                f"{title} waits until {gateway} accepts it. If this takes long, ask the administrator whether the "
+                "Gateway exists and its listeners admit routes of this namespace",
+            )
         elif state == _ACCEPTED and previous is not None:
             children.record_normal("RouteAccepted", f"{title} is accepted by {gateway}")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.demo.kuberay import pods_of, status_of
+from cfo.api.raycluster.authentication import requires_ray_token
+from cfo.demo.kuberay import pods_of, runs_here, status_of
 
 
 def cluster(**group: Any) -> dict[str, Any]:
@@ -37,3 +38,19 @@ def test_cluster_is_ready_when_head_and_all_workers_are_ready() -> None:
     assert (status["minWorkerReplicas"], status["maxWorkerReplicas"], status["observedGeneration"]) == (1, 3, 4)
     assert status_of(ray_cluster, map(with_ready_condition, (head, first, second)))["state"] == "ready"
     assert "state" not in status_of(ray_cluster, map(with_ready_condition, (first, second)))
+
+
+def test_head_requires_token_if_the_cluster_requests_it() -> None:
+    ray_cluster = cluster()
+    assert not requires_ray_token(next(pods_of(ray_cluster))["spec"])
+    ray_cluster["spec"]["authOptions"] = {"mode": "token"}
+    for pod in pods_of(ray_cluster):
+        assert requires_ray_token(pod["spec"])
+    assert "env" not in ray_cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+
+
+def test_cluster_of_multikueue_does_not_run_here() -> None:
+    ray_cluster = cluster()
+    assert runs_here(ray_cluster)
+    ray_cluster["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    assert not runs_here(ray_cluster)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.naming import names_of
-from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.migrate.output import table
 from cfo.migrate.planning import SUSPENDED_ANNOTATION, ObservedCluster, Options, plan_cluster
 from cfo.migrate.session import plan_safely

@@ -1,0 +1,143 @@
+"""The section ``kuberay``, with its profiles and the CA of RayClusters."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
+
+from cfo.config.authentication import AuthenticationConfiguration
+from cfo.config.durations import Duration
+from cfo.config.exposure import GatewayConfiguration, IngressConfiguration
+from cfo.config.network_policy import NetworkPolicyConfiguration
+from cfo.config.section import DNS_LABEL, Domain, Namespace, Section, Selector
+
+__all__ = ["CAConfiguration", "KubeRayConfiguration", "ProfileConfiguration"]
+
+
+def _algorithm(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _at_least_one_hour(value: timedelta) -> timedelta:
+    if value < timedelta(hours=1):
+        raise ValueError("must be at least 1h")
+    return value
+
+
+class CAConfiguration(Section):
+    """The certificate authority (CA) that each RayCluster gets for mTLS."""
+
+    key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
+        default="ecdsa", description="Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits)."
+    )
+    issuer: Literal["secret", "certificateSigningRequest"] = Field(
+        default="secret",
+        description="How the pods of new RayClusters get their certificates: `secret`: an init container signs them "
+        "with the CA's key, which it mounts; `certificateSigningRequest`: an init container requests them from the "
+        "operator with the pod's token, and no pod mounts the key. The latter needs the component `csr`.",
+    )
+    node_certificate_lifetime: Annotated[Duration, AfterValidator(_at_least_one_hour)] = Field(
+        default=timedelta(days=365),
+        description="Validity of the certificates that the operator issues for pods, at least 1h. Ray does not reload "
+        "certificates, so a pod has to be restarted before its certificate expires.",
+    )
+
+
+def _profile_name(value: object) -> object:
+    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
+        raise ValueError("must be a lower-case DNS label")
+    return value
+
+
+class ProfileConfiguration(Section):
+    """What every RayCluster in some namespaces gets; each setting that is not enforced is as without the profile."""
+
+    name: Annotated[str, BeforeValidator(_profile_name)]
+    namespace_selector: Selector = ""
+    network_policy: Literal["default", "enforced"] = "default"
+    mtls: Literal["default", "enforced"] = Field(default="default", alias="mTLS")
+    authentication: Literal["default", "enforced"] = "default"
+
+
+class KubeRayConfiguration(Section):
+    """The RayCluster controllers and webhooks."""
+
+    enabled: StrictBool = Field(
+        default=True,
+        description="Whether the RayCluster controllers run and their webhooks are served. Operators that run only for "
+        "InferenceStacks disable it.",
+    )
+    ray_dashboard_oauth_enabled: StrictBool = Field(
+        default=True,
+        alias="rayDashboardOAuthEnabled",
+        description="Whether the dashboard requires authentication: by OpenShift's OAuth proxy or by `authentication`.",
+    )
+    ingress_domain: Domain = Field(
+        default="",
+        description="Domain of the Ingress hosts and of the client's host in the head's certificate; if empty, the "
+        "domain in `ingresses.config.openshift.io/cluster`, if that exists.",
+    )
+    mtls_enabled: StrictBool = Field(
+        default=True, alias="mTLSEnabled", description="Whether Ray nodes and clients use mutual TLS."
+    )
+    operator_namespaces: list[Namespace] = Field(
+        default_factory=list,
+        description="Namespaces of the KubeRay operator, which the NetworkPolicies allow to reach head pods; if empty, "
+        "they are detected.",
+    )
+    kuberay_features: list[
+        Literal[
+            "networkIsolation", "networkPolicy", "secureTrustedNetwork", "tlsOptions", "authOptions", "ingressOptions"
+        ]
+    ] = Field(
+        default_factory=list,
+        alias="kubeRayFeatures",
+        description="Features that are active in KubeRay. RayClusters that use one do not get the operator's own "
+        "objects and pod template entries for it. Possible values: the fields `networkPolicy` (feature gate "
+        "`RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions` and `ingressOptions` "
+        "(with `enableIngress`, which is refused otherwise); of Open Data Hub's KubeRay, `networkIsolation` and "
+        "`secureTrustedNetwork` (the annotation `odh.ray.io/secure-trusted-network`).",
+    )
+    profiles: list[ProfileConfiguration] = Field(
+        default_factory=list,
+        description="Profiles for namespaces; the first one whose `namespaceSelector` (a label selector such as "
+        "`tenant=research`; if empty, all namespaces) matches applies. Each has a `name`. `networkPolicy`, `mTLS` and "
+        "`authentication` can be `enforced`: every RayCluster in these namespaces gets it, whatever its own settings "
+        "are. Not with `watchNamespaces`, because the operator has to read Namespaces.",
+    )
+    authentication: AuthenticationConfiguration = Field(default_factory=AuthenticationConfiguration)
+    ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
+    gateway: GatewayConfiguration = Field(default_factory=GatewayConfiguration)
+    network_policy: NetworkPolicyConfiguration = Field(default_factory=NetworkPolicyConfiguration)
+    ca: CAConfiguration = Field(default_factory=CAConfiguration)
+
+    @model_validator(mode="after")
+    def _profile_names_are_unique(self) -> Self:
+        names = [profile.name for profile in self.profiles]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"profiles: the name {name} is used more than once")
+        return self
+
+    @model_validator(mode="after")
+    def _authentication_is_used(self) -> Self:
+        # otherwise dashboards would be exposed without authentication although proxies are configured
+        enforced = any(profile.authentication == "enforced" for profile in self.profiles)
+        if self.authentication.enabled and not self.ray_dashboard_oauth_enabled and not enforced:
+            raise ValueError(
+                "authentication.enabled requires rayDashboardOAuthEnabled: true, or a profile that enforces "
+                "authentication; otherwise dashboards are exposed without authentication"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _logins_have_hosts_of_their_own(self) -> Self:
+        # browsers would send the session of one dashboard to the proxies of all others, which run in tenants' pods
+        if self.gateway.dashboard_host and self.authentication.oidc is not None:
+            raise ValueError(
+                "gateway.dashboardHost and authentication.oidc must not be set together, because browsers would send "
+                "the session of one dashboard to all others: unset gateway.dashboardHost"
+            )
+        return self
