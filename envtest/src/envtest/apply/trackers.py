@@ -94,6 +94,7 @@ class Trackers:
         self._trackers: dict[tuple[str, str, str, str], tuple[ResourceInfo, Tracker]] = {}
         self._types: dict[tuple[str, str, str], tuple[ResourceInfo, ObjectType]] = {}
         self._scale: Tracker | None = None
+        self._scale_type: ObjectType | None = None
 
     def of(self, info: ResourceInfo, subresource: str = "") -> Tracker:
         """Return the tracker of a resource, or of a subresource with the same body (``status``)."""
@@ -101,7 +102,7 @@ class Trackers:
         cached = self._trackers.get(key)
         if cached is None or cached[0] is not info:
             tracker = Tracker(
-                self._type_of(info),
+                self.type_of(info),
                 info.api_version,
                 info.kind,
                 subresource=subresource,
@@ -116,16 +117,23 @@ class Trackers:
     def scale(self) -> Tracker:
         """The tracker of ``scale`` subresources; see :mod:`envtest.apply.scale`."""
         if self._scale is None:
-            kind = ObjectType.builtin(_SCALE)
-            self._scale = Tracker(kind, "autoscaling/v1", "Scale", subresource="scale")
+            self._scale = Tracker(self.scale_type, "autoscaling/v1", "Scale", subresource="scale")
         return self._scale
+
+    @property
+    def scale_type(self) -> ObjectType:
+        """The type of the body of ``scale`` subresources."""
+        if self._scale_type is None:
+            self._scale_type = ObjectType.builtin(_SCALE)
+        return self._scale_type
 
     def _in_version(self, info: ResourceInfo, api_version: str) -> ObjectType | None:
         group, _, version = api_version.rpartition("/")
         other = self._registry.by_kind(group, version, info.kind)
-        return None if other is None else self._type_of(other)
+        return None if other is None else self.type_of(other)
 
-    def _type_of(self, info: ResourceInfo) -> ObjectType:
+    def type_of(self, info: ResourceInfo) -> ObjectType:
+        """Return the type of the objects of a resource."""
         key = (info.group, info.version, info.kind)
         cached = self._types.get(key)
         if cached is None or cached[0] is not info:

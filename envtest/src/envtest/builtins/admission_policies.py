@@ -17,6 +17,7 @@ from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_
 from envtest.metadata import dns_1035_label, dns_subdomain, path_segment, qualified_name
 from envtest.objects import Object
 from envtest.schema.cel import CELCompileError, Kind
+from envtest.schema.cel_types import RESERVED_WORDS
 
 __all__ = ["PolicyBindingStrategy", "PolicyStrategy"]
 
@@ -32,10 +33,6 @@ _PATCHES: Final[Mapping[str, tuple[str, Kind]]] = {
 _MAX_AUDIT_ANNOTATIONS: Final = 20
 _MAX_AUDIT_EXPRESSION: Final = 5 * 1024
 _IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*", re.ASCII)
-_RESERVED: Final = frozenset(
-    "as break const continue else false for function if import in let loop namespace null package return true var void "
-    "while".split()
-)
 
 
 class PolicyStrategy(BuiltinStrategy):
@@ -142,7 +139,7 @@ def _variable_errors(
     name, expression = variable.get("name") or "", variable.get("expression") or ""
     if not name.strip():
         yield required(f"{path}.name", "name is not specified")
-    elif not _IDENTIFIER.fullmatch(name) or name in _RESERVED:
+    elif not _IDENTIFIER.fullmatch(name) or name in RESERVED_WORDS:
         yield invalid(f"{path}.name", name, "must be a valid CEL identifier")
     kind: Kind = "dyn"
     if not expression.strip():

@@ -38,6 +38,7 @@ _RUNTIME_MESSAGES = (
     ("index out of bounds", "index out of bounds"),
 )
 _TYPE_NAME = re.compile(rf"\b(?:{'|'.join([*_SIMPLE.values(), 'LIST', 'MAP', 'NULL', 'TYPE', 'UINT'])})\b")
+_CONVERSION = re.compile(r"(?:cannot convert|Type conversion error from) '?(\w+)'? to '?(\w+)")
 _INDEX = re.compile(r"index=(-?\d+) size=")
 
 
@@ -92,6 +93,9 @@ def _cel_go_message(message: str) -> str:
     if index:
         return f"index out of bounds: {index.group(1)}"
     text = message.partition(": ")[2] or message
+    conversion = _CONVERSION.search(text)
+    if conversion:
+        return f"type conversion error from '{conversion[1]}' to '{conversion[2]}'"
     for library_message, go_message in _RUNTIME_MESSAGES:
         if library_message in text:
             rest = text.partition(library_message)[2].strip('"')

@@ -1,7 +1,7 @@
 """The static types of expressions in admission: match conditions, validations and mutations.
 
-``object``, ``oldObject`` and ``params`` have no static type. ``request``, ``namespaceObject`` and the ``variables`` of a
-policy have one, as in ``k8s.io/apiserver/pkg/admission/plugin/cel``, so that ``request.operatoin`` is an error when the
+``object``, ``oldObject`` and ``params`` have no static type. ``request``, ``namespaceObject`` and the ``variables`` of
+a policy have one, as in ``k8s.io/apiserver/pkg/admission/plugin/cel``, so that ``request.verb`` is an error when the
 policy is created.
 """
 
@@ -13,14 +13,11 @@ from typing import Any, Final
 
 from envtest.schema.cel import CELCompileError, Kind
 from envtest.schema.cel_literals import check_literals
-from envtest.schema.cel_messages import parse
+from envtest.schema.cel_messages import Literals, parse
 from envtest.schema.cel_types import check_types
 from envtest.schema.node import Schema
 
-__all__ = ["OBJECT_TYPE", "PATCH_TYPE", "check_expression"]
-
-OBJECT_TYPE: Final[Kind] = "Object"
-PATCH_TYPE: Final[Kind] = "list(JSONPatch)"
+__all__ = ["check_expression"]
 
 _STRING: Final[Mapping[str, Any]] = {"type": "string"}
 _STRINGS: Final[Mapping[str, Any]] = {"type": "array", "items": _STRING}
@@ -100,29 +97,21 @@ def check_expression(
     (``None``: the expression cannot use them); ``patches`` adds the types and functions of mutations.
     Raises CELCompileError.
     """
-    literals = parse(source) if patches else None
-    others = {
-        "object": "dyn",
-        "oldObject": "dyn",
-        "params": "dyn" if params else "",
-        "authorizer": "dyn" if authorizer else "",
-    }
+    literals = parse(source) if patches else Literals(source, source, {}, {})
     schemas = {"request": _REQUEST, "namespaceObject": _NAMESPACE}
     if variables is not None:
-        schemas["variables"] = Schema(
-            _fields(**{name: _SCHEMAS.get(kind, _DYNAMIC) for name, kind in variables.items()})
-        )
-    checked = source if literals is None else literals.checked
-    names = {} if literals is None else literals.names
+        fields = {name: _SCHEMAS.get(kind, _DYNAMIC) for name, kind in variables.items()}
+        schemas["variables"] = Schema(_fields(**fields))
+    optional = (("params", params), ("authorizer", authorizer))
+    names = ["object", "oldObject", *(name for name, is_declared in optional if is_declared)]
+    messages = literals.types if patches else None
+
+    def restore(text: str) -> str:
+        return _WORD.sub(lambda match: literals.names.get(match[0], match[0]), text)
+
     try:
-        program = check_types(
-            checked,
-            schemas,
-            {name: kind for name, kind in others.items() if kind},
-            escapes=False,
-            messages=None if literals is None else literals.types,
-        )
-        check_literals(program, checked)
+        program = check_types(literals.checked, schemas, dict.fromkeys(names, "dyn"), escapes=False, messages=messages)
+        check_literals(program, literals.checked)
     except CELCompileError as error:
-        raise CELCompileError(_WORD.sub(lambda match: names.get(match[0], match[0]), str(error))) from None
-    return _WORD.sub(lambda match: names.get(match[0], match[0]), program.type_name)
+        raise CELCompileError(restore(str(error))) from None
+    return restore(program.type_name)

@@ -1,8 +1,9 @@
 """Checks of the literals in a CEL expression that kube-apiserver makes after type checking.
 
 The items of a list literal, and the keys and values of a map literal, must have one type: ``{'a': 'b', 'c': object.x}``
-is an error because ``object.x`` has no static type. A literal argument of ``matches`` must be a valid pattern. These are
-validators of cel-go; the CEL library does not have them, so the checks run on the checked expression that it exports.
+is an error because ``object.x`` has no static type. A literal argument of ``matches`` must be a valid pattern. These
+are validators of cel-go; the CEL library does not have them, so the checks run on the checked expression that it
+exports.
 """
 
 from __future__ import annotations

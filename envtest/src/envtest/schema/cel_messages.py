@@ -192,7 +192,7 @@ def _collect(value: Any, expected: str, errors: list[str]) -> None:
 def plain(value: Any) -> Any:
     """Return a value of an evaluated expression as JSON, without the types.
 
-    Integers that a double cannot represent become strings, as in the JSON form of protobuf. Raises ValueError for a
+    Integers that a double cannot represent become strings, as in the JSON form of protobuf. Raises TypeError for a
     value that has no JSON form.
     """
     if value is None or isinstance(value, bool | str | float):
@@ -202,7 +202,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         for name in value:
             if not isinstance(name, str):
-                raise ValueError(f'map key "{name}" is of type {type(name).__name__}, not string')
+                raise TypeError(f'map key "{name}" is of type {type(name).__name__}, not string')
         return {name: plain(item) for name, item in sorted(value.items()) if name != TYPE}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
@@ -212,4 +212,4 @@ def plain(value: Any) -> Any:
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g}s"
-    raise ValueError(f"unsupported value of type {type(value).__name__}")
+    raise TypeError(f"unsupported value of type {type(value).__name__}")

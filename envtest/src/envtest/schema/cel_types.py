@@ -14,9 +14,9 @@ from typing import Any
 from envtest.schema.cel import CELCompileError, Kind, Program, type_check
 from envtest.schema.node import Schema
 
-__all__ = ["check_types", "escape", "escape_keywords"]
+__all__ = ["RESERVED_WORDS", "check_types", "escape", "escape_keywords"]
 
-_RESERVED = frozenset(
+RESERVED_WORDS = frozenset(
     {
         "as",
         "break",
@@ -41,7 +41,9 @@ _RESERVED = frozenset(
         "while",
     }
 )
-_KEYWORDS = "|".join(sorted(_RESERVED - {"false", "in", "null", "true"}))
+"""The words that cannot be identifiers in CEL."""
+
+_KEYWORDS = "|".join(sorted(RESERVED_WORDS - {"false", "in", "null", "true"}))
 _HAS_KEYWORD = re.compile(rf"\b(?:{_KEYWORDS})\b")
 _FIELD_OR_TEXT = re.compile(
     r"//[^\n]*"  # a comment
@@ -65,7 +67,7 @@ def escape(name: str) -> str | None:
     """Return the CEL identifier of a property (``a-b`` is ``a__dash__b``); ``None`` when it has none."""
     if not name or name[0].isdigit() or not all(c.isascii() and (c.isalnum() or c in "_.-/") for c in name):
         return None
-    if name in _RESERVED:
+    if name in RESERVED_WORDS:
         return f"__{name}__"
     for plain, escaped in _ESCAPES:
         name = name.replace(plain, escaped) if plain in name else name
