@@ -25,7 +25,6 @@ from envtest.admission.policy_bindings import (
     policy_variables,
 )
 from envtest.admission.versions import convert, decode_patched
-from envtest.apply.schema_types import ObjectType
 from envtest.apply.trackers import Trackers
 from envtest.auth.rbac import Authorizer
 from envtest.context import RequestContext
@@ -106,7 +105,13 @@ class MutatingPolicies:
         denials = _Denials()
         invocations = await self._invocations(ctx, obj, old, denials)
         if invocations:
-            obj = await self._run(invocations, ctx, obj, old, reinvocation, denials)
+            state = reinvocation.step(_STEP)
+            if reinvocation.second_round:
+                state.require_if_changed(obj)
+            check = authorization_check(self._authorizer, ctx.user)
+            requests = [_Request(self._store, self._types, ctx, old, check, each, denials) for each in invocations]
+            obj = await _run(requests, obj, reinvocation, state)
+            state.record_output(obj)
         denials.raise_first(ctx, obj)
         return obj
 
@@ -137,83 +142,94 @@ class MutatingPolicies:
                 found += (_Invocation(policy, binding, parameter, info) for parameter in parameters)
         return found
 
-    async def _run(
-        self,
-        invocations: list[_Invocation],
-        ctx: RequestContext,
-        obj: Object,
-        old: Object | None,
-        reinvocation: Reinvocation,
-        denials: _Denials,
-    ) -> Object:
-        state = reinvocation.step(_STEP)
-        if reinvocation.second_round:
-            state.require_if_changed(obj)
-        check = authorization_check(self._authorizer, ctx.user)
-        for invocation in invocations:
-            obj = await self._invoke(invocation, ctx, obj, old, reinvocation, state, check, denials)
-        state.record_output(obj)
-        return obj
 
-    async def _invoke(
-        self,
-        invocation: _Invocation,
-        ctx: RequestContext,
-        obj: Object,
-        old: Object | None,
-        reinvocation: Reinvocation,
-        state: Invocations,
-        check: AuthorizationCheck,
-        denials: _Denials,
-    ) -> Object:
-        policy, info = invocation.policy, invocation.info
-        current = await convert(ctx.info, info, obj)
-        old_version = await convert(ctx.info, info, old) if old else old
-        if policy.conditions:
-            decision = policy.conditions.evaluate(await self._inputs(ctx, current, old_version, invocation), check)
-            if decision.error:
-                denials.add(policy, invocation.denial(decision.error), "Invalid")
-            if not decision.matches:
-                return obj
-        if reinvocation.second_round and invocation.key not in state.pending:
-            return obj
-        changed = False
-        for mutation in policy.mutations:
-            if not current:
-                break
-            inputs = await self._inputs(ctx, current, old_version, invocation)
-            evaluation = Evaluation(policy.variables, inputs, check)
-            try:
-                current = self._mutate(mutation, ctx, info, current, evaluation)
-                changed = True
-            except (ExpressionError, MutationError) as error:
-                denials.add(policy, invocation.denial(str(error)), "Invalid")
-        if changed:
-            obj = await convert(info, ctx.info, current)
-            reinvocation.requested = True
+async def _run(requests: list[_Request], obj: Object, reinvocation: Reinvocation, state: Invocations) -> Object:
+    """Invoke the policies in order and record which must be invoked again in the second round."""
+    changed = False
+    for request in requests:
+        if not await request.matches(obj):
+            continue
+        key, policy = request.invocation.key, request.invocation.policy
+        if reinvocation.second_round and key not in state.pending:
+            continue
+        mutated = await request.mutate(obj)
+        if mutated is not None:
+            obj, changed = mutated, True
             state.require()
         if policy.reinvocable:
-            state.invoked.add(invocation.key)
-            if changed:
-                state.require()
-        return obj
+            state.invoked.add(key)
+    if changed:
+        reinvocation.requested = True
+        state.require()
+    return obj
 
-    async def _inputs(
-        self, ctx: RequestContext, obj: Object, old: Object | None, invocation: _Invocation
-    ) -> Mapping[str, Any]:
-        variables = await policy_variables(self._store, ctx, obj, old, invocation.info)
-        return {**variables, "params": invocation.parameter}
 
-    def _mutate(
-        self, mutation: Mutation, ctx: RequestContext, info: ResourceInfo, obj: Object, evaluation: Evaluation
-    ) -> Object:
-        mutated = mutation.apply(obj, self._type_of(info, ctx.subresource), evaluation)
+class _Request:
+    """The invocation of a policy for one request."""
+
+    def __init__(
+        self,
+        store: Store,
+        types: Trackers,
+        ctx: RequestContext,
+        old: Object | None,
+        check: AuthorizationCheck,
+        invocation: _Invocation,
+        denials: _Denials,
+    ) -> None:
+        self.invocation = invocation
+        self._store = store
+        self._types = types
+        self._ctx = ctx
+        self._old = old
+        self._check = check
+        self._denials = denials
+
+    async def matches(self, obj: Object) -> bool:
+        """Report whether the match conditions hold; an error denies the request."""
+        policy = self.invocation.policy
+        if not policy.conditions:
+            return True
+        current = await convert(self._ctx.info, self.invocation.info, obj)
+        decision = policy.conditions.evaluate(await self._inputs(current), self._check)
+        if decision.error:
+            self._denials.add(policy, self.invocation.denial(decision.error), "Invalid")
+        return decision.matches
+
+    async def mutate(self, obj: Object) -> Object | None:
+        """Return the object after all mutations, ``None`` when none applied; an error denies the request.
+
+        Raises StatusError when the result of a mutation is not an object of the kind.
+        """
+        policy, info = self.invocation.policy, self.invocation.info
+        current = await convert(self._ctx.info, info, obj)
+        applied = False
+        for mutation in policy.mutations if current else ():
+            evaluation = Evaluation(policy.variables, await self._inputs(current), self._check)
+            try:
+                current = self._apply(mutation, current, evaluation)
+                applied = True
+            except (ExpressionError, MutationError) as error:
+                self._denials.add(policy, self.invocation.denial(str(error)), "Invalid")
+        return await convert(info, self._ctx.info, current) if applied else None
+
+    async def _inputs(self, obj: Object) -> Mapping[str, Any]:
+        info = self.invocation.info
+        old = await convert(self._ctx.info, info, self._old) if self._old else self._old
+        variables = await policy_variables(self._store, self._ctx, obj, old, info)
+        return {**variables, "params": self.invocation.parameter}
+
+    def _apply(self, mutation: Mutation, obj: Object, evaluation: Evaluation) -> Object:
+        info, subresource = self.invocation.info, self._ctx.subresource
+        kind = self._types.body_type_of(info, subresource)
+        if kind is None:
+            why = "There can be a delay between when CustomResourceDefinitions are created and when they are available."
+            message = f"Resource kind {obj.get('apiVersion')}, Kind={obj.get('kind')} not found. {why}"
+            raise StatusError(503, "ServiceUnavailable", message, {})
+        mutated = mutation.apply(obj, kind, evaluation)
         if mutated is obj:
             return obj
-        unknown = decode_patched(ctx, info, mutated)
+        unknown = decode_patched(self._ctx, info, mutated)
         if unknown and mutation.strict and not info.is_crd:
             raise internal_error(f"strict decoding error: {', '.join(unknown)}")
         return mutated
-
-    def _type_of(self, info: ResourceInfo, subresource: str) -> ObjectType:
-        return self._types.scale_type if subresource == "scale" else self._types.type_of(info)

@@ -65,7 +65,7 @@ class MatchResources:
 
 
 class Policy:
-    """The compiled part of a policy that both kinds have. ``param_info`` is the resource of its parameters."""
+    """The compiled part of a policy that both kinds have."""
 
     def __init__(self, policy: Object) -> None:
         spec = policy.get("spec") or {}
@@ -159,9 +159,8 @@ class PolicySource(Generic[P]):
                 raise ConfigurationError(why)
         elif reference.get("namespace"):
             raise ConfigurationError("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
-        found: list[Object | None] = []
-        for record in self._parameter_records(info, reference, namespace):
-            found.append(await from_storage(info, record))
+        records = self._parameter_records(info, reference, namespace)
+        found: list[Object | None] = [await from_storage(info, record) for record in records]
         if not found and reference.get("parameterNotFoundAction") != "Allow":
             raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
         return found

@@ -93,8 +93,8 @@ class Trackers:
         self._registry = registry
         self._trackers: dict[tuple[str, str, str, str], tuple[ResourceInfo, Tracker]] = {}
         self._types: dict[tuple[str, str, str], tuple[ResourceInfo, ObjectType]] = {}
+        self._bodies: dict[tuple[str, str, str], ObjectType | None] = {}
         self._scale: Tracker | None = None
-        self._scale_type: ObjectType | None = None
 
     def of(self, info: ResourceInfo, subresource: str = "") -> Tracker:
         """Return the tracker of a resource, or of a subresource with the same body (``status``)."""
@@ -117,15 +117,8 @@ class Trackers:
     def scale(self) -> Tracker:
         """The tracker of ``scale`` subresources; see :mod:`envtest.apply.scale`."""
         if self._scale is None:
-            self._scale = Tracker(self.scale_type, "autoscaling/v1", "Scale", subresource="scale")
+            self._scale = Tracker(ObjectType.builtin(_SCALE), "autoscaling/v1", "Scale", subresource="scale")
         return self._scale
-
-    @property
-    def scale_type(self) -> ObjectType:
-        """The type of the body of ``scale`` subresources."""
-        if self._scale_type is None:
-            self._scale_type = ObjectType.builtin(_SCALE)
-        return self._scale_type
 
     def _in_version(self, info: ResourceInfo, api_version: str) -> ObjectType | None:
         group, _, version = api_version.rpartition("/")
@@ -143,3 +136,18 @@ class Trackers:
                 kind = ObjectType.builtin(info.schema.ref)
             cached = self._types[key] = (info, kind)
         return cached[1]
+
+    def body_type_of(self, info: ResourceInfo, subresource: str) -> ObjectType | None:
+        """Return the type of the body of requests to a subresource; ``None`` when its kind has no schema."""
+        body = info.subresources.get(subresource)
+        if body is None or body.kind in ("", info.kind):
+            return self.type_of(info)
+        group, version = (body.group, body.version) if body.version else (info.group, info.version)
+        key = (group, version, body.kind)
+        if key not in self._bodies:
+            name = f"io.k8s.api.{group.partition('.')[0] or 'core'}.{version}.{body.kind}"
+            try:
+                self._bodies[key] = ObjectType.builtin(name)
+            except KeyError:
+                self._bodies[key] = None
+        return self._bodies[key]

@@ -80,7 +80,19 @@ _SCHEMAS: Final[Mapping[Kind, Mapping[str, Any]]] = {
     "string": _STRING,
     "timestamp": _TIME,
 }
-"""The schemas of variables whose type the descriptors can express; the others have no static type."""
+"""The schemas of variables of simple types."""
+
+_LIST: Final = re.compile(r"list\((\w+)\)")
+_MAP: Final = re.compile(r"map\(string, (\w+)\)")
+
+
+def _schema(kind: Kind) -> Mapping[str, Any]:
+    """Return the schema of a variable; one that the descriptors cannot express has no static type."""
+    if match := _LIST.fullmatch(kind):
+        return {"type": "array", "items": _SCHEMAS.get(match[1], _DYNAMIC)}
+    if match := _MAP.fullmatch(kind):
+        return _map(_SCHEMAS.get(match[1], _DYNAMIC))
+    return _SCHEMAS.get(kind, _DYNAMIC)
 
 
 def check_expression(
@@ -100,7 +112,7 @@ def check_expression(
     literals = parse(source) if patches else Literals(source, source, {}, {})
     schemas = {"request": _REQUEST, "namespaceObject": _NAMESPACE}
     if variables is not None:
-        fields = {name: _SCHEMAS.get(kind, _DYNAMIC) for name, kind in variables.items()}
+        fields = {name: _schema(kind) for name, kind in variables.items()}
         schemas["variables"] = Schema(_fields(**fields))
     optional = (("params", params), ("authorizer", authorizer))
     names = ["object", "oldObject", *(name for name, is_declared in optional if is_declared)]

@@ -192,13 +192,12 @@ def _collect(value: Any, expected: str, errors: list[str]) -> None:
 def plain(value: Any) -> Any:
     """Return a value of an evaluated expression as JSON, without the types.
 
-    Integers that a double cannot represent become strings, as in the JSON form of protobuf. Raises TypeError for a
-    value that has no JSON form.
+    A double without a fraction becomes an integer, as Go writes it. Raises TypeError for a value without a JSON form.
     """
-    if value is None or isinstance(value, bool | str | float):
+    if value is None or isinstance(value, bool | str | int):
         return value
-    if isinstance(value, int):
-        return value if abs(value) <= _MAX_SAFE_INTEGER else str(value)
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) <= _MAX_SAFE_INTEGER else value
     if isinstance(value, dict):
         for name in value:
             if not isinstance(name, str):
