@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
+from envtest.admission.claim_resize import PersistentVolumeClaimResize
 from envtest.admission.lifecycle import NamespaceLifecycle
 from envtest.admission.limits import LimitRanger
 from envtest.admission.matching import Matcher
@@ -113,6 +114,7 @@ def standard_chain(
         DefaultTolerationSeconds(),
         PodSecurity(store),
         DefaultClass.storage(store),
+        PersistentVolumeClaimResize(store),
         StorageObjectInUseProtection(),
         DefaultClass.ingress(store),
         _MutatingPolicyWarning(),
