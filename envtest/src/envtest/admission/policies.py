@@ -153,11 +153,20 @@ class ValidatingPolicies:
             if info is None:
                 continue
             variables = await self._variables(ctx, obj, old, info)
+            try:
+                self._param_info(policy)
+            except _ConfigurationError as error:
+                if not policy.ignores_failure:
+                    subject = f"ValidatingAdmissionPolicy '{policy.name}'"
+                    text = f"{subject} denied request: failed to configure policy: {error}"
+                    denied = denied or _denied(ctx, obj, text, "")
+                continue
             for binding in bindings:
                 if binding.resources.match(self._matcher, ctx, obj, old) is None:
                     continue
                 for failure in await self._evaluate(policy, binding, ctx, variables, check):
-                    denied = self._enforce(policy, binding, ctx, obj, failure) or denied
+                    enforced = self._enforce(policy, binding, ctx, obj, failure)
+                    denied = denied or enforced
         if denied is not None:
             raise denied
 
@@ -217,15 +226,22 @@ class ValidatingPolicies:
             _record_annotations(policy, ctx, inputs, check)
         return failures
 
-    async def _parameters(self, policy: _Policy, binding: _Binding, ctx: RequestContext) -> Any:
+    def _param_info(self, policy: _Policy) -> ResourceInfo | None:
+        """Return the resource of the parameters, ``None`` if there are none. Raises _ConfigurationError."""
         if policy.param_kind is None:
-            yield None
-            return
+            return None
         group, _, version = policy.param_kind["apiVersion"].rpartition("/")
         info = self._registry.by_kind(group, version, policy.param_kind["kind"])
         if info is None:
             group_version_kind = f"{group}/{version}, Kind={policy.param_kind['kind']}"
             raise _ConfigurationError(f"failed to find resource referenced by paramKind: '{group_version_kind}'")
+        return info
+
+    async def _parameters(self, policy: _Policy, binding: _Binding, ctx: RequestContext) -> Any:
+        info = self._param_info(policy)
+        if info is None:
+            yield None
+            return
         reference = binding.param_ref or {}
         namespace = (reference.get("namespace") or ctx.namespace) if info.namespaced else ""
         found = False

@@ -169,12 +169,15 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
             every_resource.add(sub)
         elif sub in every_resource:
             yield invalid(field_path, each, f"if '*/{sub}' is present, must not specify {each}")
-    if has_wildcard and sum(1 for each in resources if "/" not in each) > 1:
+    plain = [each for each in resources if "/" not in each]
+    if has_wildcard and plain[-1] != "*":  # kube-apiserver only considers the last one
         text = "if '*' is present, must not specify other resources without subresources"
         yield invalid(path, list(resources), text)
 
 
-def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+def condition_errors(
+    conditions: Sequence[Mapping[str, Any]], path: str, variables: Mapping[str, str] = CONDITION_VARIABLES
+) -> Iterator[FieldError]:
     """Yield the errors of match conditions."""
     if len(conditions) > 64:
         yield too_many(path, len(conditions), 64)
@@ -188,7 +191,7 @@ def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
         if not expression.strip():
             yield required(f"{field_path}.expression")
         else:
-            yield from expression_errors(expression, f"{field_path}.expression", CONDITION_VARIABLES, kind="bool")
+            yield from expression_errors(expression, f"{field_path}.expression", variables, kinds=("bool",))
         if not name:
             yield required(f"{field_path}.name")
         for problem in qualified_name(name) if name else ():
@@ -199,16 +202,18 @@ def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
 
 
 def expression_errors(
-    expression: str, path: str, variables: Mapping[str, str], *, kind: str = ""
+    expression: str, path: str, variables: Mapping[str, str], *, kinds: Sequence[str] = ()
 ) -> Iterator[FieldError]:
-    """Yield the errors of a CEL expression; ``kind`` is the CEL type of its result, empty for any."""
+    """Yield the errors of a CEL expression; ``kinds`` are the CEL types that its result can have, empty for any."""
     try:
         program = compile_expression(expression, variables)
     except CELCompileError as error:
         yield invalid(path, expression, f"compilation failed: {error}")
         return
-    if kind and program.kind not in (kind, "dyn"):
-        yield invalid(path, expression, f"must evaluate to {kind}")
+    found = "null_type" if program.kind == "null" else program.kind
+    if kinds and found not in (*kinds, "dyn"):
+        wanted = kinds[0] if len(kinds) == 1 else f"one of [{' '.join(kinds)}]"
+        yield invalid(path, expression, f"must evaluate to {wanted} but got {found}")
 
 
 class PolicyStrategy(BuiltinStrategy):
@@ -223,7 +228,9 @@ class PolicyStrategy(BuiltinStrategy):
         _constraint_defaults(spec.get("matchConstraints"))
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the match constraints and expressions."""
+        """Yield the errors of the match constraints, the parameters and the expressions."""
+        from envtest.builtins.policy_rules import match_resources_errors, param_kind_errors, validation_errors
+
         spec = obj["spec"]
         if spec.get("failurePolicy") not in ("Fail", "Ignore"):
             yield not_supported("spec.failurePolicy", spec.get("failurePolicy") or "", ("Fail", "Ignore"))
@@ -233,39 +240,14 @@ class PolicyStrategy(BuiltinStrategy):
         else:
             if not constraints.get("resourceRules"):
                 yield required("spec.matchConstraints.resourceRules")
-            for position, rule in enumerate(constraints.get("resourceRules") or ()):
-                yield from rule_errors(rule, f"spec.matchConstraints.resourceRules[{position}]")
-        yield from condition_errors(spec.get("matchConditions") or (), "spec.matchConditions")
+            yield from match_resources_errors(constraints, "spec.matchConstraints")
+        if spec.get("paramKind") is not None:
+            yield from param_kind_errors(spec["paramKind"], "spec.paramKind")
+        params = {} if spec.get("paramKind") is None else {"params": "dyn"}
+        variables = {**CONDITION_VARIABLES, **params}
+        yield from condition_errors(spec.get("matchConditions") or (), "spec.matchConditions", variables)
         if self.resource.kind.startswith("Validating"):
-            yield from self._validation_errors(spec)
-
-    @staticmethod
-    def _validation_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-        validations, audits = spec.get("validations") or (), spec.get("auditAnnotations") or ()
-        if not validations and not audits:
-            text = "validations or auditAnnotations must contain at least one item"
-            yield required("spec.validations", text)
-            yield required("spec.auditAnnotations", text)
-        names = ("params", "namespaceObject", "variables")
-        variables = {**CONDITION_VARIABLES, **dict.fromkeys(names, "dyn")}
-        for position, variable in enumerate(spec.get("variables") or ()):
-            path = f"spec.variables[{position}]"
-            if not variable.get("name"):
-                yield required(f"{path}.name", "name is not specified")
-            if (variable.get("expression") or "").strip():
-                yield from expression_errors(variable["expression"], f"{path}.expression", variables)
-            else:
-                yield required(f"{path}.expression", "expression is not specified")
-        for position, validation in enumerate(validations):
-            path = f"spec.validations[{position}]"
-            expression = (validation.get("expression") or "").strip()
-            if not expression:
-                yield required(f"{path}.expression", "expression is not specified")
-                continue
-            yield from expression_errors(expression, f"{path}.expression", variables, kind="bool")
-            if (validation.get("messageExpression") or "").strip():
-                field_path = f"{path}.messageExpression"
-                yield from expression_errors(validation["messageExpression"], field_path, variables, kind="string")
+            yield from validation_errors(spec, obj["metadata"].get("name") or "")
 
 
 class PolicyBindingStrategy(BuiltinStrategy):
@@ -278,12 +260,18 @@ class PolicyBindingStrategy(BuiltinStrategy):
         _constraint_defaults(obj["spec"].get("matchResources"))
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the policy name and the validation actions."""
+        """Yield the errors of the policy name, the parameters, the matched resources and the validation actions."""
+        from envtest.builtins.policy_rules import match_resources_errors, param_ref_errors
+
         spec = obj["spec"]
         if not spec.get("policyName"):
             yield required("spec.policyName")
         elif problems := dns_subdomain(spec["policyName"]):
             yield invalid("spec.policyName", spec["policyName"], problems[0])
+        if spec.get("paramRef") is not None:
+            yield from param_ref_errors(spec["paramRef"], "spec.paramRef")
+        if spec.get("matchResources") is not None:
+            yield from match_resources_errors(spec["matchResources"], "spec.matchResources")
         if not self.resource.kind.startswith("Validating"):
             return
         actions = spec.get("validationActions") or ()

@@ -125,7 +125,7 @@ def _claim_change_errors(obj: Object, old: Object) -> Iterator[FieldError]:
     has_legacy_class = _BETA_CLASS in (old["metadata"].get("annotations") or {})
     if before.get("storageClassName") is None and not has_legacy_class:
         spec.pop("storageClassName", None)
-    if (obj.get("status") or {}).get("phase") == "Bound":
+    if (old.get("status") or {}).get("phase") == "Bound":
         resources, old_resources = (
             {**(each.get("resources") or {}), "requests": {**((each.get("resources") or {}).get("requests") or {})}}
             for each in (spec, before)

@@ -37,6 +37,11 @@ _RUNTIME_MESSAGES = (
     ("divide by zero", "division by zero"),
     ("index out of bounds", "index out of bounds"),
 )
+_CONVERSIONS = (
+    (re.compile(r"cannot convert string to (int|uint|double)"), ""),
+    (re.compile(r"Type conversion error from 'string' to '(bool)'"), ""),
+    (re.compile(r"String to (Duration|Timestamp) conversion failed"), "google.protobuf."),
+)
 _INDEX = re.compile(r"index=(-?\d+) size=")
 
 
@@ -74,6 +79,10 @@ def _cel_go_message(message: str) -> str:
     index = _INDEX.search(message)
     if index:
         return f"index out of bounds: {index.group(1)}"
+    for pattern, prefix in _CONVERSIONS:
+        conversion = pattern.search(message)
+        if conversion:
+            return f"type conversion error from 'string' to '{prefix}{conversion.group(1)}'"
     text = message.partition(": ")[2] or message
     for library_message, go_message in _RUNTIME_MESSAGES:
         if library_message in text:
