@@ -7,12 +7,13 @@ controllers of the feature wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
+from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.config import OperatorConfiguration
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
@@ -25,13 +26,18 @@ _log = structlog.get_logger("cfo.features")
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """An optional feature: its name in the manifests, its rules, and the group and resource that identify its role."""
+    """An optional feature: its name in the manifests, its rules, and the permission that identifies its role.
+
+    ``bound_roles`` are the names and rules of the ClusterRoles that the operator binds to other subjects.
+    """
 
     name: str
     title: str
     rules: Callable[[], list[Rule]]
     group: str
     resource: str
+    verb: str = "update"
+    bound_roles: Mapping[str, Iterable[Rule]] = field(default_factory=dict)
 
 
 FEATURES: Final = (
@@ -40,6 +46,24 @@ FEATURES: Final = (
     Feature("flux", "Flux", flux.rules, "flux-framework.org", "miniclusters/finalizers"),
     Feature("inferencestack", "InferenceStacks", inferencestack.rules, "doublewordai.co", "inferencestacks/finalizers"),
     Feature("openshift", "OpenShift", raycluster.openshift_rules, ROUTE.group, "routes"),
+    Feature("gateway", "the Gateway API", raycluster.gateway_rules, GATEWAY_GROUP, "httproutes", "create"),
+    Feature(
+        "authentication",
+        "the authentication of dashboards",
+        raycluster.authentication_rules,
+        "",
+        "serviceaccounts",
+        "patch",
+    ),
+    Feature("namespaces", "labels of Namespaces", raycluster.namespace_rules, "", "namespaces", "watch"),
+    Feature(
+        "csr",
+        "certificate requests",
+        raycluster.certificate_request_rules,
+        "certificates.k8s.io",
+        "certificatesigningrequests/approval",
+        bound_roles=raycluster.REQUESTER_ROLES,
+    ),
 )
 
 
@@ -56,7 +80,18 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
         enabled.add("flux")
     if configuration.inference_stack.enabled:
         enabled.add("inferencestack")
-    if configuration.kuberay.enabled:
+    kuberay = configuration.kuberay
+    authenticates = kuberay.authentication.enabled or "authOptions" in kuberay.kuberay_features
+    if kuberay.enabled and kuberay.ray_dashboard_oauth_enabled and authenticates:
+        enabled.add("authentication")
+    if kuberay.enabled and kuberay.gateway.enabled:
+        enabled.add("gateway")
+    selects_namespaces = kuberay.network_policy.default_deny.namespace_selector is not None
+    if kuberay.enabled and (kuberay.profiles or selects_namespaces):
+        enabled.add("namespaces")
+    if kuberay.enabled and kuberay.mtls_enabled and kuberay.ca.issuer == "certificateSigningRequest":
+        enabled.add("csr")
+    if kuberay.enabled:
         try:
             await client.mapper.resource(ROUTE)
             enabled.add("openshift")
@@ -72,7 +107,7 @@ async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) 
     """
     for feature in features:
         resource, _, subresource = feature.resource.partition("/")
-        attributes = {"group": feature.group, "resource": resource, "subresource": subresource, "verb": "update"}
+        attributes = {"group": feature.group, "resource": resource, "subresource": subresource, "verb": feature.verb}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

@@ -14,12 +14,14 @@ JSON decoder: case-insensitively if there is no exact match. In addition:
 ConfigMap.
 """
 
+from cfo.config.authentication import AuthenticationConfiguration, OIDCConfiguration
 from cfo.config.document import (
     ConfigurationError,
     ParsedConfiguration,
     default_document,
     extract_document,
     parse,
+    section_model,
     single_document,
 )
 from cfo.config.model import (
@@ -30,6 +32,7 @@ from cfo.config.model import (
     DefaultSetupConfiguration,
     FaultToleranceConfiguration,
     FluxConfiguration,
+    GatewayConfiguration,
     HealthConfiguration,
     InferenceStackConfiguration,
     IngressConfiguration,
@@ -37,31 +40,50 @@ from cfo.config.model import (
     LeaderElection,
     MetricsConfiguration,
     OperatorConfiguration,
+    ProfileConfiguration,
     ResourceTaint,
     WebhookConfiguration,
 )
+from cfo.config.network_policy import (
+    DefaultDenyConfiguration,
+    EgressConfiguration,
+    EgressDestination,
+    NetworkPolicyConfiguration,
+)
+from cfo.config.profiles import NamespaceSettings, ProfileTable
 
 __all__ = [
     "AppWrapperConfiguration",
+    "AuthenticationConfiguration",
     "AutopilotConfiguration",
     "CAConfiguration",
     "ClientConnection",
     "ConfigurationError",
+    "DefaultDenyConfiguration",
     "DefaultSetupConfiguration",
+    "EgressConfiguration",
+    "EgressDestination",
     "FaultToleranceConfiguration",
     "FluxConfiguration",
+    "GatewayConfiguration",
     "HealthConfiguration",
     "InferenceStackConfiguration",
     "IngressConfiguration",
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
+    "NamespaceSettings",
+    "NetworkPolicyConfiguration",
+    "OIDCConfiguration",
     "OperatorConfiguration",
     "ParsedConfiguration",
+    "ProfileConfiguration",
+    "ProfileTable",
     "ResourceTaint",
     "WebhookConfiguration",
     "default_document",
     "extract_document",
     "parse",
+    "section_model",
     "single_document",
 ]

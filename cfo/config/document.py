@@ -18,6 +18,7 @@ __all__ = [
     "default_document",
     "extract_document",
     "parse",
+    "section_model",
     "single_document",
 ]
 
@@ -184,9 +185,17 @@ def _known_settings(data: dict[str, Any], model: type[BaseModel], path: str, war
     return cleaned
 
 
+def section_model(annotation: Any) -> type[BaseModel] | None:
+    """Return the model of a setting that is a section, which may be unset; ``None`` if the setting is a value."""
+    candidates = [one for one in (get_args(annotation) or (annotation,)) if one is not type(None)]
+    found = candidates[0] if len(candidates) == 1 and get_origin(annotation) is not list else None
+    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
+
+
 def _cleaned_value(value: Any, annotation: Any, path: str, warnings: list[str]) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return _known_settings(value, annotation, f"{path}.", warnings) if isinstance(value, dict) else value
+    model = section_model(annotation)
+    if model is not None:
+        return _known_settings(value, model, f"{path}.", warnings) if isinstance(value, dict) else value
     element = next(iter(get_args(annotation)[-1:]), None)
     if isinstance(value, dict) and get_origin(annotation) is dict:
         return {key: _cleaned_value(item, element, f"{path}.{key}", warnings) for key, item in value.items()}
@@ -206,8 +215,9 @@ def _setting_paths(model: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, info in model.model_fields.items():
         path = f"{prefix}{info.alias or name}"
         yield path
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield from _setting_paths(info.annotation, f"{path}.")
+        section = section_model(info.annotation)
+        if section is not None:
+            yield from _setting_paths(section, f"{path}.")
 
 
 def _problems(error: ValidationError) -> Iterator[str]:
@@ -222,7 +232,7 @@ def _problems(error: ValidationError) -> Iterator[str]:
             message = _MESSAGES[problem["type"]]
         else:
             message = problem["msg"].replace("Input should be a valid ", "must be a ").replace("Input should", "must")
-        yield f"{path}: {shown}{message}"
+        yield (f"{path}: " if path else "") + f"{shown}{message}"
 
 
 _MESSAGES = {
@@ -232,6 +242,7 @@ _MESSAGES = {
     "int_type": "must be an integer",
     "bool_type": "must be true or false",
     "missing": "is required",
+    "too_short": "must not be empty",
 }
 
 

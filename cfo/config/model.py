@@ -14,9 +14,8 @@ from ipaddress import ip_address
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    BaseModel,
+    AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     StrictBool,
@@ -26,8 +25,18 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from cfo.config.authentication import AuthenticationConfiguration
 from cfo.config.durations import format_duration, parse_duration
-from cfo.runtime import LabelSelector
+from cfo.config.network_policy import NetworkPolicyConfiguration
+from cfo.config.section import (
+    DNS_LABEL,
+    Namespace,
+    ObjectName,
+    OptionalObjectName,
+    Section,
+    Selector,
+    check_namespace,
+)
 
 __all__ = [
     "AppWrapperConfiguration",
@@ -37,6 +46,7 @@ __all__ = [
     "DefaultSetupConfiguration",
     "FaultToleranceConfiguration",
     "FluxConfiguration",
+    "GatewayConfiguration",
     "HealthConfiguration",
     "InferenceStackConfiguration",
     "IngressConfiguration",
@@ -44,11 +54,10 @@ __all__ = [
     "LeaderElection",
     "MetricsConfiguration",
     "OperatorConfiguration",
+    "ProfileConfiguration",
     "ResourceTaint",
     "WebhookConfiguration",
 ]
-
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _duration(value: object) -> timedelta:
@@ -91,33 +100,13 @@ def _bind_address(value: object) -> object:
 BindAddress = Annotated[str, BeforeValidator(_bind_address)]
 
 
-def _namespace(value: object) -> object:
-    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
-        raise ValueError("must be the name of a namespace (a lower-case DNS label)")
-    return value
-
-
-Namespace = Annotated[str, BeforeValidator(_namespace)]
-OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else _namespace(value))]
-
-
-def _object_name(value: object) -> object:
-    if (
-        not isinstance(value, str)
-        or len(value) > 253
-        or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))
-    ):
-        raise ValueError("must be the name of an object (lower-case DNS labels joined by dots)")
-    return value
-
-
-ObjectName = Annotated[str, BeforeValidator(_object_name)]
+OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else check_namespace(value))]
 
 
 def _domain(value: object) -> object:
     if not isinstance(value, str):
         raise ValueError("must be a domain name such as apps.example.com")  # noqa: TRY004 (pydantic's contract)
-    if value and (len(value) > 253 or not all(_DNS_LABEL.fullmatch(label) for label in value.split("."))):
+    if value and (len(value) > 253 or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))):
         raise ValueError("must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)")
     return value
 
@@ -134,11 +123,7 @@ def _endpoint(value: object) -> object:
 EndpointName = Annotated[str, BeforeValidator(_endpoint)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", populate_by_name=True)
-
-
-class ClientConnection(_Section):
+class ClientConnection(Section):
     """Rate limit of the API client. By default there is none, and only the server's Priority and Fairness applies."""
 
     qps: float | None = Field(
@@ -150,7 +135,7 @@ class ClientConnection(_Section):
     burst: StrictInt | None = Field(default=None, ge=0, description="Maximum burst of requests above `qps`.")
 
 
-class MetricsConfiguration(_Section):
+class MetricsConfiguration(Section):
     """The Prometheus metrics endpoint."""
 
     bind_address: BindAddress = Field(
@@ -166,7 +151,7 @@ class MetricsConfiguration(_Section):
     )
 
 
-class HealthConfiguration(_Section):
+class HealthConfiguration(Section):
     """The endpoint for the kubelet's liveness and readiness probes."""
 
     bind_address: BindAddress = Field(
@@ -187,12 +172,12 @@ def _webhook_address(value: object) -> object:
 
 
 def _service(value: object) -> object:
-    if not isinstance(value, str) or not _DNS_LABEL.fullmatch(value):
+    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
         raise ValueError("must be the name of a Service (a lower-case DNS label)")
     return value
 
 
-class WebhookConfiguration(_Section):
+class WebhookConfiguration(Section):
     """The admission webhooks: server, certificate, Service and webhook configurations."""
 
     enabled: StrictBool | None = Field(
@@ -233,7 +218,7 @@ class WebhookConfiguration(_Section):
     )
 
 
-class LeaderElection(_Section):
+class LeaderElection(Section):
     """Leader election: which one of several replicas reconciles."""
 
     leader_elect: StrictBool | None = Field(
@@ -300,17 +285,18 @@ def _is_zero_duration(value: object) -> bool:
         return False
 
 
-class IngressConfiguration(_Section):
+class IngressConfiguration(Section):
     """The Ingresses for the dashboard and the Ray client, on clusters without Routes."""
 
     class_name: StrictStr | None = Field(
         default=None,
-        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client.",
+        description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client "
+        "(or the default IngressClass if `nginx` does not exist).",
     )
     annotations: dict[StrictStr, StrictStr] | None = Field(
         default=None,
-        description="Annotations of both Ingresses. If unset: none for the dashboard, TLS passthrough by nginx "
-        "for the client.",
+        description="Annotations of both Ingresses. If unset: those with which the controller of the IngressClass "
+        "passes the client's TLS through, and connects to a dashboard that serves HTTPS.",
     )
     tls_secret_name: StrictStr = Field(
         default="",
@@ -318,24 +304,94 @@ class IngressConfiguration(_Section):
     )
     namespaces: list[Namespace] = Field(
         default_factory=list,
-        description="Namespaces of the ingress controllers that the NetworkPolicies allow to reach the dashboard "
-        "(port 8265) and the client (port 10001).",
+        description="Namespaces of the ingress controllers (or of the pods of the Gateway) that the NetworkPolicies "
+        "allow to reach the dashboard (port 8265), the client (port 10001) and Serve (port 8000), or the ports that "
+        "the RayCluster sets.",
     )
+
+
+def _profile_name(value: object) -> object:
+    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
+        raise ValueError("must be a lower-case DNS label")
+    return value
+
+
+class GatewayConfiguration(Section):
+    """The Gateway (Gateway API) through which dashboards and Ray clients are reachable, instead of Ingresses."""
+
+    name: OptionalObjectName = Field(default="", description="Name of the Gateway; if empty, Ingresses are used.")
+    namespace: OptionalNamespace = Field(default="", description="Namespace of the Gateway.")
+    dashboard_listener: OptionalObjectName = Field(
+        default="",
+        description="Name of the listener for dashboards, which should have the protocol `HTTPS`. It must admit "
+        "HTTPRoutes of the RayClusters' namespaces.",
+    )
+    client_listener: OptionalObjectName = Field(
+        default="",
+        description="Name of the listener for Ray clients, with the protocol `TLS` and the mode `Passthrough`. It must "
+        "admit TLSRoutes of the RayClusters' namespaces. If empty, Ray clients are not reachable through the Gateway.",
+    )
+    dashboard_host: Domain = Field(
+        default="",
+        description="One host for all dashboards, each at the path `/ray/NAMESPACE/NAME`, where CodeFlare SDK expects "
+        "it. If empty, each dashboard has a host of its own below `kuberay.ingressDomain`, which isolates dashboards "
+        "from each other in browsers.",
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether a Gateway is configured."""
+        return bool(self.name)
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        given = {to_camel(name) for name in type(self).model_fields if getattr(self, name)}
+        missing = [key for key in ("name", "namespace", "dashboardListener") if key not in given]
+        if given and missing:
+            raise ValueError(f"{', '.join(missing)} must be set as well")
+        return self
 
 
 def _algorithm(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-class CAConfiguration(_Section):
+def _at_least_one_hour(value: timedelta) -> timedelta:
+    if value < timedelta(hours=1):
+        raise ValueError("must be at least 1h")
+    return value
+
+
+class CAConfiguration(Section):
     """The certificate authority (CA) that each RayCluster gets for mTLS."""
 
     key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
         default="ecdsa", description="Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits)."
     )
+    issuer: Literal["secret", "certificateSigningRequest"] = Field(
+        default="secret",
+        description="How the pods of new RayClusters get their certificates: `secret`: an init container signs them "
+        "with the CA's key, which it mounts; `certificateSigningRequest`: an init container requests them from the "
+        "operator with the pod's token, and no pod mounts the key. The latter needs the component `csr`.",
+    )
+    node_certificate_lifetime: Annotated[Duration, AfterValidator(_at_least_one_hour)] = Field(
+        default=timedelta(days=365),
+        description="Validity of the certificates that the operator issues for pods, at least 1h. Ray does not reload "
+        "certificates, so a pod has to be restarted before its certificate expires.",
+    )
 
 
-class KubeRayConfiguration(_Section):
+class ProfileConfiguration(Section):
+    """What every RayCluster in some namespaces gets; each setting that is not enforced is as without the profile."""
+
+    name: Annotated[str, BeforeValidator(_profile_name)]
+    namespace_selector: Selector = ""
+    network_policy: Literal["default", "enforced"] = "default"
+    mtls: Literal["default", "enforced"] = Field(default="default", alias="mTLS")
+    authentication: Literal["default", "enforced"] = "default"
+
+
+class KubeRayConfiguration(Section):
     """The RayCluster controllers and webhooks."""
 
     enabled: StrictBool = Field(
@@ -346,7 +402,7 @@ class KubeRayConfiguration(_Section):
     ray_dashboard_oauth_enabled: StrictBool = Field(
         default=True,
         alias="rayDashboardOAuthEnabled",
-        description="Whether an OAuth proxy protects the dashboard. Only on OpenShift.",
+        description="Whether the dashboard requires authentication: by OpenShift's OAuth proxy or by `authentication`.",
     )
     ingress_domain: Domain = Field(
         default="",
@@ -361,18 +417,49 @@ class KubeRayConfiguration(_Section):
         description="Namespaces of the KubeRay operator, which the NetworkPolicies allow to reach head pods; if empty, "
         "they are detected.",
     )
-    kuberay_features: list[Literal["networkPolicy", "tlsOptions", "authOptions"]] = Field(
+    kuberay_features: list[
+        Literal[
+            "networkIsolation", "networkPolicy", "secureTrustedNetwork", "tlsOptions", "authOptions", "ingressOptions"
+        ]
+    ] = Field(
         default_factory=list,
         alias="kubeRayFeatures",
-        description="Fields of RayClusters whose feature is active in KubeRay. RayClusters with such a field do not "
-        "get the operator's own objects and pod template entries for the feature. Possible values: `networkPolicy` "
-        "(feature gate `RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions`.",
+        description="Features that are active in KubeRay. RayClusters that use one do not get the operator's own "
+        "objects and pod template entries for it. Possible values: the fields `networkPolicy` (feature gate "
+        "`RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions` and `ingressOptions` "
+        "(with `enableIngress`, which is refused otherwise); of Open Data Hub's KubeRay, `networkIsolation` and "
+        "`secureTrustedNetwork` (the annotation `odh.ray.io/secure-trusted-network`).",
     )
+    profiles: list[ProfileConfiguration] = Field(
+        default_factory=list,
+        description="Profiles for namespaces; the first one whose `namespaceSelector` (a label selector such as "
+        "`tenant=research`; if empty, all namespaces) matches applies. Each has a `name`. `networkPolicy`, `mTLS` and "
+        "`authentication` can be `enforced`: every RayCluster in these namespaces gets it, whatever its own settings "
+        "are. Not with `watchNamespaces`, because the operator has to read Namespaces.",
+    )
+    authentication: AuthenticationConfiguration = Field(default_factory=AuthenticationConfiguration)
     ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
+    gateway: GatewayConfiguration = Field(default_factory=GatewayConfiguration)
+    network_policy: NetworkPolicyConfiguration = Field(default_factory=NetworkPolicyConfiguration)
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
 
+    @model_validator(mode="after")
+    def _profile_names_are_unique(self) -> Self:
+        names = [profile.name for profile in self.profiles]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"profiles: the name {name} is used more than once")
+        return self
 
-class ResourceTaint(_Section):
+    @model_validator(mode="after")
+    def _logins_have_hosts_of_their_own(self) -> Self:
+        # browsers would send the session of one dashboard to the proxies of all others, which run in tenants' pods
+        if self.gateway.dashboard_host and self.authentication.oidc is not None:
+            raise ValueError("gateway.dashboardHost and authentication.oidc must not be set together")
+        return self
+
+
+class ResourceTaint(Section):
     """A node label (and taint) with which Autopilot marks a resource of a node as unhealthy."""
 
     key: StrictStr = Field(min_length=1)
@@ -391,7 +478,7 @@ def _autopilot_taints() -> dict[str, list[ResourceTaint]]:
     }
 
 
-class AutopilotConfiguration(_Section):
+class AutopilotConfiguration(Section):
     """Scheduling by node health, as reported by Autopilot."""
 
     inject_anti_affinities: StrictBool = Field(
@@ -413,7 +500,7 @@ class AutopilotConfiguration(_Section):
     )
 
 
-class FaultToleranceConfiguration(_Section):
+class FaultToleranceConfiguration(Section):
     """Timeouts and retries of AppWrappers. Annotations on an AppWrapper override them, up to the ceilings."""
 
     admission_grace_period: Duration = Field(
@@ -444,7 +531,7 @@ class FaultToleranceConfiguration(_Section):
     )
 
 
-class AppWrapperConfiguration(_Section):
+class AppWrapperConfiguration(Section):
     """The AppWrapper controller. Its settings can also be in `appwrapper.Config`, as for the Go operator."""
 
     enabled: StrictBool = Field(default=False, description="Whether the AppWrapper controller runs.")
@@ -506,7 +593,7 @@ def _operator_version(value: object) -> object:
     return value
 
 
-class InferenceStackConfiguration(_Section):
+class InferenceStackConfiguration(Section):
     """The InferenceStack controller and webhook."""
 
     enabled: StrictBool = Field(default=False, description="Whether the InferenceStack controller runs.")
@@ -517,7 +604,7 @@ class InferenceStackConfiguration(_Section):
     )
 
 
-class DefaultSetupConfiguration(_Section):
+class DefaultSetupConfiguration(Section):
     """The FluxSetup `default`, with which FluxJobs run before an administrator has created a FluxSetup."""
 
     enabled: StrictBool = Field(
@@ -534,7 +621,7 @@ class DefaultSetupConfiguration(_Section):
     )
 
 
-class FluxConfiguration(_Section):
+class FluxConfiguration(Section):
     """The controllers of MiniClusters, FluxJobs and FluxSetups."""
 
     enabled: StrictBool = Field(default=False, description="Whether the Flux controllers run.")
@@ -546,13 +633,7 @@ class FluxConfiguration(_Section):
     default_setup: DefaultSetupConfiguration = Field(default_factory=DefaultSetupConfiguration)
 
 
-def _label_selector(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("must be a label selector such as operatorVersion=v1")  # noqa: TRY004 (pydantic's contract)
-    return str(LabelSelector.of(value))
-
-
-class OperatorConfiguration(_Section):
+class OperatorConfiguration(Section):
     """The whole configuration document."""
 
     watch_namespaces: list[Namespace] = Field(
@@ -562,7 +643,7 @@ class OperatorConfiguration(_Section):
         "ClusterRoleBindings, and AppWrappers, which need to read ValidatingWebhookConfigurations), and does not "
         "detect `kuberay.operatorNamespaces`, so set that as well.",
     )
-    label_selector: Annotated[str, BeforeValidator(_label_selector)] = Field(
+    label_selector: Selector = Field(
         default="",
         description="Label selector of the RayClusters, AppWrappers and Flux objects that are reconciled; if empty, "
         "all. With selectors such as `operatorVersion=v1`, operators of several versions can share a cluster.",
@@ -576,3 +657,18 @@ class OperatorConfiguration(_Section):
     appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
     flux: FluxConfiguration = Field(default_factory=FluxConfiguration)
     inference_stack: InferenceStackConfiguration = Field(default_factory=InferenceStackConfiguration)
+
+    @model_validator(mode="after")
+    def _namespaces_can_be_selected(self) -> Self:
+        if self.watch_namespaces and self.kuberay.network_policy.default_deny.namespace_selector is not None:
+            raise ValueError(
+                "kuberay.networkPolicy.defaultDeny.namespaceSelector requires an operator for all namespaces: "
+                "unset it, or unset watchNamespaces"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _profiles_need_all_namespaces(self) -> Self:
+        if self.watch_namespaces and self.kuberay.profiles:
+            raise ValueError("kuberay.profiles: not possible with watchNamespaces")
+        return self

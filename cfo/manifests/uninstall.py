@@ -5,7 +5,7 @@
 2. With ``delete_crds``: the objects of our kinds, while the operator can still clean up what it created for them.
 3. The operator's Deployment.
 4. The operator's finalizers, which no one else would remove.
-5. Everything else.
+5. Everything else, including the NetworkPolicies that deny everything by default in whole namespaces.
 
 RayClusters and their workloads are kept, and so is the namespace, because it may contain other objects.
 
@@ -23,16 +23,20 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.controllers.appwrapper.names import FINALIZER as WRAPPER_FINALIZER
+from cfo.controllers.raycluster.certificate_requesters import REQUESTERS_LABEL
 from cfo.controllers.raycluster.oauth import FINALIZER as CLUSTER_FINALIZER
+from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.names import LABELS
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
 from cfo.runtime import (
+    CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     DEPLOYMENT,
     GVK,
     LEASE,
+    NETWORK_POLICY,
     POD,
     SECRET,
     Client,
@@ -132,6 +136,11 @@ async def uninstall(
     for gvk, finalizer in ((RAY_CLUSTER, CLUSTER_FINALIZER), (APPWRAPPER, WRAPPER_FINALIZER)):
         for obj in await _list(client, gvk):
             await removal.remove_finalizer(gvk, key_of(obj), finalizer)
+    for obj in await _list(client, NETWORK_POLICY, label_selector=DEFAULT_DENY_LABEL):
+        if name_of(obj) == DEFAULT_DENY_NAME:  # no one would admit anything to the pods of new RayClusters
+            await removal.delete(NETWORK_POLICY, key_of(obj))
+    for obj in await _list(client, CLUSTER_ROLE_BINDING, label_selector=REQUESTERS_LABEL):
+        await removal.delete(CLUSTER_ROLE_BINDING, key_of(obj))
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
     for gvk, name in (

@@ -164,6 +164,8 @@ from .webhook.admission import InvalidObject as InvalidObject
 from .webhook.admission import Operation as Operation
 from .webhook.admission import UserInfo as UserInfo
 from .webhook.admission import Validator as Validator
+from .webhook.certificates.certificate_authority import ensure_certificates as ensure_certificates
+from .webhook.certificates.certificate_authority import parse_secret as parse_secret
 from .webhook.conversion import Converter as Converter
 from .webhook.options import CertificateFiles as CertificateFiles
 from .webhook.options import RotatedCertificates as RotatedCertificates

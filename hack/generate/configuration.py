@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from cfo.config import OperatorConfiguration, default_document
+from cfo.config import OperatorConfiguration, default_document, section_model
 
 
 def files() -> dict[str, str]:
@@ -51,13 +51,13 @@ prints the default document.
 def _rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
         path = f"{prefix}{field.alias or name}"
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, BaseModel):
+        section = section_model(field.annotation)
+        if section is not None:
             summary = (section.__doc__ or "").strip().splitlines()[0]
             yield f"| **`{path}`** | | | {summary} |"
             yield from _rows(section, f"{path}.")
         else:
-            yield f"| `{path}` | {_type(section)} | {_default(field)} | {field.description or ''} |"
+            yield f"| `{path}` | {_type(field.annotation)} | {_default(field)} | {field.description or ''} |"
 
 
 def _type(annotation: Any) -> str:

@@ -10,10 +10,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cfo.api.raycluster.cluster import has_injected_tls, uses_kuberay_auth, uses_kuberay_network_policy
-from cfo.api.raycluster.naming import names_of
-from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import ca, resources
+from cfo.api.gateway import TLS_ROUTES
+from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
+from cfo.api.raycluster.cluster import has_injected_tls
+from cfo.api.raycluster.enforcement import enforce, merged
+from cfo.api.raycluster.naming import client_host, dashboard_host, names_of
+from cfo.api.raycluster.ports import PROXY_PORT, ports_of
+from cfo.api.raycluster.responsibility import FEATURES, Concern, responsibility_of
+from cfo.config import GatewayConfiguration, KubeRayConfiguration
+from cfo.controllers.raycluster import ca, gateway_resources, ingress_resources, policies, resources
 from cfo.runtime.objects import Object
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
@@ -23,20 +28,41 @@ from test.fuzz.stored_objects import as_stored
 CLUSTERS = mutated(corpus_of("RayCluster"), 6)
 NAMES = st.sampled_from(["a", "prod", "0", "a-b", "a.b.c", "x" * 63, "y" * 253, "x.y" * 20])
 CONFIG = KubeRayConfiguration()
+RESTRICTED = KubeRayConfiguration.model_validate({"networkPolicy": {"egress": {"restrict": True}}})
+GATEWAY = GatewayConfiguration(
+    name="gw", namespace="gateways", dashboard_listener="https", client_listener="ray", dashboard_host="ray.apps.test"
+)
 DOMAIN = "apps.test"
 SUBDOMAIN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
+
+def backend(cluster: Object, authentication: Authentication) -> Backend:
+    found = dashboard_backend(cluster, authentication)
+    assert found is not None
+    return found
+
+
 DESIRED: tuple[Callable[[Object], Object], ...] = (
-    resources.desired_dashboard_route,
+    lambda cluster: resources.desired_dashboard_route(cluster, backend(cluster, Authentication.OAUTH_PROXY)),
     resources.desired_client_route,
     resources.desired_proxy_service,
     resources.desired_proxy_service_account,
-    resources.desired_workers_policy,
     lambda cluster: resources.desired_cluster_role_binding(cluster, names_of(cluster).cluster_role_binding),
     lambda cluster: resources.desired_secret(cluster, names_of(cluster).ca_secret, {"ca.key": b"key"}),
-    lambda cluster: resources.desired_dashboard_ingress(cluster, DOMAIN, CONFIG.ingress),
-    lambda cluster: resources.desired_client_ingress(cluster, DOMAIN, CONFIG.ingress, "12345678"),
-    lambda cluster: resources.desired_head_policy(cluster, CONFIG, ["ray-system"]),
+    lambda cluster: ingress_resources.desired_dashboard_ingress(
+        cluster, DOMAIN, CONFIG.ingress, backend=backend(cluster, Authentication.DISABLED)
+    ),
+    lambda cluster: ingress_resources.desired_client_ingress(cluster, DOMAIN, CONFIG.ingress, "12345678"),
+    lambda cluster: policies.desired_head_policy(cluster, CONFIG, ["ray-system"]),
+    lambda cluster: policies.desired_workers_policy(cluster, RESTRICTED),
+    lambda cluster: gateway_resources.desired_dashboard_http_route(
+        cluster, backend(cluster, Authentication.DISABLED), GATEWAY, dashboard_host(cluster, DOMAIN)
+    ),
+    lambda cluster: gateway_resources.desired_path_http_route(
+        cluster, backend(cluster, Authentication.DISABLED), GATEWAY
+    ),
+    lambda cluster: gateway_resources.desired_tls_route(cluster, TLS_ROUTES[0], GATEWAY, client_host(cluster, DOMAIN)),
+    lambda cluster: gateway_resources.desired_ca_config_map(cluster, "pem"),
 )
 
 
@@ -53,11 +79,14 @@ def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> Non
         metadata = obj["metadata"]
         assert SUBDOMAIN.fullmatch(metadata["name"])
         assert metadata.get("namespace", "ns") == "ns"
-        for rule in obj.get("spec", {}).get("rules", ()):
-            assert rule["host"].endswith(f"-{DOMAIN}") or rule["host"].endswith(f".{DOMAIN}")
+        spec = obj.get("spec", {})
+        for host in [*spec.get("hostnames", ()), *(rule["host"] for rule in spec.get("rules", ()) if "host" in rule)]:
+            assert host.endswith((f"-{DOMAIN}", f".{DOMAIN}"))
     assert names_of({**stored, "spec": {}, "status": {}}) == names_of(stored)
-    uses_kuberay_auth(stored)
-    uses_kuberay_network_policy(stored)
+    responsibility_of(stored, FEATURES)
+    required = enforce(stored, stored, tuple(Concern), FEATURES)
+    changed = {**stored, "spec": merged(stored.get("spec") or {}, required.patch)}
+    assert not enforce(changed, stored, tuple(Concern), FEATURES)
     assert json.dumps(stored) == before
 
 
@@ -67,12 +96,16 @@ def test_client_port_is_open_to_all_only_with_injected_tls(cluster: Any, mtls: b
     if stored is None:
         return
     config = KubeRayConfiguration.model_validate({"mTLSEnabled": mtls})
-    policy = resources.desired_head_policy(stored, config, ["ray-system"])
-    open_ports = [port["port"] for rule in policy["spec"]["ingress"] if "from" not in rule for port in rule["ports"]]
-    if resources.CLIENT_PORT in open_ports:
+    policy = policies.desired_head_policy(stored, config, ["ray-system"])
+    open_ports = {port["port"] for rule in policy["spec"]["ingress"] if "from" not in rule for port in rule["ports"]}
+    ports = ports_of(stored)
+    if open_ports - {PROXY_PORT}:
+        assert open_ports - {PROXY_PORT} == {ports.client}
         assert mtls
         assert has_injected_tls(stored)
-    assert set(open_ports) <= {resources.CLIENT_PORT, resources.PROXY_PORT}
+    assert not open_ports & {ports.dashboard, ports.metrics, *ports.serve}
+    for rule in policy["spec"]["ingress"][1:]:
+        assert rule["ports"]
 
 
 AUTHORITY = ca.create("ecdsa")

@@ -184,6 +184,11 @@ async def test_dry_run_stores_nothing(client: Client) -> None:
     assert uid_of(await client.create(config_map({}), dry_run=True))
     assert uid_of(await client.apply(config_map({"k": "v"}), dry_run=True))
     assert await client.get(CONFIG_MAP, KEY) is None
+    created = await client.create(config_map({}))
+    assert await client.delete(CONFIG_MAP, KEY, uid=uid_of(created), dry_run=True)
+    assert await client.get(CONFIG_MAP, KEY) is not None
+    with pytest.raises(Conflict):
+        await client.delete(CONFIG_MAP, KEY, uid="another", dry_run=True)
 
 
 async def test_long_lists_are_paginated(plane: ControlPlane) -> None:

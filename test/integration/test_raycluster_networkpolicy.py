@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
-from cfo.runtime.kinds import NETWORK_POLICY
+from cfo.runtime.kinds import INGRESS, NETWORK_POLICY
 from cfo.runtime.objects import Object, owner_reference
 from test.support.network_policies import (
     NAMES,
@@ -123,6 +123,60 @@ async def test_namespaces_of_ingress_controllers_are_configurable() -> None:
             assert {port["port"] for port in rule["ports"]} == {8265, 10001}
             (peer,) = rule["from"]
             assert "podSelector" not in peer
+
+
+async def test_egress_rules_are_stored_and_a_restart_writes_nothing() -> None:
+    destination = {"cidrs": ["198.51.100.0/24", "2001:db8::/64"], "namespaces": ["minio"], "ports": [443, 9000]}
+    egress = {"restrict": True, "apiServerCIDRs": ["192.0.2.1/32"], "destinations": [destination]}
+    settings = {**PLAIN_SETTINGS, "mTLSEnabled": False, "networkPolicy": {"egress": egress}}
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**settings)):
+            cluster = await env.create(ray_cluster(networkPolicy={}))
+            await env.create(kuberay_policy(cluster, "head", "Ingress"))
+            await env.wait_until_idle()
+            for name in (NAMES.head_policy, NAMES.workers_policy):
+                spec = (await env.get(NETWORK_POLICY, name))["spec"]
+                assert spec["policyTypes"] == ["Ingress", "Egress"]
+                assert len(spec["egress"]) == 4
+        async with run_controllers(env, kuberay_config(**settings)):
+            assert [request for request in env.requests() if request[0] not in ("get", "discover")] == []
+            await env.patch(kuberay_policy(cluster, "head"), {"spec": {"policyTypes": ["Ingress", "Egress"]}})
+            await wait_until_deleted(env, [(NETWORK_POLICY, NAMES.head_policy)])
+
+
+async def test_ports_follow_the_spec_of_a_cluster_that_serves() -> None:
+    cluster = ray_cluster()
+    cluster["metadata"]["annotations"]["ray.io/enable-serve-service"] = "true"
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, mTLSEnabled=False)):
+            await env.create(cluster)
+            await env.wait_until_idle()
+            for name in (NAMES.head_policy, NAMES.workers_policy):
+                assert 8000 in ports_for_namespace(await env.get(NETWORK_POLICY, name))
+            ports = [{"name": "serve", "containerPort": 8001}, {"name": "client", "containerPort": 20001}]
+            head = {
+                "rayStartParams": {"ray-client-server-port": "20001"},
+                "template": {"spec": {"containers": [{"name": "ray-head", "image": "ray", "ports": ports}]}},
+            }
+            await env.patch(cluster, {"spec": {"headGroupSpec": head}})
+            await env.wait_until_idle()
+            assert ports_for_namespace(await env.get(NETWORK_POLICY, NAMES.head_policy)) == {8265, 20001, 8001}
+            assert ports_for_namespace(await env.get(NETWORK_POLICY, NAMES.workers_policy)) == {8001}
+            ingress = await env.get(INGRESS, NAMES.client)
+            (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
+            assert path["backend"]["service"]["port"] == {"number": 20001}
+
+
+def ports_for_namespace(policy: Object) -> set[int]:
+    """Return the ports that a policy opens to the namespace of the RayCluster."""
+    return {
+        port["port"]
+        for rule in policy["spec"]["ingress"]
+        if {"podSelector": {}} in rule.get("from", ())
+        for port in rule["ports"]
+    }
 
 
 async def test_well_known_namespaces_are_allowed_without_any_source() -> None:
@@ -274,7 +328,7 @@ async def test_policies_are_replaced_only_by_policies_that_kuberay_created() -> 
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
-            cluster = await env.create(ray_cluster())
+            cluster = await env.create(ray_cluster(workerGroupSpecs=[{"groupName": "a"}]))
             await env.wait_until_idle()
             await env.patch(cluster, {"spec": {"networkPolicy": {}}})
             await env.wait_for_event("KubeRayFeatureUnconfirmed", "networkPolicy")
@@ -301,7 +355,22 @@ async def test_policies_are_replaced_only_by_policies_that_kuberay_created() -> 
         await env.patch(cluster, {"spec": {"networkPolicy": {}}})
         await env.delete(kuberay_policy(cluster, "workers"))
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["networkPolicy"])):
-            assert await env.child_names(NETWORK_POLICY) == set()
+            assert await env.child_names(NETWORK_POLICY) == ours
+            groups = [{"groupName": "a"}, {"groupName": "b"}]
+            await env.patch(cluster, {"spec": {"workerGroupSpecs": groups}})
+            await env.create(kuberay_policy(cluster, "head", "Ingress", "Egress"))
+            await env.create(kuberay_policy(cluster, "workers-a", "Ingress"))
+            await wait_until_deleted(env, [(NETWORK_POLICY, NAMES.head_policy)])
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {NAMES.workers_policy}
+            await env.create(kuberay_policy(cluster, "workers-b", "Ingress"))
+            await wait_until_deleted(env, [(NETWORK_POLICY, NAMES.workers_policy)])
+            await env.patch(cluster, {"spec": {"workerGroupSpecs": [*groups, {"groupName": "c"}]}})
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {NAMES.workers_policy}
+            await env.patch(cluster, {"spec": {"networkPolicy": {"mode": "DenyAllEgress"}}})
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == ours
 
 
 async def test_policy_that_kuberay_took_over_is_left_to_kuberay() -> None:
@@ -318,8 +387,35 @@ async def test_policy_that_kuberay_took_over_is_left_to_kuberay() -> None:
             await env.wait_until_idle()
             assert await env.get(NETWORK_POLICY, "rc-head") == taken
             await env.patch(taken, {"spec": {"policyTypes": ["Egress"]}})
-            await env.wait_for_event("NameTaken", "NetworkPolicy rc-head")
-            assert await env.child_names(NETWORK_POLICY) == {"rc-workers"}
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {NAMES.head_policy, "rc-workers"}
+            assert (await env.get(NETWORK_POLICY, NAMES.head_policy))["spec"] == ours["spec"]
+            await env.delete(taken)
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {"rc-head", "rc-workers"}
+
+
+async def test_policies_avoid_names_that_open_data_hub_uses() -> None:
+    """Its KubeRay deletes ``<cluster>-head`` and ``<cluster>-workers`` of a cluster without networkIsolation."""
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            cluster = await env.create(ray_cluster(version=None))
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {"rc-head", "rc-workers"}
+        ours = {NAMES.head_policy, NAMES.workers_policy}
+        config = kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["networkIsolation"])
+        async with run_controllers(env, config):
+            assert await env.child_names(NETWORK_POLICY) == ours
+            await env.patch(cluster, {"spec": {"networkIsolation": {}}})
+            await env.wait_for_event("KubeRayFeatureUnconfirmed", "networkIsolation")
+            for group in ("head", "workers"):
+                await env.create(kuberay_policy(cluster, group, "Ingress"))
+            await env.wait_for_event("NetworkPolicyByOpenDataHub")
+            await wait_until_deleted(env, [(NETWORK_POLICY, name) for name in sorted(ours)])
+            await env.patch(cluster, {"spec": {"networkIsolation": None}})
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == ours
 
 
 async def test_policies_of_go_operator_are_adopted() -> None:

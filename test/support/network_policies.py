@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.api.raycluster.naming import names_of
-from cfo.controllers.raycluster.resources import CLIENT_PORT
+from cfo.api.raycluster.ports import CLIENT_PORT
 from cfo.runtime.kinds import NETWORK_POLICY
 from cfo.runtime.objects import Object
 from test.support.raycluster_environment import (

@@ -23,26 +23,36 @@ RBAC = "rbac.authorization.k8s.io"
 @asynccontextmanager
 async def start_tenant_client(env: Environment, *rules: Rule, namespace: str = "ns") -> AsyncIterator[Client]:
     """Return a client of a new user ``tenant``, who has these permissions in ``namespace`` and no others."""
-    account = NamespacedName(namespace, "tenant")
-    metadata = {"name": account.name, "namespace": account.namespace}
-    await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    await env.create(
-        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": policy_rules(list(rules))}
-    )
-    await env.create(
-        {
-            "apiVersion": f"{RBAC}/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": account.name},
-            "subjects": [{"kind": "ServiceAccount", **metadata}],
-        }
-    )
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-    response = await env.client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
-    config = ClientConfig.for_control_plane(env.plane, token=response["status"]["token"])
+    token = await service_account_token(env, *rules, namespace=namespace)
+    config = ClientConfig.for_control_plane(env.plane, token=token)
     async with Transport(config) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="tenant")
         with pytest.raises(Forbidden):
             await client.list(SECRET, namespace=namespace)
         yield client
+
+
+async def service_account_token(env: Environment, *rules: Rule, namespace: str = "", name: str = "tenant") -> str:
+    """Create a ServiceAccount with these permissions in ``namespace``, and return a token of it.
+
+    With an empty ``namespace``, the account is in ``default`` and has the permissions in all namespaces.
+    """
+    account = NamespacedName(namespace or "default", name)
+    prefix = "" if namespace else "Cluster"
+    scope = {"name": name, **({"namespace": namespace} if namespace else {})}
+    metadata = {"name": account.name, "namespace": account.namespace}
+    await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    role = {"apiVersion": f"{RBAC}/v1", "kind": f"{prefix}Role", "metadata": scope, "rules": policy_rules(list(rules))}
+    await env.create(role)
+    await env.create(
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": f"{prefix}RoleBinding",
+            "metadata": scope,
+            "roleRef": {"apiGroup": RBAC, "kind": role["kind"], "name": name},
+            "subjects": [{"kind": "ServiceAccount", **metadata}],
+        }
+    )
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
+    response = await env.client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
+    return str(response["status"]["token"])

@@ -13,7 +13,6 @@ from cfo.runtime import GVK, Object, labels_of
 
 __all__ = [
     "HORIZONTAL_POD_AUTOSCALER",
-    "HTTP_ROUTE",
     "INFERENCE_STACKS",
     "OPERATOR_VERSION_LABEL",
     "PERSISTENT_VOLUME_CLAIM",
@@ -34,7 +33,6 @@ OPERATOR_VERSION_LABEL: Final = "operatorVersion"
 """The label with the major version of the operator that reconciles a stack: ``v1``. Without it, no operator does."""
 
 SCALED_OBJECT: Final = GVK("keda.sh", "v1alpha1", "ScaledObject")
-HTTP_ROUTE: Final = GVK("gateway.networking.k8s.io", "v1", "HTTPRoute")
 SERVICE_MONITOR: Final = GVK("monitoring.coreos.com", "v1", "ServiceMonitor")
 HORIZONTAL_POD_AUTOSCALER: Final = GVK("autoscaling", "v2", "HorizontalPodAutoscaler")
 PERSISTENT_VOLUME_CLAIM: Final = GVK("", "v1", "PersistentVolumeClaim")

@@ -11,19 +11,21 @@ from cfo.runtime import labels_of, name_of, namespace_of, owner_references_of, u
 __all__ = [
     "CERTIFICATE_CONTAINER",
     "HEAD_LABELS",
+    "POD_CLUSTER_LABEL",
     "TLS_VARIABLE",
     "cluster_labels",
     "has_cluster_labels",
     "has_injected_tls",
+    "head_pod_spec",
     "is_owned_by",
     "is_suspended",
     "pod_labels",
     "uses_kuberay_auth",
-    "uses_kuberay_network_policy",
     "uses_kuberay_tls",
 ]
 
 POD_CLUSTER_LABEL = "ray.io/cluster"
+"""The label that KubeRay sets on the pods of each RayCluster, with its name."""
 NODE_TYPE_LABEL = "ray.io/node-type"
 CERTIFICATE_CONTAINER = "create-cert"
 """The injected init container that creates a Ray node's certificate."""
@@ -35,6 +37,12 @@ HEAD_LABELS = f"{NODE_TYPE_LABEL}=head"
 
 def _spec(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
     return cluster.get("spec") or {}
+
+
+def head_pod_spec(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the spec of the head's pod template."""
+    group = _spec(cluster).get("headGroupSpec") or {}
+    return (group.get("template") or {}).get("spec") or {}
 
 
 def is_suspended(cluster: Mapping[str, Any]) -> bool:
@@ -53,17 +61,11 @@ def has_injected_tls(cluster: Mapping[str, Any]) -> bool:
     These are the init container ``create-cert`` and, in the container that runs Ray, ``RAY_USE_TLS=1``. For KubeRay,
     that is always the first container. Of several variables with one name the last wins, so all must have this value.
     """
-    group = _spec(cluster).get("headGroupSpec") or {}
-    pod = (group.get("template") or {}).get("spec") or {}
+    pod = head_pod_spec(cluster)
     init_containers = {item.get("name") for item in pod.get("initContainers") or ()}
     ray: Mapping[str, Any] = next(iter(pod.get("containers") or ()), {})
     values = [item.get("value") for item in ray.get("env") or () if item.get("name") == TLS_VARIABLE["name"]]
     return CERTIFICATE_CONTAINER in init_containers and bool(values) and set(values) == {TLS_VARIABLE["value"]}
-
-
-def uses_kuberay_network_policy(cluster: Mapping[str, Any]) -> bool:
-    """Return whether KubeRay itself creates network policies (``spec.networkPolicy``, whose mode has a default)."""
-    return _spec(cluster).get("networkPolicy") is not None
 
 
 def uses_kuberay_auth(cluster: Mapping[str, Any]) -> bool:

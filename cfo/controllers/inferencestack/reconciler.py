@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 import structlog
 from anyio import to_thread
 
-from cfo.api.inferencestack.kinds import HTTP_ROUTE, SCALED_OBJECT
+from cfo.api.gateway import HTTP_ROUTE, route_problems
+from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_HASH, GATEWAY, names_of
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation import validate
@@ -238,13 +239,13 @@ class InferenceStackReconciler:
             if gvk_of(obj) not in (SCALED_OBJECT, HTTP_ROUTE):
                 continue
             entry = self._children.get(obj)
-            status = (entry.object().get("status") if entry is not None else None) or {}
+            live = entry.object() if entry is not None else {}
             if gvk_of(obj) == SCALED_OBJECT:
-                kind, problem = "ScalingReady", _false_condition(status.get("conditions"), "Ready")
+                conditions = (live.get("status") or {}).get("conditions")
+                kind, problem = "ScalingReady", _false_condition(conditions, "Ready")
             else:
-                kind = "RoutesReady"
-                found = (_false_condition(item.get("conditions"), "Accepted") for item in status.get("parents") or ())
-                problem = next((item for item in found if item is not None), None)
+                found = next(route_problems(live), None)
+                kind, problem = "RoutesReady", (found.reason, found.message) if found is not None else None
             if problem is not None:
                 yield kind, (problem[0], f"{gvk_of(obj).kind} {name_of(obj)}: {problem[1]}")
 

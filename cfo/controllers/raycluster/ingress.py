@@ -1,10 +1,15 @@
-"""Exposes the dashboard and client of a RayCluster through Ingresses on vanilla Kubernetes.
+"""Exposes the dashboard and client of a RayCluster on vanilla Kubernetes, through Ingresses or through a Gateway.
 
-The Ingresses require no authentication, so they are created only if OAuth is disabled in the configuration. A host
-belongs to the first Ingress that used it. When two clusters would have the same host (``a-b`` in ``c`` and ``a`` in
-``b-c``), the host of the later one contains a hash, and an Event reports this. When any other Ingress has the host,
-none is created, and an Event gives the reason. An existing Ingress is never deleted because of another client's
-Ingress: if that Ingress gets the same host later, an Event reports it.
+They are created only if no other actor exposes the cluster (:mod:`cfo.api.raycluster.responsibility`), and only if
+someone authenticates users, or OAuth is disabled in the configuration; then they require no authentication. If OAuth is
+required, the client is exposed only if it requires certificates; through a Gateway, always. If a Gateway is configured,
+routes are created (:mod:`.gateway`), and an Ingress is deleted once the Gateway accepted the route that replaces it;
+otherwise routes are deleted after the Ingresses have been created.
+
+A host belongs to the first Ingress or route that used it. When two clusters would have the same host (``a-b`` in ``c``
+and ``a`` in ``b-c``), the host of the later one contains a hash, and an Event reports this. When any other Ingress or
+route has the host, none is created, and an Event gives the reason. An existing Ingress is never deleted because of
+another client's Ingress: if that Ingress gets the same host later, an Event reports it.
 """
 
 from __future__ import annotations
@@ -12,35 +17,49 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import is_suspended
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, digest, names_of
+from cfo.api.raycluster.kinds import INGRESS_CLASS, RAY_CLUSTER
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, names_of
+from cfo.api.raycluster.responsibility import Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import all_clusters
+from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
+from cfo.controllers.raycluster.dashboard_access import may_expose
 from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
+from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.controllers.raycluster.host_collisions import (
+    DASHBOARD_PATHS,
     CandidateHosts,
+    HostClaims,
     add_host_index,
     choose_host,
+    claims_of,
     clusters_at_address,
-    hosts_of,
 )
-from cfo.controllers.raycluster.ingress_domain import IngressDomain
+from cfo.controllers.raycluster.ingress_classes import NGINX_CLASS, IngressClass, choose_ingress_class
+from cfo.controllers.raycluster.ingress_domain import IngressDomain, missing_domain_message
+from cfo.controllers.raycluster.ingress_resources import desired_client_ingress, desired_dashboard_ingress
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
-from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED
-from cfo.controllers.raycluster.resources import desired_client_ingress, desired_dashboard_ingress
+from cfo.controllers.raycluster.policies import requires_certificates
+from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, ROUTE_CHANGED
+from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.runtime import (
     INGRESS,
     READ,
     Builder,
     Client,
     DiscoveryIncomplete,
+    EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
     Entry,
     EventRecorder,
+    Informer,
+    Kind,
     Manager,
     NamespacedName,
+    Object,
     Reader,
     Request,
     Result,
@@ -56,21 +75,31 @@ __all__ = ["IngressInformers", "IngressReconciler", "setup"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressInformers:
-    """Informers that the reconciler reads: all RayClusters and all Ingresses (any of which may use a host).
+    """Informers that the reconciler reads: all RayClusters, Ingresses (any may use a host) and IngressClasses.
 
-    The Ingresses have the index of :mod:`~cfo.controllers.raycluster.host_collisions`.
+    The Ingresses have the index of :mod:`~cfo.controllers.raycluster.host_collisions`. ``classes`` is ``None`` if the
+    operator is limited to some namespaces, so that it cannot read cluster-scoped objects. ``secrets`` reads the
+    metadata of the Secrets with a cluster label.
     """
 
-    clusters: Reader
-    ingresses: Reader
+    clusters: Informer
+    ingresses: Informer
+    classes: Informer | None
+    secrets: Reader
+
+    def ingress_classes(self) -> list[Object] | None:
+        """Return all IngressClasses; ``None`` if the operator cannot read them."""
+        return self.classes.reader.list() if self.classes is not None and self.classes.has_synced else None
 
 
 class IngressReconciler:
-    """Creates, updates and deletes the two Ingresses of a cluster."""
+    """Creates, updates and deletes the two Ingresses of a cluster, or its routes."""
 
     rules = (
         Rule("ray.io", "rayclusters", READ),
         Rule("networking.k8s.io", "ingresses", (*READ, "create", "patch", "delete")),
+        Rule("networking.k8s.io", "ingressclasses", READ),
+        *GatewayKinds.rules,
         *IngressDomain.rules,
     )
 
@@ -86,81 +115,148 @@ class IngressReconciler:
         self._events = events
         self._config = config
         self._environment = environment
-        self._clusters = informers.clusters
-        self._ingresses = informers.ingresses
+        self._informers = informers
+        self._clusters = informers.clusters.reader
+        self._ingresses = informers.ingresses.reader
+        self._claims = HostClaims(lambda: (informers.ingresses, *environment.gateway_kinds.routes()))
+        self._routes = GatewayRoutes(
+            config,
+            environment.gateway_kinds,
+            self._claims,
+            clusters=self._clusters,
+            secrets=informers.secrets,
+        )
 
     async def reconcile(self, request: Request) -> Result:
-        """Bring the Ingresses of one cluster up to date."""
+        """Bring the Ingresses and routes of one cluster up to date."""
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
+            self._routes.forget(request)
             return Result()
+        settings = await self._environment.profiles.settings(self._client, request.namespace)
         try:
             openshift = await self._environment.platform.is_openshift()
+            exposure = await self._environment.access.exposure_of(cluster, settings)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         children = Children(self._client, self._events, cluster)
         names = names_of(cluster)
-        if openshift or self._config.ray_dashboard_oauth_enabled:
-            for name in (names.dashboard, names.client):
-                await children.delete(INGRESS, self._ingresses.get(NamespacedName(namespace_of(cluster), name)))
+        backend = None
+        if not openshift:
+            children.record_responsibility(Concern.EXPOSURE, settings.kuberay.kuberay_features, "exposure")
+            backend = exposure.route_backend
+        required = exposure.authentication is not Authentication.DISABLED
+        with_client = backend is not None and (not required or requires_certificates(cluster, settings.kuberay))
+        for name, is_exposed in ((names.dashboard, backend is not None), (names.client, with_client)):
+            if not is_exposed:
+                await self._delete_ingress(children, name)
+        if backend is None:
+            await self._routes.delete(children)
+        if backend is None or is_suspended(cluster):
             return children.result()
-        if is_suspended(cluster):
-            return Result()
         domain = await self._environment.domain.read(self._client)
-        if not domain:
-            children.record_warning("IngressDomainMissing", _DOMAIN_MISSING)
+        if self._config.gateway.enabled:
+            await self._routes.apply(children, backend, domain, settings.kuberay)
+            for name in (names.dashboard, names.client):
+                if self._routes.replaces(cluster, name, settings.kuberay):
+                    await self._delete_ingress(children, name)
             return children.result()
-        suffix = digest(str(key_of(cluster)))
-        for name, host_of, desired in (
-            (names.dashboard, dashboard_host, desired_dashboard_ingress),
-            (names.client, client_host, desired_client_ingress),
-        ):
-            hosts = CandidateHosts(host_of(cluster, domain), host_of(cluster, domain, suffix), suffix)
-            key = NamespacedName(namespace_of(cluster), name)
-            choice = choose_host(self._ingresses, self._clusters, cluster, key, hosts)
-            if choice.suffix is None:
-                children.record_conflict(choice.reason, choice.message)
-                continue
-            if choice.message:
-                children.record_warning(choice.reason, choice.message)
-            await children.claim_and_apply(
-                desired(cluster, domain, self._config.ingress, choice.suffix),
-                self._ingresses.get(key),
-                f"host {hosts.hashed if choice.suffix else hosts.plain} has no Ingress of this RayCluster",
-            )
+        if not with_client:
+            children.record_warning("RayClientNotExposed", CLIENT_NOT_EXPOSED)
+        if not domain:
+            children.record_warning("IngressDomainMissing", missing_domain_message("Ingress"))
+            return children.result()
+        await self._apply_dashboard(children, domain, backend, requires_tls=required)
+        if with_client:
+            await self._apply_client(children, domain)
+        if not children.failed:
+            await self._routes.delete(children)
         return children.result()
 
-    def clusters_of_hosts(self, ingress: Entry) -> Iterable[Request]:
-        """Yield the clusters that use or request a host of ``ingress``."""
+    async def _apply_dashboard(self, children: Children, domain: str, backend: Backend, *, requires_tls: bool) -> None:
+        cluster, config = children.cluster, self._config.ingress
+        chosen = choose_ingress_class(config.class_name, "", self._informers.ingress_classes())
+        if backend.tls and config.annotations is None and chosen.https_backend(backend.service) is None:
+            children.record_warning("IngressTLSUnavailable", _unavailable("dashboard", "HTTPS backends", chosen))
+            return
+        hosts = CandidateHosts.of(cluster, domain, dashboard_host)
+        suffix = self._choose_host(children, names_of(cluster).dashboard, hosts)
+        if suffix is not None:
+            ingress = desired_dashboard_ingress(
+                cluster, domain, config, suffix, backend=backend, requires_tls=requires_tls, ingress_class=chosen
+            )
+            await self._apply(children, ingress)
+
+    async def _apply_client(self, children: Children, domain: str) -> None:
+        cluster, config = children.cluster, self._config.ingress
+        chosen = choose_ingress_class(config.class_name, NGINX_CLASS, self._informers.ingress_classes())
+        if config.annotations is None and chosen.passthrough is None:
+            children.record_warning("IngressTLSUnavailable", _unavailable("Ray client", "TLS passthrough", chosen))
+            return
+        hosts = CandidateHosts.of(cluster, domain, client_host)
+        suffix = self._choose_host(children, names_of(cluster).client, hosts)
+        if suffix is not None:
+            await self._apply(children, desired_client_ingress(cluster, domain, config, suffix, ingress_class=chosen))
+
+    def _choose_host(self, children: Children, name: str, hosts: CandidateHosts) -> str | None:
+        """Return the suffix of the host of the Ingress ``name``; ``None`` if another object has each of ``hosts``."""
+        key = NamespacedName(namespace_of(children.cluster), name)
+        choice = choose_host(self._claims, self._clusters, children.cluster, INGRESS.kind, key, hosts)
+        if choice.suffix is None:
+            children.record_conflict(choice.reason, choice.message)
+        elif choice.message:
+            children.record_warning(choice.reason, choice.message)
+        return choice.suffix
+
+    async def _apply(self, children: Children, ingress: Object) -> None:
+        (rule,) = ingress["spec"]["rules"]
+        consequence = f"host {rule['host']} has no Ingress of this RayCluster"
+        await children.claim_and_apply(ingress, self._ingresses.get(key_of(ingress)), consequence)
+
+    async def _delete_ingress(self, children: Children, name: str) -> None:
+        await children.delete(INGRESS, self._ingresses.get(NamespacedName(namespace_of(children.cluster), name)))
+
+    def clusters_of_claims(self, claimant: Entry) -> Iterable[Request]:
+        """Yield the clusters that use or request a host, or a path, of ``claimant``."""
         domain = self._environment.domain.current()
-        for host in hosts_of(ingress):
-            label = host.removesuffix(f".{domain}")
+        for claim in claims_of(claimant):
+            if claim.startswith(DASHBOARD_PATHS):
+                namespace, _, name = claim.removeprefix(DASHBOARD_PATHS).partition("/")
+                key = NamespacedName(namespace, name)
+                yield from (key,) if self._clusters.contains(key) else ()
+                continue
+            label = claim.removesuffix(f".{domain}")
             for prefix in ("ray-dashboard-", "rayclient-"):
                 if label.startswith(prefix):
                     yield from clusters_at_address(self._clusters, label.removeprefix(prefix))
 
 
-_DOMAIN_MISSING = (
-    "No Ingress is created, because kuberay.ingressDomain is not set in the operator's configuration, "
-    "and ingresses.config.openshift.io/cluster does not define a domain"
-)
+def _unavailable(what: str, ability: str, chosen: IngressClass) -> str:
+    cause = f"its controller {chosen.controller} has no known annotations for {ability}"
+    return (
+        f"The Ingress of the {what} is not created with {chosen}: "
+        f"{cause if chosen.controller else 'the class does not exist'}. Set kuberay.ingress.className, "
+        "kuberay.ingress.annotations or kuberay.gateway in the operator's configuration"
+    )
 
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
-    """Add the controller of Ingresses to ``manager``."""
+    """Add the controller of Ingresses and routes to ``manager``."""
     name = "raycluster-ingress"
-    # Any Ingress can use a host. With OAuth, only Ingresses with the cluster label are needed: none is created, and
-    # earlier ones are deleted.
-    selector = CLUSTER_LABEL if config.ray_dashboard_oauth_enabled else ""
-    clusters = manager.cache.informer(RAY_CLUSTER).reader
+    # Any Ingress can use a host. If none is created, only those with the cluster label are needed: they are deleted.
+    selector = "" if may_expose(config) else CLUSTER_LABEL
+    clusters = manager.cache.informer(RAY_CLUSTER)
+    add_indexes(clusters)
+    secrets = secret_informer(manager)
     ingresses = manager.cache.informer(INGRESS, label_selector=selector, max_bytes=MAX_CACHED_BYTES)
+    classes = manager.cache.informer(INGRESS_CLASS) if manager.options.namespaces is None else None
     add_host_index(ingresses)
     reconciler = IngressReconciler(
         manager.client.with_field_manager(FIELD_MANAGER),
         manager.events(name),
         config,
         environment,
-        IngressInformers(clusters=clusters, ingresses=ingresses.reader),
+        IngressInformers(clusters=clusters, ingresses=ingresses, classes=classes, secrets=secrets.reader),
     )
     controller = (
         Builder(manager, name)
@@ -168,12 +264,28 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
         .owns(INGRESS, CHILD_CHANGED, label_selector=selector, max_bytes=MAX_CACHED_BYTES)
         .watches(
             INGRESS,
-            EnqueueRequestsFromMapFunc(reconciler.clusters_of_hosts),
+            EnqueueRequestsFromMapFunc(reconciler.clusters_of_claims),
             CHILD_CHANGED,
             label_selector=selector,
             max_bytes=MAX_CACHED_BYTES,
         )
         .complete(reconciler)
     )
-    environment.domain.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
-    environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters))
+    enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters.reader))
+    if classes is not None:
+        controller.watch(Kind(classes, enqueue_all, mapper=manager.mapper, optional=True))
+    environment.profiles.subscribe(controller, clusters.reader)
+    environment.access.subscribe(manager, controller, clusters.reader)
+    environment.domain.subscribe(controller, enqueue_all)
+    environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))
+    kinds, owner = environment.gateway_kinds, EnqueueRequestForOwner(RAY_CLUSTER)
+    for kind in (kinds.http_routes, kinds.tls_routes):
+        kind.when_served(add_host_index)
+        kind.subscribe(controller, owner, ROUTE_CHANGED)
+        kind.subscribe(controller, EnqueueRequestsFromMapFunc(reconciler.clusters_of_claims), CHILD_CHANGED)
+    kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
+    for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
+        kind.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))
+    if kinds.config_maps is not None:
+        kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
+        controller.watch(Kind(secrets, owner, mapper=manager.mapper))

@@ -20,7 +20,7 @@ from cfo.runtime import (
     UnknownKind,
 )
 
-__all__ = ["IngressDomain"]
+__all__ = ["IngressDomain", "missing_domain_message"]
 
 _CLUSTER = NamespacedName("", "cluster")
 _CACHE_SECONDS = 300.0
@@ -88,6 +88,14 @@ class IngressDomain:
                 )
                 self._warned = True
             return ""
+
+
+def missing_domain_message(kind: str) -> str:
+    """Return the message of the Event that no object of this kind is created, because its domain is unknown."""
+    return (
+        f"No {kind} is created, because kuberay.ingressDomain is not set in the operator's configuration, "
+        "and ingresses.config.openshift.io/cluster does not define a domain"
+    )
 
 
 def _domain_in(settings: Object | None) -> str:

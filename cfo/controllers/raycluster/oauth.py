@@ -1,12 +1,15 @@
-"""Exposes the dashboard of a RayCluster behind an OAuth proxy on OpenShift.
+"""Creates the objects of the proxy that authenticates users of a RayCluster's dashboard, and on OpenShift its Routes.
 
-The proxy itself is injected into the head pod at admission. This controller creates the objects that the proxy needs: a
-Route that targets it and a Service in front of it, a ServiceAccount that OpenShift accepts as an OAuth client, a Secret
-for its cookies, and the permission to check tokens. That permission is a ClusterRoleBinding, which no owner reference
-can tie to a namespaced cluster: a finalizer delays the cluster's deletion until the binding is deleted.
+The proxy itself is injected into the head pod at admission: OpenShift's OAuth proxy or, with
+``kuberay.authentication``, oauth2-proxy and kube-rbac-proxy. This controller creates the objects that it needs: a
+Service in front of it, the ServiceAccount of the head pod, a Secret for its cookies, and the permission to check
+tokens. That permission is a ClusterRoleBinding, which no owner reference can tie to a namespaced cluster: a finalizer
+delays the cluster's deletion until the binding is deleted. OpenShift accepts the ServiceAccount as an OAuth client and
+issues the Service's certificate; for the operator's own proxies, :mod:`~cfo.controllers.raycluster.auth_proxy` does.
 
-If OAuth is disabled, or KubeRay protects the dashboard itself (``authOptions``, if the configuration lists it), all of
-these objects are deleted. On vanilla Kubernetes the proxy cannot work: nothing is created, and an Event reports this.
+If OAuth is disabled, or another actor authenticates the users (:mod:`cfo.api.raycluster.responsibility`), all of these
+objects are deleted, and the finalizer is removed; Routes of a cluster whose Ray requires tokens (``authOptions``)
+target Ray itself. Without anything that authenticates users, nothing is created, and an Event reports this.
 """
 
 from __future__ import annotations
@@ -15,19 +18,23 @@ import secrets as random
 from base64 import b64decode, b64encode
 from typing import Any
 
-from cfo.api.raycluster.cluster import has_cluster_labels, is_suspended, uses_kuberay_auth
+from cfo.api.raycluster.authentication import Authentication, Backend
+from cfo.api.raycluster.cluster import is_suspended, uses_kuberay_auth
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit, names_of
-from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import Children, NameConflict
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
+from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.config import AuthenticationConfiguration, KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children, NameConflict
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
+from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.head_pods import HeadPodReplacer
-from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
 from cfo.controllers.raycluster.oauth_informers import (
     OAuthInformers,
     OpenShiftInformers,
     OptionalOpenShiftInformers,
+    ProxyInformers,
     add_binding_index,
     clusters_of_binding,
 )
@@ -38,10 +45,10 @@ from cfo.controllers.raycluster.predicates import (
     FINALIZERS_CHANGED,
     HEAD_SERVICE_CHANGED,
 )
+from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
 from cfo.controllers.raycluster.resources import (
     COOKIE_KEY,
     desired_client_route,
-    desired_cluster_role_binding,
     desired_dashboard_route,
     desired_proxy_service,
     desired_proxy_service_account,
@@ -67,17 +74,18 @@ from cfo.runtime import (
     Request,
     Result,
     Rule,
+    SelectionKeywords,
     has_finalizer,
     is_deleting,
     key_of,
-    name_of,
     namespace_of,
+    on_update,
     or_,
     resource_version_of,
     uid_of,
 )
 
-__all__ = ["FINALIZER", "FINALIZER_MANAGER", "OAuthReconciler", "is_oauth_proxy_binding", "setup"]
+__all__ = ["FINALIZER", "FINALIZER_MANAGER", "OAuthReconciler", "setup"]
 
 FINALIZER = "ray.openshift.ai/oauth-finalizer"
 FINALIZER_MANAGER = "codeflare-operator"
@@ -90,15 +98,18 @@ _COOKIE_BYTES = 20
 class OAuthReconciler:
     """Creates, updates and deletes the objects that the OAuth proxy of one cluster needs."""
 
-    rules = (
+    proxy_rules = (
         Rule("ray.io", "rayclusters", (*READ, "patch")),
         Rule("", ("secrets", "services", "serviceaccounts"), (*READ, "create", "patch", "delete")),
-        Rule("", "pods", ("list", "watch", "delete")),
-        Rule(ROUTE.group, "routes", CRUD),
         Rule("rbac.authorization.k8s.io", "clusterrolebindings", (*READ, "create", "patch", "delete")),
         # RBAC escalation check: the operator must hold the permissions of system:auth-delegator to bind it.
         Rule("authentication.k8s.io", "tokenreviews", "create"),
         Rule("authorization.k8s.io", "subjectaccessreviews", "create"),
+    )
+    rules = (
+        *proxy_rules,
+        Rule("", "pods", ("list", "watch", "delete")),
+        Rule(ROUTE.group, "routes", CRUD),
     )
 
     def __init__(
@@ -113,8 +124,12 @@ class OAuthReconciler:
         self._events = events
         self._config = config
         self._platform = environment.platform
+        self._profiles = environment.profiles
+        self._access = environment.access
         self._informers = informers
+        self._auth_proxy = AuthProxySecrets(client, config.authentication, informers.secrets, environment.clock)
         self._cookies = ClusterSecrets(client, informers.secrets, content=(COOKIE_KEY,), valid_until=lambda _: NEVER)
+        self._bindings = ProxyBindings(client, informers)
         self._head_pods = HeadPodReplacer(environment.clock)
 
     async def reconcile(self, request: Request) -> Result:
@@ -122,39 +137,110 @@ class OAuthReconciler:
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
             self._cookies.forget(request)
+            self._auth_proxy.forget(request)
         if cluster is None:
-            await self._collect_bindings(request)
+            await self._bindings.collect(request)
             return Result()
         children = Children(self._client, self._events, cluster)
         if is_deleting(cluster):
             self._head_pods.forget(cluster)
             await self._release(children)
             return children.result()
+        settings = await self._profiles.settings(self._client, request.namespace)
         try:
             is_openshift = await self._platform.is_openshift()
+            exposure = await self._access.exposure_of(cluster, settings)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         openshift = self._informers.openshift.current
         if is_openshift and (openshift is None or not openshift.has_synced):
             return Result(requeue_after=_SYNC_RETRY_SECONDS)
-        enabled = self._config.ray_dashboard_oauth_enabled
-        by_kuberay = uses_kuberay_auth(cluster) and "authOptions" in self._config.kuberay_features
-        if enabled and openshift is not None and not by_kuberay:
-            if uses_kuberay_auth(cluster):
-                children.record_unconfirmed_feature("authOptions", "OAuth proxy")
-            await self._create_or_update(children, openshift)
-            return children.result()
-        if enabled and openshift is None:
-            children.record_warning("OAuthUnavailable", _UNAVAILABLE)
-        elif enabled:
-            children.record_normal(
-                "OAuthByKubeRay",
-                "The RayCluster uses KubeRay's authOptions, so the operator does not create OAuth objects for it",
-            )
-        await self._delete(children, openshift)
+        required = settings.kuberay.ray_dashboard_oauth_enabled
+        self._record_events(children, exposure, settings, has_routes=openshift is not None)
+        match exposure.authentication:
+            case Authentication.OAUTH_PROXY if openshift is not None and exposure.backend is not None:
+                await self._create_or_update(children, openshift, exposure.route_backend)
+            case Authentication.AUTH_PROXY if exposure.backend is not None and self._informers.proxy is not None:
+                renewal = await self._create_or_update_auth_proxy(
+                    children, exposure.route_backend, self._informers.proxy, openshift
+                )
+                return children.result(requeue_after=renewal)
+            case _:
+                await self._delete(children, openshift, exposure.route_backend if required else None)
         return children.result()
 
-    async def _create_or_update(self, children: Children, openshift: OpenShiftInformers) -> None:
+    def _record_events(
+        self, children: Children, exposure: Exposure, settings: NamespaceSettings, *, has_routes: bool
+    ) -> None:
+        cluster, features = children.cluster, settings.kuberay.kuberay_features
+        if exposure.reason:
+            children.record_warning(exposure.reason, exposure.message)
+        if settings.kuberay.ray_dashboard_oauth_enabled:
+            is_proxied = exposure.authentication in _PROXIES
+            actor = children.record_responsibility(
+                Concern.AUTHENTICATION, features, "OAuth proxy" if is_proxied else ""
+            )
+            if has_routes and exposure.authentication is not Authentication.OTHER:
+                children.record_responsibility(Concern.EXPOSURE, features, "exposure")
+            is_overridden = is_proxied and actor is Actor.OPERATOR and uses_kuberay_auth(cluster)
+            if is_overridden and "authOptions" in features:
+                children.record_warning("RayTokenDisabled", _RAY_AUTH_MODE_OVERRIDDEN)
+        oidc, secrets = self._config.authentication.oidc, self._informers.oidc_secrets
+        if exposure.authentication is not Authentication.AUTH_PROXY or oidc is None or secrets is None:
+            return
+        if secrets.has_synced and not secrets.reader.contains(NamespacedName(namespace_of(cluster), oidc.secret_name)):
+            children.record_warning("OIDCSecretMissing", _OIDC_CLIENT_MISSING.format(name=oidc.secret_name))
+
+    async def _create_or_update_auth_proxy(
+        self, children: Children, backend: Backend | None, proxy: ProxyInformers, openshift: OpenShiftInformers | None
+    ) -> float:
+        """Write the objects of the operator's own proxies; return in how many seconds their certificate is renewed."""
+        cluster: Object | None = children.cluster
+        if not has_finalizer(children.cluster, FINALIZER):
+            cluster = await self._set_finalizer(children.cluster, present=True)
+        if cluster is None or is_deleting(cluster) or is_suspended(cluster):
+            return 0.0
+        for reader, desired, consequence in (
+            (
+                proxy.accounts,
+                desired_proxy_service_account(cluster, openshift_client=False),
+                "the proxies cannot check tokens",
+            ),
+            (
+                proxy.services,
+                desired_proxy_service(cluster, openshift_certificate=False),
+                "the dashboard is not reachable through the proxies",
+            ),
+        ):
+            await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
+        await self._auth_proxy.write_config(children)
+        renewal = await self._auth_proxy.write_certificate(children)
+        await self._bindings.create_or_update(children)
+        if openshift is not None:
+            destination_ca = self._auth_proxy.certificate_ca(cluster)
+            if destination_ca:
+                await self._write_routes(children, openshift, backend, destination_ca)
+        return renewal
+
+    async def _write_routes(
+        self, children: Children, openshift: OpenShiftInformers, backend: Backend | None, destination_ca: str = ""
+    ) -> None:
+        """Write the Routes; delete them if there is no ``backend``: the operator does not expose the cluster."""
+        cluster = children.cluster
+        if backend is None:
+            names = names_of(cluster)
+            for name in (names.dashboard, names.client):
+                await children.delete(ROUTE, openshift.routes.get(NamespacedName(namespace_of(cluster), name)))
+            return
+        for desired, consequence in (
+            (desired_dashboard_route(cluster, backend, destination_ca), "the dashboard has no Route"),
+            (desired_client_route(cluster), "the Ray client has no Route"),
+        ):
+            await children.claim_and_apply(desired, openshift.routes.get(key_of(desired)), consequence)
+
+    async def _create_or_update(
+        self, children: Children, openshift: OpenShiftInformers, backend: Backend | None
+    ) -> None:
         cluster: Object | None = children.cluster
         if not has_finalizer(children.cluster, FINALIZER):
             cluster = await self._set_finalizer(children.cluster, present=True)
@@ -169,13 +255,10 @@ class OAuthReconciler:
             ),
         ):
             await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
+        await self._auth_proxy.delete_certificate(children)  # OpenShift issues one of the same name
         await self._claim_cookie(children)
-        await self._create_or_update_binding(children)
-        for desired, consequence in (
-            (desired_dashboard_route(cluster), "the dashboard has no Route"),
-            (desired_client_route(cluster), "the Ray client has no Route"),
-        ):
-            await children.claim_and_apply(desired, openshift.routes.get(key_of(desired)), consequence)
+        await self._bindings.create_or_update(children)
+        await self._write_routes(children, openshift, backend)
         await self._head_pods.replace(children, openshift)
 
     async def _claim_cookie(self, children: Children) -> None:
@@ -198,75 +281,29 @@ class OAuthReconciler:
         if stored is not None:
             self._cookies.remember(key_of(cluster), stored)
 
-    async def _create_or_update_binding(self, children: Children) -> None:
-        """Create the ClusterRoleBinding, with the usual name if it is available.
-
-        Two clusters can have the same usual name (``a-b`` in ``c``, ``a`` in ``b-c``). The newer cluster appends its
-        hash and keeps that name.
-        """
-        cluster = children.cluster
-        usual = names_of(cluster).cluster_role_binding
-        hashed = fit(f"{usual}-{digest(f'{namespace_of(cluster)}/{name_of(cluster)}')}")
-        names = [hashed] if self._prefers_hashed_name(cluster, usual, hashed) else [usual, hashed]
-        for name in names:
-            key = NamespacedName("", name)
-
-            async def desired(_: Object | None, name: str = name) -> Object:
-                return desired_cluster_role_binding(cluster, name)
-
-            try:
-                await children.create_or_update(key, CLUSTER_ROLE_BINDING, self._informers.bindings.get(key), desired)
-            except NameConflict as error:
-                if name == hashed:
-                    children.report_name_conflict(error, "the OAuth proxy cannot check tokens")
-                continue
-            return
-
-    def _prefers_hashed_name(self, cluster: Object, usual: str, hashed: str) -> bool:
-        """Return whether an older cluster takes precedence for the usual name."""
-        if self._informers.bindings.contains(NamespacedName("", usual)):
-            return False  # create_or_update checks the owner
-        if self._informers.bindings.contains(NamespacedName("", hashed)):
-            return True
-        return any(
-            names_of(other).cluster_role_binding == usual and not is_deleting(other)
-            for other in older_colliding_clusters(self._informers.clusters, cluster)
-        )
-
-    async def _delete(self, children: Children, openshift: OpenShiftInformers | None) -> None:
+    async def _delete(self, children: Children, openshift: OpenShiftInformers | None, backend: Backend | None) -> None:
+        """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
         cluster = children.cluster
         names, namespace = names_of(cluster), namespace_of(cluster)
-        if openshift is not None:
-            account = NamespacedName(namespace, names.proxy_service_account)
-            for name in (names.dashboard, names.client):
-                await children.delete(ROUTE, openshift.routes.get(NamespacedName(namespace, name)))
-            await children.delete(SERVICE, openshift.services.get(NamespacedName(namespace, names.proxy_service)))
-            await children.delete(SERVICE_ACCOUNT, openshift.accounts.get(account))
+        if openshift is not None and (backend is None or not is_suspended(cluster)):
+            await self._write_routes(children, openshift, backend)
+        for informers in (self._informers.proxy, openshift):
+            if informers is not None:
+                account = NamespacedName(namespace, names.proxy_service_account)
+                await children.delete(SERVICE, informers.services.get(NamespacedName(namespace, names.proxy_service)))
+                await children.delete(SERVICE_ACCOUNT, informers.accounts.get(account))
+                break
         self._cookies.forget(key_of(cluster))
         await children.delete(SECRET, self._cookies.metadata(NamespacedName(namespace, names.cookie_secret)))
+        await self._auth_proxy.delete_certificate(children)
         await self._release(children)
 
     async def _release(self, children: Children) -> None:
         """Delete the cluster's ClusterRoleBindings, regardless of their names, then remove the finalizer."""
         cluster = children.cluster
-        for entry in self._informers.bindings_of(key_of(cluster)):
-            await children.delete(
-                CLUSTER_ROLE_BINDING, entry.object(), belongs=lambda obj: has_cluster_labels(obj, cluster)
-            )
+        await self._bindings.delete(children)
         if not children.failed and has_finalizer(cluster, FINALIZER):
             await self._set_finalizer(cluster, present=False)
-
-    async def _collect_bindings(self, request: Request) -> None:
-        """Delete the ClusterRoleBindings of a cluster that no longer exists.
-
-        They are left over when another client removed the finalizer, and when the Go operator changed the names of a
-        cluster's objects.
-        """
-        for entry in self._informers.bindings_of(request):
-            if not is_oauth_proxy_binding(entry.object(), request.namespace):
-                continue
-            if await self._client.get(RAY_CLUSTER, request, live=True) is None:
-                await self._client.delete(CLUSTER_ROLE_BINDING, entry.key, uid=entry.meta.uid)
 
     async def _set_finalizer(self, cluster: Object, *, present: bool) -> Object | None:
         """Add or remove the finalizer; return the cluster as stored, or ``None`` when it no longer exists."""
@@ -286,19 +323,16 @@ class OAuthReconciler:
             return None
 
 
-_UNAVAILABLE = (
-    "kuberay.rayDashboardOAuthEnabled is set, but this cluster is not OpenShift: the OAuth proxy cannot work here, so "
-    "the dashboard is not exposed. Set kuberay.rayDashboardOAuthEnabled to false to get Ingresses without "
-    "authentication"
+_PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
+
+_RAY_AUTH_MODE_OVERRIDDEN = (
+    "The RayCluster sets spec.authOptions, but RAY_AUTH_MODE in the head's pod template disables Ray's tokens: the "
+    "operator's own OAuth proxy stays active. Remove the variable"
 )
-
-
-def is_oauth_proxy_binding(binding: Object, namespace: str) -> bool:
-    """Return whether a ClusterRoleBinding binds the proxy's role, and only to ServiceAccounts in ``namespace``."""
-    return (binding.get("roleRef") or {}).get("name") == "system:auth-delegator" and all(
-        subject.get("kind") == "ServiceAccount" and subject.get("namespace") == namespace
-        for subject in binding.get("subjects") or ()
-    )
+_OIDC_CLIENT_MISSING = (
+    "The Secret {name} with client-id and client-secret, which the login in the browser needs, does not exist in this "
+    "namespace: the head pod cannot start. Ask the administrator to create it"
+)
 
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
@@ -309,15 +343,35 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     secrets = secret_informer(manager)
     bindings = manager.cache.informer(CLUSTER_ROLE_BINDING)
     add_binding_index(bindings)
-    openshift = OptionalOpenShiftInformers(manager, environment.routes, with_pods=config.ray_dashboard_oauth_enabled)
+    strictest = ProfileTable(config).strictest().kuberay
+    required = strictest.ray_dashboard_oauth_enabled
+    openshift = OptionalOpenShiftInformers(manager, environment.routes, with_pods=required)
+    authentication = config.authentication if required else AuthenticationConfiguration()
+    labeled: SelectionKeywords = {"label_selector": CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
+    proxy = None
+    if authentication.enabled:
+        services = manager.cache.informer(SERVICE, **labeled)
+        accounts = manager.cache.informer(SERVICE_ACCOUNT, **labeled)
+        proxy = ProxyInformers(services=services.reader, accounts=accounts.reader)
+    oidc = authentication.oidc if authentication.enabled else None
+    named: SelectionKeywords = {"metadata_only": True, "max_bytes": MAX_CACHED_BYTES}
+    if oidc is not None:
+        named["field_selector"] = f"metadata.name={oidc.secret_name}"
     reconciler = OAuthReconciler(
         manager.client.with_field_manager(FIELD_MANAGER),
         manager.events(name),
         config,
         environment,
-        OAuthInformers(clusters=clusters.reader, secrets=secrets.reader, bindings=bindings.reader, openshift=openshift),
+        OAuthInformers(
+            clusters=clusters.reader,
+            secrets=secrets.reader,
+            bindings=bindings.reader,
+            openshift=openshift,
+            proxy=proxy,
+            oidc_secrets=manager.cache.informer(SECRET, **named) if oidc is not None else None,
+        ),
     )
-    controller = (
+    builder = (
         Builder(manager, name)
         .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, FINALIZERS_CHANGED))
         .owns(SECRET, **CLUSTER_SECRETS)
@@ -326,7 +380,16 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
             EnqueueRequestsFromMapFunc(lambda binding: clusters_of_binding(clusters.reader, binding)),
             CHILD_CHANGED,
         )
-        .complete(reconciler)
     )
+    if proxy is not None:
+        builder.owns(SERVICE, CHILD_CHANGED, **labeled).owns(SERVICE_ACCOUNT, **labeled)
+    if oidc is not None:
+        in_namespace = EnqueueRequestsFromMapFunc(
+            lambda secret: [entry.key for entry in clusters.reader.entries(secret.key.namespace)]
+        )
+        builder.watches(SECRET, in_namespace, on_update(lambda _old, _new: False), **named)
+    controller = builder.complete(reconciler)
+    environment.access.subscribe(manager, controller, clusters.reader)
     openshift.start(controller, clusters.reader)
+    environment.profiles.subscribe(controller, clusters.reader)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))

@@ -32,9 +32,11 @@ from cfo.runtime import (
 )
 
 __all__ = [
+    "HeadPods",
     "OAuthInformers",
     "OpenShiftInformers",
     "OptionalOpenShiftInformers",
+    "ProxyInformers",
     "add_binding_index",
     "clusters_of_binding",
     "clusters_of_pod",
@@ -42,6 +44,26 @@ __all__ = [
 
 _BINDING_INDEX = "cluster"
 _POD_INDEX = "cluster"
+
+
+class HeadPods:
+    """The informer of head pods, indexed by the RayCluster that their label names."""
+
+    def __init__(self, informer: Informer) -> None:
+        self.informer = informer
+        self._reader = informer.add_index(_POD_INDEX, _index_pod).reader
+
+    def of(self, cluster: Mapping[str, Any]) -> list[Entry]:
+        """Return the pods whose label names ``cluster``; any client can set the label."""
+        return self._reader.entries(index=(_POD_INDEX, _index_value(key_of(cluster))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyInformers:
+    """Informers of the Services and ServiceAccounts with a cluster label."""
+
+    services: Reader
+    accounts: Reader
 
 
 class OpenShiftInformers:
@@ -52,7 +74,7 @@ class OpenShiftInformers:
         self.routes = routes.reader
         self.services = services.reader
         self.accounts = accounts.reader
-        self._pods = pods.add_index(_POD_INDEX, _index_pod).reader if pods is not None else None
+        self._pods = HeadPods(pods) if pods is not None else None
 
     @property
     def has_synced(self) -> bool:
@@ -61,7 +83,7 @@ class OpenShiftInformers:
 
     def head_pods(self, cluster: Mapping[str, Any]) -> list[Entry]:
         """Return the head pods of ``cluster``."""
-        return self._pods.entries(index=(_POD_INDEX, _index_value(key_of(cluster)))) if self._pods is not None else []
+        return self._pods.of(cluster) if self._pods is not None else []
 
 
 class OptionalOpenShiftInformers:
@@ -107,13 +129,16 @@ class OAuthInformers:
     """Informers that the OAuth reconciler reads.
 
     ``clusters``: all RayClusters. ``secrets``: the metadata of the Secrets with a cluster label. ``bindings``: all
-    ClusterRoleBindings, with the index of :func:`add_binding_index`.
+    ClusterRoleBindings, with the index of :func:`add_binding_index`. ``proxy``: for the operator's own proxies;
+    ``None`` if the configuration disables them. ``oidc_secrets``: the metadata of the Secrets with the OIDC client.
     """
 
     clusters: Reader
     secrets: Reader
     bindings: Reader
     openshift: OptionalOpenShiftInformers
+    proxy: ProxyInformers | None = None
+    oidc_secrets: Informer | None = None
 
     def bindings_of(self, cluster: NamespacedName) -> list[Entry]:
         """Return the ClusterRoleBindings whose labels name ``cluster``, even if the cluster no longer exists."""

@@ -6,7 +6,7 @@ import msgspec
 
 from cfo.runtime import AnnotationChanged, Entry, GenerationChanged, LabelChanged, Predicate, on_update, or_
 
-__all__ = ["CHILD_CHANGED", "CLUSTER_CHANGED", "FINALIZERS_CHANGED", "HEAD_SERVICE_CHANGED"]
+__all__ = ["CHILD_CHANGED", "CLUSTER_CHANGED", "FINALIZERS_CHANGED", "HEAD_SERVICE_CHANGED", "ROUTE_CHANGED"]
 
 
 class _HeadInfo(msgspec.Struct):
@@ -44,3 +44,23 @@ CHILD_CHANGED: Predicate = or_(
     on_update(lambda old, new: old.meta.owner_references != new.meta.owner_references),
 )
 """A field of a child other than its status changed; other controllers write the status."""
+
+
+class _RouteStatus(msgspec.Struct):
+    parents: msgspec.Raw = msgspec.Raw()
+
+
+class _Route(msgspec.Struct):
+    status: _RouteStatus | None = None
+
+
+_route_decoder = msgspec.json.Decoder(_Route)
+
+
+def _parents(route: Entry) -> bytes:
+    status = _route_decoder.decode(route.raw).status
+    return bytes(status.parents) if status is not None else b""
+
+
+ROUTE_CHANGED: Predicate = or_(CHILD_CHANGED, on_update(lambda old, new: _parents(old) != _parents(new)))
+"""A field of a route of the Gateway API changed, or what a Gateway reports about it."""

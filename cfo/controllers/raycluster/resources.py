@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from cfo.api.raycluster.cluster import cluster_labels, has_injected_tls, pod_labels, uses_kuberay_tls
+from cfo.api.raycluster.authentication import PROXY_PORT_NAME, Backend
+from cfo.api.raycluster.cluster import cluster_labels, pod_labels
 from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
-from cfo.config import IngressConfiguration, KubeRayConfiguration
+from cfo.api.raycluster.naming import head_service_name, names_of
+from cfo.controllers.raycluster.child_object import child_object
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,
-    GVK,
-    INGRESS,
-    NETWORK_POLICY,
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
@@ -28,57 +26,36 @@ from cfo.runtime import (
 )
 
 __all__ = [
-    "CLIENT_PORT",
     "COOKIE_KEY",
-    "desired_client_ingress",
     "desired_client_route",
     "desired_cluster_role_binding",
-    "desired_dashboard_ingress",
     "desired_dashboard_route",
-    "desired_head_policy",
     "desired_proxy_service",
     "desired_proxy_service_account",
     "desired_secret",
-    "desired_workers_policy",
 ]
 
 COOKIE_KEY = "cookie_secret"
 """The key in the cookie Secret that the injected proxy reads."""
 
-CLIENT_PORT = 10001
-DASHBOARD_PORT = 8265
-METRICS_PORT = 8080
-PROXY_PORT = 8443
-
-_PROXY = "oauth-proxy"
-_KUBERAY_LABELS = {"app.kubernetes.io/component": "kuberay-operator"}
-_NAMESPACE_NAME = "kubernetes.io/metadata.name"
-# nginx annotations that pass a client's TLS through to Ray, which verifies the certificate itself
-_CLIENT_INGRESS_CLASS = "nginx"
-_CLIENT_INGRESS_ANNOTATIONS = {
-    "nginx.ingress.kubernetes.io/rewrite-target": "/",
-    "nginx.ingress.kubernetes.io/ssl-passthrough": "true",
-    "nginx.ingress.kubernetes.io/ssl-redirect": "true",
-}
-
-
-def _object(cluster: Mapping[str, Any], gvk: GVK, name: str, **fields: Any) -> Object:
-    metadata: dict[str, Any] = {"name": name, "namespace": namespace_of(cluster), "labels": cluster_labels(cluster)}
-    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **fields}
-
 
 # --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------
 
 
-def desired_dashboard_route(cluster: Mapping[str, Any]) -> Object:
-    """Return the Route of the dashboard, which targets the proxy."""
-    names = names_of(cluster)
+def desired_dashboard_route(cluster: Mapping[str, Any], backend: Backend, destination_ca: str = "") -> Object:
+    """Return the Route of the dashboard, which targets ``backend``.
+
+    ``destination_ca`` (PEM) is the CA of its certificate; if empty, OpenShift's own CA.
+    """
+    tls = {"termination": "reencrypt" if backend.tls else "edge", "insecureEdgeTerminationPolicy": "Redirect"}
+    if destination_ca:
+        tls["destinationCACertificate"] = destination_ca
     spec = {
-        "to": {"kind": "Service", "name": names.proxy_service},
-        "port": {"targetPort": _PROXY},
-        "tls": {"termination": "reencrypt", "insecureEdgeTerminationPolicy": "Redirect"},
+        "to": {"kind": "Service", "name": backend.service},
+        "port": {"targetPort": backend.port_name},
+        "tls": tls,
     }
-    return _object(cluster, ROUTE, names.dashboard, spec=spec)
+    return child_object(cluster, ROUTE, names_of(cluster).dashboard, spec=spec)
 
 
 def desired_client_route(cluster: Mapping[str, Any]) -> Object:
@@ -88,31 +65,40 @@ def desired_client_route(cluster: Mapping[str, Any]) -> Object:
         "port": {"targetPort": "client"},
         "tls": {"termination": "passthrough"},
     }
-    return _object(cluster, ROUTE, names_of(cluster).client, spec=spec)
+    return child_object(cluster, ROUTE, names_of(cluster).client, spec=spec)
 
 
-def desired_proxy_service(cluster: Mapping[str, Any]) -> Object:
-    """Return the Service in front of the proxy; OpenShift writes its serving certificate to the named Secret."""
+def desired_proxy_service(cluster: Mapping[str, Any], *, openshift_certificate: bool = True) -> Object:
+    """Return the Service in front of the proxy.
+
+    With ``openshift_certificate``, OpenShift writes its serving certificate to the named Secret.
+    """
     names = names_of(cluster)
-    port = {"name": _PROXY, "port": 443, "protocol": "TCP", "targetPort": _PROXY}
-    service = _object(
+    port = {"name": PROXY_PORT_NAME, "port": 443, "protocol": "TCP", "targetPort": PROXY_PORT_NAME}
+    service = child_object(
         cluster, SERVICE, names.proxy_service, spec={"ports": [port], "selector": pod_labels(cluster, "head")}
     )
-    service["metadata"]["annotations"] = {
-        "service.beta.openshift.io/serving-cert-secret-name": names.proxy_tls_secret,
-    }
+    if openshift_certificate:
+        service["metadata"]["annotations"] = {
+            "service.beta.openshift.io/serving-cert-secret-name": names.proxy_tls_secret,
+        }
     return service
 
 
-def desired_proxy_service_account(cluster: Mapping[str, Any]) -> Object:
-    """Return the ServiceAccount of the head pod, an OAuth client for OpenShift that redirects to the dashboard."""
+def desired_proxy_service_account(cluster: Mapping[str, Any], *, openshift_client: bool = True) -> Object:
+    """Return the ServiceAccount of the head pod.
+
+    With ``openshift_client``, it is an OAuth client for OpenShift that redirects to the dashboard.
+    """
     names = names_of(cluster)
+    account = child_object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
+    if not openshift_client:
+        return account
     reference = {
         "kind": "OAuthRedirectReference",
         "apiVersion": "v1",
         "reference": {"kind": "Route", "name": names.dashboard},
     }
-    account = _object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
     account["metadata"]["annotations"] = {
         "serviceaccounts.openshift.io/oauth-redirectreference.first": json.dumps(reference, separators=(",", ":")),
     }
@@ -149,110 +135,4 @@ def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Objec
 def desired_secret(cluster: Mapping[str, Any], name: str, data: Mapping[str, bytes]) -> Object:
     """Return a Secret with ``data`` (``stringData`` cannot be compared: the API server does not return it)."""
     encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
-    return _object(cluster, SECRET, name, data=encoded)
-
-
-# --- Vanilla Kubernetes: Ingresses ------------------------------------------------------------------------------------
-
-
-def desired_dashboard_ingress(
-    cluster: Mapping[str, Any], domain: str, config: IngressConfiguration, suffix: str = ""
-) -> Object:
-    """Return the Ingress of the dashboard, which requires no authentication."""
-    host = dashboard_host(cluster, domain, suffix)
-    ingress = _ingress(
-        cluster, names_of(cluster).dashboard, host, path_type="Prefix", port={"name": "dashboard"}, config=config
-    )
-    if config.tls_secret_name:
-        ingress["spec"]["tls"] = [{"hosts": [host], "secretName": config.tls_secret_name}]
-    return ingress
-
-
-def desired_client_ingress(
-    cluster: Mapping[str, Any], domain: str, config: IngressConfiguration, suffix: str = ""
-) -> Object:
-    """Return the Ingress of the Ray client. Clients find it by the port number of its backend."""
-    return _ingress(
-        cluster,
-        names_of(cluster).client,
-        client_host(cluster, domain, suffix),
-        path_type="ImplementationSpecific",
-        port={"number": CLIENT_PORT},
-        config=config,
-        class_name=_CLIENT_INGRESS_CLASS,
-        annotations=_CLIENT_INGRESS_ANNOTATIONS,
-    )
-
-
-def _ingress(
-    cluster: Mapping[str, Any],
-    name: str,
-    host: str,
-    *,
-    path_type: str,
-    port: Mapping[str, Any],
-    config: IngressConfiguration,
-    class_name: str = "",
-    annotations: Mapping[str, str] | None = None,
-) -> Object:
-    backend = {"service": {"name": head_service_name(cluster), "port": dict(port)}}
-    path = {"path": "/", "pathType": path_type, "backend": backend}
-    ingress = _object(cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
-    effective_class = class_name if config.class_name is None else config.class_name
-    if effective_class:
-        ingress["spec"]["ingressClassName"] = effective_class
-    effective_annotations = annotations if config.annotations is None else config.annotations
-    if effective_annotations:
-        ingress["metadata"]["annotations"] = dict(effective_annotations)
-    return ingress
-
-
-# --- Network policies -------------------------------------------------------------------------------------------------
-
-
-def desired_head_policy(
-    cluster: Mapping[str, Any], config: KubeRayConfiguration, operator_namespaces: Sequence[str]
-) -> Object:
-    """Return the policy of the head.
-
-    It admits the cluster itself, its namespace, KubeRay, monitoring and, on ports that require authentication, any
-    client. ``operator_namespaces`` are the namespaces of the KubeRay operator.
-    """
-    kuberay = {**_namespaces(operator_namespaces), "podSelector": {"matchLabels": _KUBERAY_LABELS}}
-    rules: list[dict[str, Any]] = [
-        {"from": [{"podSelector": {"matchLabels": pod_labels(cluster)}}]},
-        {"from": [{"podSelector": {}}], "ports": _ports(CLIENT_PORT, DASHBOARD_PORT)},
-        {"from": [kuberay], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)},
-        {"from": [_namespaces(["openshift-monitoring"])], "ports": _ports(METRICS_PORT)},
-    ]
-    if config.ingress.namespaces:
-        rules.append({"from": [_namespaces(config.ingress.namespaces)], "ports": _ports(DASHBOARD_PORT, CLIENT_PORT)})
-    # Only ports that require credentials are open to everyone: the proxy's, and the client's if Ray requires our
-    # certificates. Enabling mTLS changes no existing pod template, and whether KubeRay acts on tlsOptions is unknown.
-    requires_certificates = config.mtls_enabled and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
-    rules.append({"ports": _ports(PROXY_PORT, CLIENT_PORT) if requires_certificates else _ports(PROXY_PORT)})
-    return _policy(cluster, names_of(cluster).head_policy, "head", rules)
-
-
-def desired_workers_policy(cluster: Mapping[str, Any]) -> Object:
-    """Return the policy of the workers, which admits the cluster itself."""
-    rules = [{"from": [{"podSelector": {"matchLabels": pod_labels(cluster)}}]}]
-    return _policy(cluster, names_of(cluster).workers_policy, "worker", rules)
-
-
-def _policy(cluster: Mapping[str, Any], name: str, node_type: str, rules: list[dict[str, Any]]) -> Object:
-    spec = {
-        "podSelector": {"matchLabels": pod_labels(cluster, node_type)},
-        "ingress": rules,
-        "policyTypes": ["Ingress"],
-    }
-    return _object(cluster, NETWORK_POLICY, name, spec=spec)
-
-
-def _namespaces(names: Sequence[str]) -> dict[str, Any]:
-    expression = {"key": _NAMESPACE_NAME, "operator": "In", "values": list(names)}
-    return {"namespaceSelector": {"matchExpressions": [expression]}}
-
-
-def _ports(*numbers: int) -> list[dict[str, Any]]:
-    return [{"protocol": "TCP", "port": number} for number in numbers]
+    return child_object(cluster, SECRET, name, data=encoded)

@@ -9,11 +9,37 @@ from __future__ import annotations
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import ingress, mtls, networkpolicy, oauth
+from cfo.controllers.raycluster import (
+    certificate_requesters,
+    default_deny,
+    enforcement,
+    ingress,
+    mtls,
+    networkpolicy,
+    node_signer,
+    oauth,
+)
+from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
+from cfo.controllers.raycluster.platform import Platform
+from cfo.controllers.raycluster.profiles import Profiles
 from cfo.runtime import Manager, Rule
 
-__all__ = ["openshift_rules", "rules", "setup"]
+__all__ = [
+    "REQUESTER_ROLES",
+    "authentication_rules",
+    "certificate_request_rules",
+    "gateway_rules",
+    "namespace_rules",
+    "openshift_rules",
+    "rules",
+    "setup",
+]
+
+
+REQUESTER_ROLES = {certificate_requesters.REQUESTER_ROLE: certificate_requesters.REQUESTER_RULES}
+"""The rules of the ClusterRole that the operator binds to the ServiceAccounts of pods that request certificates."""
 
 
 def rules() -> list[Rule]:
@@ -22,6 +48,7 @@ def rules() -> list[Rule]:
         ingress.IngressReconciler,
         networkpolicy.NetworkPolicyReconciler,
         mtls.MTLSReconciler,
+        enforcement.EnforcementReconciler,
     )
     finalizers = Rule("ray.io", "rayclusters", "patch")
     return [finalizers, *(rule for reconciler in reconcilers for rule in reconciler.rules)]
@@ -29,19 +56,49 @@ def rules() -> list[Rule]:
 
 def openshift_rules() -> list[Rule]:
     """Return the additional RBAC rules on OpenShift, where OAuth proxies serve the dashboards."""
-    return [*oauth.OAuthReconciler.rules]
+    return [*oauth.OAuthReconciler.rules, *Platform.rules]
+
+
+def gateway_rules() -> list[Rule]:
+    """Return the additional RBAC rules with which dashboards and clients are exposed through a Gateway."""
+    return [*GatewayKinds.write_rules]
+
+
+def certificate_request_rules() -> list[Rule]:
+    """Return the additional RBAC rules of the controllers that serve the certificate requests of pods."""
+    return [*node_signer.NodeSigner.rules, *certificate_requesters.CertificateRequesters.rules]
+
+
+def authentication_rules() -> list[Rule]:
+    """Return the additional RBAC rules for the operator's own authentication of dashboards, on every platform."""
+    return [*DashboardAccess.rules, *oauth.OAuthReconciler.proxy_rules]
+
+
+def namespace_rules() -> list[Rule]:
+    """Return the additional RBAC rules with which labels of Namespaces select what applies in them."""
+    return [*Profiles.rules]
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
-    """Add the four controllers to ``manager``; they start once the API server serves RayClusters.
+    """Add the controllers to ``manager``.
 
-    Returns the environment, which the webhooks also use.
+    They start once the API server serves RayClusters, except for the one of selected namespaces, which starts with the
+    manager. Returns the environment, which the webhooks also use.
     """
     environment = Environment.detect(manager, config)
+    deny = config.network_policy.default_deny
+    if deny.namespace_selector is not None:  # its policies must be older than the first RayCluster
+        default_deny.setup(manager, deny)
 
     async def start(manager: Manager) -> None:
-        mtls.setup(manager, config)
+        enforcement.setup(manager, config, environment)
+        mtls.setup(manager, config, environment)
+        if config.mtls_enabled and config.ca.issuer == "certificateSigningRequest":
+            certificate_requesters.setup(manager)
+            node_signer.setup(manager, config, environment)
         await networkpolicy.setup(manager, config, environment)
+        if deny.namespace_selector is None:
+            default_deny.setup(manager, deny)
         ingress.setup(manager, config, environment)
         # without permission for ClusterRoleBindings, which are cluster-scoped, the OAuth controller cannot work
         if config.ray_dashboard_oauth_enabled or manager.options.namespaces is None:

@@ -289,6 +289,7 @@ class Client:
         resource_version: str | None = None,
         propagation_policy: Propagation | str | None = None,
         grace_period_seconds: int | None = None,
+        dry_run: bool = False,
     ) -> bool:
         """Request the deletion of an object; return false if it does not exist.
 
@@ -301,6 +302,7 @@ class Client:
             "preconditions": {name: value for name, value in preconditions.items() if value} or None,
             "propagationPolicy": propagation_policy,
             "gracePeriodSeconds": grace_period_seconds,
+            "dryRun": ["All"] if dry_run else None,
         }
         cached_uid = self._cached_uid(target)
         request = APIRequest(
@@ -312,10 +314,12 @@ class Client:
             resource=target.label,
         )
         try:
-            body = await self._send_write(request, target)
+            body = await (self._send(request) if dry_run else self._send_write(request, target))
         except NotFound:
             self._record_not_found(target, cached_uid)
             return False
+        if dry_run:
+            return True
         response = orjson.loads(body)
         if response.get("kind") == "Status":
             deleted_uid = (response.get("details") or {}).get("uid") or uid or cached_uid

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cfo.api.raycluster.responsibility import Concern
+from cfo.config import AuthenticationConfiguration
+
 __all__ = ["Images", "InjectionSettings"]
 
 _OAUTH_PROXY: Final = (
@@ -15,21 +18,30 @@ _OAUTH_PROXY: Final = (
 _CERT_GENERATOR: Final = (
     "registry.redhat.io/ubi9@sha256:770cf07083e1c85ae69c25181a205b7cdef63c11b794c89b3b487d4670b4c328"
 )
+_OAUTH2_PROXY: Final = "quay.io/oauth2-proxy/oauth2-proxy:v7.15.3"
+_KUBE_RBAC_PROXY: Final = "quay.io/brancz/kube-rbac-proxy:v0.21.0"
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """The images of the injected containers; the defaults equal the Go operator's."""
+    """The images of the injected containers; the defaults of the first two equal the Go operator's."""
 
     oauth_proxy: str = _OAUTH_PROXY
     cert_generator: str = _CERT_GENERATOR
+    oauth2_proxy: str = _OAUTH2_PROXY
+    kube_rbac_proxy: str = _KUBE_RBAC_PROXY
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Images:
-        """Return the images in ``OAUTH_PROXY_IMAGE`` and ``CERT_GENERATOR_IMAGE``; unset or empty means the default."""
+        """Return the images in ``OAUTH_PROXY_IMAGE``, ``CERT_GENERATOR_IMAGE`` and so on.
+
+        An unset or empty variable means the default.
+        """
         return cls(
             environment.get("OAUTH_PROXY_IMAGE") or _OAUTH_PROXY,
             environment.get("CERT_GENERATOR_IMAGE") or _CERT_GENERATOR,
+            environment.get("OAUTH2_PROXY_IMAGE") or _OAUTH2_PROXY,
+            environment.get("KUBE_RBAC_PROXY_IMAGE") or _KUBE_RBAC_PROXY,
         )
 
 
@@ -38,14 +50,22 @@ class InjectionSettings:
     """The settings for one admission request.
 
     ``version`` is the operator's version, written into the version annotation of new RayClusters. ``oauth`` is whether
-    dashboards get an OAuth proxy: it is configured, and the platform is OpenShift. ``mtls`` is whether Ray nodes use
+    dashboards get OpenShift's OAuth proxy: it is configured, and the platform is OpenShift. ``authentication`` is the
+    configuration of the proxies that dashboards get instead; ``None`` if they do not. ``mtls`` is whether Ray nodes use
     mutual TLS. ``ingress_domain`` is the domain of the client's host; empty if there is none. ``kuberay_features`` are
-    the fields of RayClusters whose feature is known to be active in KubeRay.
+    the features of other actors that are known to be active (:mod:`cfo.api.raycluster.responsibility`).
+    ``requests_certificates`` is whether Ray nodes request their certificates from the operator, instead of signing them
+    with the key of the CA.
+    ``profile`` is the name of the profile of the namespace, and ``enforced`` is what it enforces.
     """
 
     version: str
     oauth: bool
     mtls: bool
+    authentication: AuthenticationConfiguration | None = None
     ingress_domain: str = ""
     kuberay_features: frozenset[str] = frozenset()
+    requests_certificates: bool = False
+    profile: str = ""
+    enforced: frozenset[Concern] = frozenset()
     images: Images = field(default_factory=Images)

@@ -16,9 +16,9 @@ import orjson
 
 from cfo.api.raycluster.naming import names_of
 from cfo.runtime import Object, namespace_of
-from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PodAdditions, PodSpec
+from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PROXY_CONTAINERS, PodAdditions, PodSpec
 
-__all__ = ["is_proxy_first", "move_first_container_to_end", "proxy_additions"]
+__all__ = ["is_proxy_first", "move_proxies_to_end", "proxy_additions"]
 
 _VOLUME = "proxy-tls-secret"
 _TLS_DIRECTORY = "/etc/tls/private"
@@ -59,11 +59,13 @@ def proxy_additions(cluster: Mapping[str, Any], image: str) -> PodAdditions:
 
 
 def is_proxy_first(pod: Mapping[str, Any]) -> bool:
-    """Return whether the first of several containers, in which KubeRay starts Ray, has the proxy's name."""
+    """Return whether the first of several containers, in which KubeRay starts Ray, has the name of a proxy."""
     containers: list[Object] = pod.get("containers") or []
-    return len(containers) > 1 and containers[0].get("name") == PROXY_CONTAINER
+    return len(containers) > 1 and containers[0].get("name") in PROXY_CONTAINERS
 
 
-def move_first_container_to_end(pod: PodSpec) -> None:
-    """Move the first container behind all others."""
-    pod["containers"] = [*pod["containers"][1:], pod["containers"][0]]
+def move_proxies_to_end(pod: PodSpec) -> None:
+    """Move the first containers behind all others, as far as they have names of proxies."""
+    containers = pod["containers"]
+    count = next((at for at, item in enumerate(containers) if item.get("name") not in PROXY_CONTAINERS), 0)
+    pod["containers"] = [*containers[count:], *containers[:count]]

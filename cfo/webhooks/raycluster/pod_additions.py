@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias
 
+from cfo.api.raycluster.authentication import RBAC_PROXY_CONTAINER
 from cfo.runtime import Object
 
 __all__ = [
     "PROXY_CONTAINER",
+    "PROXY_CONTAINERS",
     "Change",
     "PodAdditions",
     "PodSpec",
@@ -27,12 +29,14 @@ __all__ = [
 PodSpec: TypeAlias = dict[str, Any]
 
 PROXY_CONTAINER: Final = "oauth-proxy"
+PROXY_CONTAINERS: Final = frozenset({PROXY_CONTAINER, RBAC_PROXY_CONTAINER})
+"""The names of all injected containers that run alongside Ray."""
 
 
 def ray_container_index(pod: Mapping[str, Any]) -> int | None:
-    """Return the index of the container that runs Ray: the first container, as in KubeRay, ignoring the proxy."""
+    """Return the index of the container that runs Ray: the first container, as in KubeRay, ignoring proxies."""
     containers: Sequence[Object] = pod.get("containers") or ()
-    return next((at for at, item in enumerate(containers) if item.get("name") != PROXY_CONTAINER), None)
+    return next((at for at, item in enumerate(containers) if item.get("name") not in PROXY_CONTAINERS), None)
 
 
 def are_equal_entries(one: Object, other: Object) -> bool:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import orjson
 
+from cfo.api.raycluster.authentication import Authentication, dashboard_backend
 from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.ingress_resources import desired_client_ingress, desired_dashboard_ingress
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_VANILLA
+from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy
 from cfo.controllers.raycluster.resources import (
-    desired_client_ingress,
-    desired_dashboard_ingress,
-    desired_head_policy,
     desired_secret,
-    desired_workers_policy,
 )
 
 __all__ = ["render_templates"]
@@ -31,10 +30,12 @@ def render_templates(config: KubeRayConfiguration) -> bytes:
     without data.
     """
     cluster = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
+    backend = dashboard_backend(cluster, Authentication.DISABLED)
+    assert backend is not None
     children = [
         desired_head_policy(cluster, config, WELL_KNOWN_VANILLA),
-        desired_workers_policy(cluster),
-        desired_dashboard_ingress(cluster, config.ingress_domain, config.ingress),
+        desired_workers_policy(cluster, config),
+        desired_dashboard_ingress(cluster, config.ingress_domain, config.ingress, backend=backend),
         desired_client_ingress(cluster, config.ingress_domain, config.ingress),
     ]
     ca_secret = desired_secret(cluster, names_of(cluster).ca_secret, {})

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfo.api.inferencestack.kinds import HTTP_ROUTE, SCALED_OBJECT, SERVICE_MONITOR
+from cfo.api.gateway import HTTP_ROUTE
+from cfo.api.inferencestack.kinds import SCALED_OBJECT, SERVICE_MONITOR
 from cfo.api.inferencestack.names import CONFIG_KEY
 from cfo.runtime import GVK, Object, annotations_of, labels_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cfo.api.inferencestack.kinds import HTTP_ROUTE
+from cfo.api.gateway import HTTP_ROUTE, backend_reference, parent_reference, path_match
 from cfo.api.inferencestack.names import GATEWAY, GATEWAY_INTERNAL_PORT, INSTANCE_LABEL, NAME_LABEL
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
 from cfo.controllers.inferencestack.rendering.metadata import new_object
@@ -59,17 +59,9 @@ def ingress(stack: ResolvedStack) -> Object:
 def http_route(stack: ResolvedStack) -> Object:
     """Return the HTTPRoute. The gateway is the backend of all rules that have none."""
     section: Mapping[str, Any] = stack.gateway["httpRoute"]
-    backend = {
-        "group": "",
-        "kind": "Service",
-        "name": stack.names.gateway,
-        "port": public_port(stack).get("port"),
-        "weight": 1,
-    }
+    backend = backend_reference({"name": stack.names.gateway, "port": public_port(stack).get("port")})
     spec: Object = {
-        "parentRefs": [
-            {"group": HTTP_ROUTE.group, "kind": "Gateway", **reference} for reference in section.get("parentRefs") or ()
-        ],
+        "parentRefs": [parent_reference(reference) for reference in section.get("parentRefs") or ()],
         "rules": [_route_rule(rule, backend) for rule in section.get("rules") or [{}]],
     }
     if section.get("hostnames"):
@@ -79,12 +71,12 @@ def http_route(stack: ResolvedStack) -> Object:
 
 def _route_rule(rule: Mapping[str, Any], gateway: Object) -> Object:
     matches = [_route_match(match) for match in rule.get("matches") or [{}]]
-    backends = [{"group": "", "kind": "Service", "weight": 1, **own} for own in rule.get("backendRefs") or ()]
+    backends = [backend_reference(own) for own in rule.get("backendRefs") or ()]
     return {**rule, "matches": matches, "backendRefs": backends or [gateway]}
 
 
 def _route_match(match: Mapping[str, Any]) -> Object:
-    result = {**match, "path": {"type": "PathPrefix", "value": "/", **(match.get("path") or {})}}
+    result = {**match, "path": path_match(match.get("path"))}
     for name in ("headers", "queryParams"):
         if match.get(name):
             result[name] = [{"type": "Exact", **item} for item in match[name]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+from envtest.admission.certificates import CertificateApprovalAndSigning, CertificateSubjectRestriction
 from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
 from envtest.admission.claim_resize import PersistentVolumeClaimResize
 from envtest.admission.lifecycle import NamespaceLifecycle
@@ -116,6 +117,8 @@ def standard_chain(
         DefaultClass.storage(store),
         PersistentVolumeClaimResize(store),
         StorageObjectInUseProtection(),
+        CertificateApprovalAndSigning(authorizer),
+        CertificateSubjectRestriction(),
         DefaultClass.ingress(store),
         _MutatingPolicyWarning(),
     ]

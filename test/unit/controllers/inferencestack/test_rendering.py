@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import (
     HORIZONTAL_POD_AUTOSCALER,
-    HTTP_ROUTE,
     PERSISTENT_VOLUME_CLAIM,
     POD_DISRUPTION_BUDGET,
     SCALED_OBJECT,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.inferencestack.kinds import HTTP_ROUTE, SCALED_OBJECT
+from cfo.api.gateway import HTTP_ROUTE
+from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.profiles import newest_profile
 from cfo.controllers.inferencestack.rollout import ComponentState, State
 from cfo.controllers.inferencestack.status import Outcome, stack_status

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import resources
+from cfo.controllers.raycluster import ingress_resources, policies, resources
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_OPENSHIFT, WELL_KNOWN_VANILLA
 from cfo.runtime.objects import Object, is_deleting, name_of, owner_reference
 from test.support.network_policies import without_open_client_port
@@ -30,8 +31,8 @@ def desired_objects(cluster: Object, config: KubeRayConfiguration, *, openshift:
     names = names_of(cluster)
     operator_namespaces = WELL_KNOWN_OPENSHIFT if openshift else WELL_KNOWN_VANILLA
     found = [
-        resources.desired_head_policy(cluster, config, operator_namespaces),
-        resources.desired_workers_policy(cluster),
+        policies.desired_head_policy(cluster, config, operator_namespaces),
+        policies.desired_workers_policy(cluster, config),
     ]
     if config.mtls_enabled:
         found.append(resources.desired_secret(cluster, names.ca_secret, {}))
@@ -42,16 +43,27 @@ def desired_objects(cluster: Object, config: KubeRayConfiguration, *, openshift:
             resources.desired_secret(cluster, names.cookie_secret, {}),
             resources.desired_proxy_service(cluster),
             resources.desired_proxy_service_account(cluster),
-            resources.desired_dashboard_route(cluster),
+            resources.desired_dashboard_route(cluster, _backend(cluster, Authentication.OAUTH_PROXY)),
             resources.desired_client_route(cluster),
             resources.desired_cluster_role_binding(cluster, names.cluster_role_binding),
         ]
     if not openshift and not config.ray_dashboard_oauth_enabled:
         found += [
-            resources.desired_dashboard_ingress(cluster, config.ingress_domain, config.ingress),
-            resources.desired_client_ingress(cluster, config.ingress_domain, config.ingress),
+            ingress_resources.desired_dashboard_ingress(
+                cluster,
+                config.ingress_domain,
+                config.ingress,
+                backend=_backend(cluster, Authentication.DISABLED),
+            ),
+            ingress_resources.desired_client_ingress(cluster, config.ingress_domain, config.ingress),
         ]
     return found
+
+
+def _backend(cluster: Object, authentication: Authentication) -> Backend:
+    backend = dashboard_backend(cluster, authentication)
+    assert backend is not None
+    return backend
 
 
 def contains(actual: Any, desired: Any) -> bool:

@@ -363,6 +363,7 @@ async def test_dry_runs_record_nothing(server: ApiServer, client: Client, cache:
     server.answer("POST", COLLECTION, json(config_map(), 201))
     server.answer("PUT", PATH, json(config_map()))
     server.answer("PATCH", PATH, json(config_map()), json(config_map()), abort_connection)
+    server.answer("DELETE", PATH, json(config_map()))
     cache.put(config_map({"k": "v"}))
     cache.managers = (OURS,)
     await client.create(manifest(), dry_run=True)
@@ -372,6 +373,8 @@ async def test_dry_runs_record_nothing(server: ApiServer, client: Client, cache:
     with pytest.raises(TransportError):
         await client.patch(CONFIG_MAP, KEY, {}, dry_run=True)
     assert [request.query["dryRun"] for request in server.requests()] == ["All"] * 5
+    await client.delete(CONFIG_MAP, KEY, dry_run=True)
+    assert server.requests()[-1].body["dryRun"] == ["All"]
     assert cache.records == []
 
 

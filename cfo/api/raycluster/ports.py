@@ -1,0 +1,209 @@
+"""The ports of a RayCluster's head, read from its start parameters and from the ports of its Ray container.
+
+Ray listens where ``rayStartParams`` say, else on its defaults. KubeRay copies the named ports of the Ray container, the
+first one, to the head's Service (``getServicePorts``), and expects users to keep both consistent. So a start parameter
+takes precedence over a named port, and a named port over the default.
+
+Users write both. A number that Ray needs for something else belongs to no role: without this rule, the name ``client``
+on port 6379 would open Ray's control store to all clients of the Ray client port. Ray itself refuses to start with a
+number that two of its components share (``RayParams.update_pre_selected_port``), so no working cluster is affected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from cfo.runtime import GVK, annotations_of, controller_of
+
+__all__ = ["CLIENT_PORT", "DASHBOARD_PORT", "MAX_SERVE_PORTS", "PROXY_PORT", "RayPorts", "ports_of", "service_port_of"]
+
+CLIENT_PORT: Final = 10001
+DASHBOARD_PORT: Final = 8265
+METRICS_PORT: Final = 8080
+SERVE_PORT: Final = 8000
+"""The defaults of KubeRay, and of Ray except for the metrics."""
+PROXY_PORT: Final = 8443
+"""The port of the authenticating proxy that the webhook injects into head pods."""
+MAX_SERVE_PORTS: Final = 10
+
+_MAX_REFUSALS: Final = 10
+_PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
+_SERVE: Final = "serve"
+_SERVE_ANNOTATION: Final = "ray.io/enable-serve-service"
+
+Role = Literal["dashboard", "client", "metrics"]
+
+_PARAMETERS: Final[Mapping[Role, tuple[str, int]]] = {
+    "dashboard": ("dashboard-port", DASHBOARD_PORT),
+    "client": ("ray-client-server-port", CLIENT_PORT),
+    "metrics": ("metrics-export-port", METRICS_PORT),
+}
+"""The start parameter and the default of each role. The name of a role is also the name of its container port."""
+
+_INTERNAL: Final[Mapping[str, int | None]] = {
+    "port": 6379,
+    "dashboard-agent-listen-port": 52365,
+    "dashboard-agent-grpc-port": None,
+    "dashboard-grpc-port": None,
+    "runtime-env-agent-port": None,
+    "node-manager-port": None,
+    "object-manager-port": None,
+}
+"""The start parameters of the ports that only nodes of the cluster use, and their defaults (``None``: random)."""
+
+_WORKER_PORTS: Final = {"min-worker-port": 10002, "max-worker-port": 19999}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayPorts:
+    """The ports of a head that clients outside the cluster may use; ``None`` if a port is refused.
+
+    All are TCP, and no number has two roles.
+    """
+
+    dashboard: int | None
+    client: int | None
+    metrics: int | None
+    serve: tuple[int, ...]
+    """The ports of Ray Serve on all nodes, at most :data:`MAX_SERVE_PORTS`; empty if the cluster does not serve."""
+    proxy: int | None
+    """:data:`PROXY_PORT`, or ``None`` if Ray may use that number for something that does not authenticate."""
+    client_is_started: bool
+    """Whether Ray's start parameters, or its default, put the client server on ``client``.
+
+    The name of a container port alone does not show what listens there, so it is not sufficient to open the port to
+    everyone.
+    """
+    dashboard_is_started: bool
+    """The same for the dashboard on ``dashboard``."""
+    refused: tuple[str, ...]
+    """For each refused port the reason, a clause for an Event; at most ten."""
+
+
+def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
+    """Return the ports of the head of ``cluster``.
+
+    The work is linear in the container's ports and independent of the values. Values of a wrong type are ignored.
+    """
+    params, named = _start_params(cluster), _named_ports(cluster)
+    refused: list[str] = []
+    wanted: dict[str, int] = {}
+    claimed: set[tuple[int, str]] = set()  # also where Ray listens for a role regardless of its name
+    for role, (parameter, default) in _PARAMETERS.items():
+        value = params.get(parameter)
+        number = _number(value) if value is not None else named.get(role, default)
+        if number is None:
+            refused.append(f"{parameter} of the head is {str(value)[:40]!r}, which is not a port number")
+        else:
+            wanted[role] = number
+            claimed.add((default if value is None else number, role))
+    is_known = not refused  # else Ray listens on a port that is not known, which can be any
+    serve = _serve_ports(cluster, named)
+    if len(serve) > MAX_SERVE_PORTS:
+        refused.append(f"the head has {len(serve)} ports for Serve; the first {MAX_SERVE_PORTS} are used")
+    wanted |= dict(list(serve.items())[:MAX_SERVE_PORTS])
+    claims = Counter(number for number, _ in claimed | {(number, name) for name, number in wanted.items()})
+    granted: dict[str, int] = {}
+    for name, number in wanted.items():
+        internal = _internal_use(params, number)
+        if internal or claims[number] > 1 or number == PROXY_PORT:
+            reason = internal or ("another port has the same number" if claims[number] > 1 else "the proxy uses it")
+            refused.append(f"{name} has port {number}, but {reason}")
+        else:
+            granted[name] = number
+    proxy_use = _internal_use(params, PROXY_PORT)
+    if proxy_use:
+        refused.append(f"the dashboard's proxy has port {PROXY_PORT}, but {proxy_use}")
+    is_free = is_known and not proxy_use and PROXY_PORT not in claims
+
+    def is_started(role: Role) -> bool:
+        return is_known and granted.get(role) is not None and (granted[role], role) in claimed
+
+    return RayPorts(
+        dashboard=granted.get("dashboard"),
+        client=granted.get("client"),
+        metrics=granted.get("metrics"),
+        serve=tuple(sorted(number for name, number in granted.items() if name not in _PARAMETERS)),
+        proxy=PROXY_PORT if is_free else None,
+        client_is_started=is_started("client"),
+        dashboard_is_started=is_started("dashboard"),
+        refused=tuple(refused[:_MAX_REFUSALS]),
+    )
+
+
+def service_port_of(cluster: Mapping[str, Any], role: Role) -> int:
+    """Return the number of the port of ``role`` on the head's Service, which KubeRay copies from the Ray container.
+
+    If the container does not name one that is allowed, return the default.
+    """
+    number = _named_ports(cluster).get(role)
+    return number if number is not None and number == getattr(ports_of(cluster), role) else _PARAMETERS[role][1]
+
+
+def _serve_ports(cluster: Mapping[str, Any], named: Mapping[str, int]) -> dict[str, int]:
+    """Return the ports of Serve by name: those called ``serve`` or ``serve-*`` (KubeRay's ``isServingPort``).
+
+    A RayService, and a cluster with KubeRay's annotation for a Serve Service, has Ray's default if it names none.
+    """
+    found = {name: number for name, number in named.items() if name == _SERVE or name.startswith(f"{_SERVE}-")}
+    owner = controller_of(cluster) or {}
+    by_service = owner.get("kind") == "RayService" and (
+        GVK.parse(str(owner.get("apiVersion")), "RayService").group == "ray.io"
+    )
+    if not found and (by_service or annotations_of(cluster).get(_SERVE_ANNOTATION) == "true"):
+        return {_SERVE: SERVE_PORT}
+    return found
+
+
+def _internal_use(params: Mapping[str, Any], number: int) -> str:
+    """Return a clause that says for what Ray itself uses port ``number``; an empty string if for nothing."""
+    for parameter, default in _INTERNAL.items():
+        if number == (_number(params[parameter]) if parameter in params else default):
+            return f"Ray uses it for {parameter}"
+    low, high = (_number(params.get(parameter)) or default for parameter, default in _WORKER_PORTS.items())
+    return "it is in the range of Ray's worker ports" if low <= number <= high else ""
+
+
+def _number(value: object) -> int | None:
+    """Return the port number that a start parameter contains; ``None`` if it is not exactly one."""
+    if not isinstance(value, str) or not _PORT.fullmatch(value) or int(value) > 65535:
+        return None
+    return int(value)
+
+
+def _head(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _mapping(_mapping(cluster.get("spec")).get("headGroupSpec"))
+
+
+def _start_params(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _mapping(_head(cluster).get("rayStartParams"))
+
+
+def _named_ports(cluster: Mapping[str, Any]) -> dict[str, int]:
+    """Return the named TCP ports of the Ray container; of several with one name the first, as KubeRay does."""
+    found: dict[str, int] = {}
+    for name, number in _container_ports(cluster):
+        found.setdefault(name, number)
+    return found
+
+
+def _container_ports(cluster: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    pod = _mapping(_mapping(_head(cluster).get("template")).get("spec"))
+    containers = pod.get("containers")
+    first = containers[0] if isinstance(containers, list) and containers else None
+    ports = _mapping(first).get("ports")
+    for port in ports if isinstance(ports, list) else ():
+        entry = _mapping(port)
+        name, number = entry.get("name"), entry.get("containerPort")
+        if not isinstance(name, str) or not isinstance(number, int) or isinstance(number, bool):
+            continue
+        if 1 <= number <= 65535 and entry.get("protocol", "TCP") == "TCP":
+            yield name, number
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,54 @@
+"""What the sections of the configuration have in common: their base class, and types of values."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from cfo.runtime import LabelSelector
+
+__all__ = ["DNS_LABEL", "Namespace", "ObjectName", "OptionalObjectName", "Section", "Selector", "check_namespace"]
+
+DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class Section(BaseModel):
+    """A section of the document: keys in camelCase, unknown keys are rejected, values do not change."""
+
+    model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", populate_by_name=True)
+
+
+def check_namespace(value: object) -> object:
+    """Return ``value`` if it is the name of a namespace; raises :class:`ValueError` otherwise."""
+    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
+        raise ValueError("must be the name of a namespace (a lower-case DNS label)")
+    return value
+
+
+Namespace = Annotated[str, BeforeValidator(check_namespace)]
+
+
+def _object_name(value: object) -> object:
+    if (
+        not isinstance(value, str)
+        or len(value) > 253
+        or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))
+    ):
+        raise ValueError("must be the name of an object (lower-case DNS labels joined by dots)")
+    return value
+
+
+ObjectName = Annotated[str, BeforeValidator(_object_name)]
+OptionalObjectName = Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))]
+
+
+def _selector(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("must be a label selector such as operatorVersion=v1")  # noqa: TRY004 (pydantic's contract)
+    return str(LabelSelector.of(value))
+
+
+Selector = Annotated[str, BeforeValidator(_selector)]

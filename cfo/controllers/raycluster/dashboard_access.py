@@ -1,0 +1,177 @@
+"""Decides, for all controllers, who authenticates the users of a dashboard and what exposes it.
+
+The decision is :func:`~cfo.api.raycluster.authentication.authentication_of`. This module adds what can only be
+observed: the platform, and whether the running head pods require Ray's token. KubeRay does not change running pods when
+``authOptions`` changes, so a RayCluster that requests tokens is not exposed while one of its head pods has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from cfo.api.raycluster.authentication import (
+    Authentication,
+    Authenticators,
+    Backend,
+    authentication_of,
+    dashboard_backend,
+    requires_ray_token,
+)
+from cfo.api.raycluster.cluster import HEAD_LABELS
+from cfo.api.raycluster.enforcement import unmet
+from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of
+from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.controllers.raycluster.clusters import all_clusters
+from cfo.controllers.raycluster.oauth_informers import HeadPods, clusters_of_pod
+from cfo.controllers.raycluster.platform import Platform
+from cfo.runtime import (
+    POD,
+    Controller,
+    DiscoveryIncomplete,
+    EnqueueRequestsFromMapFunc,
+    Kind,
+    Manager,
+    Object,
+    Reader,
+    Rule,
+    is_controlled_by,
+    name_of,
+    on_update,
+)
+
+__all__ = ["DashboardAccess", "Exposure", "authenticators", "may_expose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """The decision for one RayCluster.
+
+    ``backend`` is where the dashboard is reachable; ``None`` if it must not be exposed. ``is_exposed`` is whether the
+    operator exposes it: no other actor does, and the cluster has what the profile of its namespace enforces.
+    ``reason`` and ``message`` are those of the Warning Event that explains this; empty if it needs no explanation.
+    ``head_requires_token`` is whether a head pod runs, and requires Ray's token.
+    """
+
+    authentication: Authentication
+    backend: Backend | None
+    reason: str = ""
+    message: str = ""
+    head_requires_token: bool = False
+    is_exposed: bool = True
+
+    @property
+    def route_backend(self) -> Backend | None:
+        """What the operator's own Route, Ingress or HTTPRoute targets; ``None`` if there must be none."""
+        return self.backend if self.is_exposed else None
+
+
+def authenticators(config: KubeRayConfiguration, *, openshift: bool) -> Authenticators:
+    """Return what can authenticate users, with this configuration and on this platform."""
+    return Authenticators(
+        required=config.ray_dashboard_oauth_enabled,
+        openshift_oauth=openshift,
+        auth_proxy=config.authentication.enabled,
+        ray_token="authOptions" in config.kuberay_features,
+    )
+
+
+def may_expose(config: KubeRayConfiguration) -> bool:
+    """Return whether this configuration can expose any dashboard on vanilla Kubernetes."""
+    available = authenticators(config, openshift=False)
+    return not available.required or available.auth_proxy or available.ray_token
+
+
+class DashboardAccess:
+    """Decides about dashboards. ``head_pods`` is ``None`` if the configuration does not trust Ray's tokens."""
+
+    rules = (Rule("", "pods", ("list", "watch")),)
+    """The permissions that Ray's tokens need."""
+
+    def __init__(self, platform: Platform, head_pods: HeadPods | None) -> None:
+        self._platform = platform
+        self._head_pods = head_pods
+
+    @classmethod
+    def create(cls, manager: Manager, config: KubeRayConfiguration, platform: Platform) -> Self:
+        """Create the informer of head pods with ``manager``, if the configuration trusts Ray's tokens."""
+        available = authenticators(ProfileTable(config).strictest().kuberay, openshift=False)
+        needs_pods = available.required and available.ray_token
+        return cls(platform, HeadPods(manager.cache.informer(POD, label_selector=HEAD_LABELS)) if needs_pods else None)
+
+    def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
+        """Feed ``controller`` with the RayClusters for which the decision may have changed.
+
+        ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.clusters`.
+        """
+        self._platform.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
+        if self._head_pods is not None:
+            clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(clusters, pod))
+            never = on_update(lambda _old, _new: False)
+            controller.watch(Kind(self._head_pods.informer, clusters_of, never, mapper=manager.mapper, optional=True))
+
+    async def exposure_of(self, cluster: Object, settings: NamespaceSettings) -> Exposure:
+        """Return the decision for ``cluster``, whose namespace has ``settings``.
+
+        Raises :class:`~cfo.runtime.discovery.DiscoveryIncomplete` while the platform, or the head pods that have to be
+        checked, are unknown.
+        """
+        actors = responsibility_of(cluster, settings.kuberay.kuberay_features)
+        if actors.authentication in (Actor.OPEN_DATA_HUB, Actor.MULTIKUEUE):
+            return Exposure(Authentication.OTHER, None, is_exposed=False)
+        decision = await self._decide(cluster, settings.kuberay)
+        enforced = frozenset(map(Concern, settings.enforced))
+        has_all = not unmet(cluster, enforced, settings.kuberay.kuberay_features)
+        return replace(decision, is_exposed=has_all and actors.exposure is Actor.OPERATOR)
+
+    async def _decide(self, cluster: Object, config: KubeRayConfiguration) -> Exposure:
+        available = authenticators(config, openshift=await self._platform.has_oauth_server())
+        authentication = authentication_of(cluster, available)
+        backend = dashboard_backend(cluster, authentication)
+        match authentication:
+            case Authentication.UNAVAILABLE:
+                cause = _EXTERNAL_LOGIN if await self._platform.is_openshift() else _NO_OPENSHIFT
+                return Exposure(authentication, None, "OAuthUnavailable", _UNAVAILABLE.format(cause=cause))
+            case Authentication.AUTH_PROXY if backend is None:
+                return Exposure(authentication, None, "AuthenticationProxyMissing", _PROXY_MISSING)
+            case Authentication.RAY_TOKEN:
+                informer = self._head_pods.informer if self._head_pods is not None else None
+                if informer is None or informer.is_forbidden:
+                    return Exposure(authentication, None, "RayTokenUnverified", _HEADS_UNKNOWN)
+                if not informer.has_synced:
+                    raise DiscoveryIncomplete("head pods are not listed yet")
+                pods = self._heads_of(cluster)
+                without = [name_of(pod) for pod in pods if not requires_ray_token(pod.get("spec") or {})]
+                if without:
+                    message = _RUNNING_WITHOUT.format(pod=without[0])
+                    return Exposure(authentication, None, "RayTokenNotRequired", message)
+                return Exposure(authentication, backend, head_requires_token=bool(pods))
+        return Exposure(authentication, backend)
+
+    def _heads_of(self, cluster: Object) -> list[Object]:
+        pods = [entry.object() for entry in self._head_pods.of(cluster)] if self._head_pods is not None else []
+        return [pod for pod in pods if is_controlled_by(pod, cluster)]
+
+
+_NO_OPENSHIFT = "this cluster is not OpenShift"
+_EXTERNAL_LOGIN = (
+    "OpenShift's own OAuth server does not log users in (authentications.config.openshift.io/cluster has the type OIDC "
+    "or None)"
+)
+_UNAVAILABLE = (
+    "kuberay.rayDashboardOAuthEnabled is set, but {cause}: the OAuth proxy cannot work here, so "
+    "the dashboard is not exposed. Configure kuberay.authentication, or set kuberay.rayDashboardOAuthEnabled to false "
+    "to get Ingresses without authentication"
+)
+_PROXY_MISSING = (
+    "The RayCluster was created before kuberay.authentication was enabled, so its head has no proxy that "
+    "authenticates users, and the dashboard is not exposed. Recreate the RayCluster"
+)
+_HEADS_UNKNOWN = (
+    "The operator is not allowed to list pods, so it cannot check whether the head requires Ray's token, and the "
+    "dashboard is not exposed. Ask the administrator to install the role of the component authentication"
+)
+_RUNNING_WITHOUT = (
+    "The head pod {pod} was created before the RayCluster requested tokens (spec.authOptions) and does not require "
+    "them, so the dashboard is not exposed. Delete the pod, or recreate the RayCluster"
+)

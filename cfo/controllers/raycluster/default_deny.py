@@ -1,0 +1,131 @@
+"""Maintains NetworkPolicies of whole namespaces that admit nothing to Ray pods until a RayCluster's own policies exist.
+
+Kubernetes applies a NetworkPolicy that exists before a pod from the pod's first instant. The policies of a RayCluster
+are created at the same time as its pods, so only a policy that is older than the RayCluster leaves no gap. The
+administrator selects namespaces by their labels. Each selected namespace gets the policy, whether it has RayClusters or
+not, and keeps it until it is no longer selected or the setting is removed.
+
+The policy has no owner reference: the namespace's deletion deletes it. A policy of that name without our label belongs
+to another client and is left unchanged; an Event on it reports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.config import DefaultDenyConfiguration
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, NAME_CONFLICT_RETRY_SECONDS
+from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, desired_default_deny
+from cfo.controllers.raycluster.predicates import CHILD_CHANGED
+from cfo.runtime import (
+    NAMESPACE,
+    NETWORK_POLICY,
+    AlreadyExists,
+    Builder,
+    Client,
+    EnqueueRequestsFromMapFunc,
+    Entry,
+    EventRecorder,
+    Manager,
+    NamespacedName,
+    Object,
+    PatchType,
+    Reader,
+    Request,
+    Result,
+    labels_of,
+    uid_of,
+)
+
+__all__ = ["DefaultDenyReconciler", "setup"]
+
+_log = structlog.get_logger("cfo.controllers.raycluster")
+
+
+class DefaultDenyReconciler:
+    """Creates, restores and deletes the policy of one namespace, which the request names.
+
+    ``namespaces`` reads the metadata of the selected namespaces (``None``: none is selected), and ``policies`` all
+    NetworkPolicies, because another owner's policy may have the same name.
+    """
+
+    def __init__(self, client: Client, events: EventRecorder, namespaces: Reader | None, policies: Reader) -> None:
+        self._client = client
+        self._events = events
+        self._namespaces = namespaces
+        self._policies = policies
+
+    async def reconcile(self, request: Request) -> Result:
+        """Bring the policy of one namespace up to date."""
+        key = NamespacedName(request.name, DEFAULT_DENY_NAME)
+        meta = self._namespaces.meta(request) if self._namespaces is not None else None
+        current = self._policies.get(key)
+        if meta is None:
+            if current is not None and _is_ours(current) and not current["metadata"].get("deletionTimestamp"):
+                await self._client.delete(NETWORK_POLICY, key, uid=uid_of(current))
+            return Result()
+        if meta.deletion_timestamp:
+            return Result()
+        desired = desired_default_deny(request.name)
+        if current is None:
+            try:
+                await self._client.create(desired)
+                return Result()
+            except AlreadyExists:
+                current = await self._client.get(NETWORK_POLICY, key, live=True)
+                if current is None:
+                    raise
+        if not _is_ours(current):
+            self._report(current)
+            return Result(requeue_after=NAME_CONFLICT_RETRY_SECONDS)
+        if current.get("spec") != desired["spec"]:
+            # An apply would keep rules that another client added, because the desired policy has no rules to own
+            changes = [
+                {"op": "test", "path": "/metadata/uid", "value": uid_of(current)},
+                {"op": "replace", "path": "/spec", "value": desired["spec"]},
+            ]
+            await self._client.patch(NETWORK_POLICY, key, changes, PatchType.JSON)
+        return Result()
+
+    def _report(self, policy: Object) -> None:
+        _log.warning("Default-deny NetworkPolicy belongs to another client", namespace=policy["metadata"]["namespace"])
+        self._events.event(
+            policy,
+            "Warning",
+            "NameTaken",
+            f"The operator does not create its own NetworkPolicy {DEFAULT_DENY_NAME} in this namespace, because this "
+            f"one does not have the label {DEFAULT_DENY_LABEL}: until the policies of a new RayCluster exist, all "
+            "clients that this NetworkPolicy and others admit can reach its pods",
+        )
+
+
+def _is_ours(policy: Object) -> bool:
+    return DEFAULT_DENY_LABEL in labels_of(policy)
+
+
+def _namespace_of_policy(policy: Entry) -> Iterable[Request]:
+    return (Request("", policy.namespace),) if policy.name == DEFAULT_DENY_NAME else ()
+
+
+def setup(manager: Manager, config: DefaultDenyConfiguration) -> None:
+    """Add the controller to ``manager``. Without a selector it only deletes the policies of an earlier configuration.
+
+    It does not start before the selected namespaces are known, so a missing permission deletes nothing.
+    """
+    name, selector = "raycluster-default-deny", config.namespace_selector
+    policies = manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader
+    namespaces: Reader | None = None
+    builder = Builder(manager, name)
+    if selector is not None:
+        namespaces = manager.cache.informer(NAMESPACE, label_selector=selector, metadata_only=True).reader
+        builder.for_(NAMESPACE, label_selector=selector, metadata_only=True)
+    client = manager.client.with_field_manager(FIELD_MANAGER)
+    builder.watches(
+        NETWORK_POLICY,
+        EnqueueRequestsFromMapFunc(_namespace_of_policy),
+        CHILD_CHANGED,
+        max_bytes=MAX_CACHED_BYTES,
+    ).complete(DefaultDenyReconciler(client, manager.events(name), namespaces, policies))

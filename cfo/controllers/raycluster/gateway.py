@@ -1,0 +1,231 @@
+"""Exposes the dashboard and client of a RayCluster through a Gateway: HTTPRoute and TLSRoute.
+
+The Ingress controller (:mod:`.ingress`) decides whether routes or Ingresses are used, and in which order they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cfo.api.gateway import is_accepted
+from cfo.api.raycluster.authentication import Backend
+from cfo.api.raycluster.cluster import is_owned_by
+from cfo.api.raycluster.naming import client_host, dashboard_host, names_of
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.auth_proxy import recorded_ca
+from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
+from cfo.controllers.raycluster.gateway_resources import (
+    dashboard_path,
+    desired_backend_tls_policy,
+    desired_ca_config_map,
+    desired_dashboard_http_route,
+    desired_path_http_route,
+    desired_tls_route,
+)
+from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostClaims, choose_host
+from cfo.controllers.raycluster.ingress_domain import missing_domain_message
+from cfo.controllers.raycluster.platform import OptionalKind
+from cfo.controllers.raycluster.policies import requires_certificates
+from cfo.controllers.raycluster.route_events import RouteEvents
+from cfo.runtime import Informer, NamespacedName, Object, Reader, UnknownKind, key_of, namespace_of
+
+__all__ = ["CLIENT_NOT_EXPOSED", "GatewayRoutes"]
+
+_SYNC_RETRY_SECONDS = 0.5
+
+
+class GatewayRoutes:
+    """Creates, updates and deletes the routes of a cluster.
+
+    ``claims``: which objects have a host; ``clusters``: all RayClusters; ``secrets``: the metadata of the Secrets with
+    a cluster label.
+    """
+
+    def __init__(
+        self,
+        config: KubeRayConfiguration,
+        kinds: GatewayKinds,
+        claims: HostClaims,
+        *,
+        clusters: Reader,
+        secrets: Reader,
+    ) -> None:
+        self._gateway = config.gateway
+        self._kinds = kinds
+        self._claims = claims
+        self._clusters = clusters
+        self._secrets = secrets
+        self._events = RouteEvents()
+
+    def forget(self, cluster: NamespacedName) -> None:
+        """Forget a cluster that no longer exists."""
+        self._events.forget(cluster)
+
+    async def apply(self, children: Children, backend: Backend, domain: str, config: KubeRayConfiguration) -> None:
+        """Bring the routes of one cluster up to date; ``domain`` is that of the hosts, empty if it is unknown."""
+        cluster = children.cluster
+        await self._apply_dashboard(children, backend, domain)
+        if not self._gateway.client_listener:
+            await self._delete(children, self._kinds.tls_routes, names_of(cluster).client)
+        elif requires_certificates(cluster, config):
+            await self._apply_client(children, domain)
+        else:
+            await self._delete(children, self._kinds.tls_routes, names_of(cluster).client)
+            children.record_warning("RayClientNotExposed", CLIENT_NOT_EXPOSED)
+
+    async def delete(self, children: Children) -> None:
+        """Delete all routes of one cluster."""
+        names = names_of(children.cluster)
+        await self._delete(children, self._kinds.http_routes, names.dashboard)
+        await self._delete(children, self._kinds.tls_routes, names.client)
+        await self._delete(children, self._kinds.backend_tls_policies, names.dashboard)
+
+    def replaces(self, cluster: Object, name: str, config: KubeRayConfiguration) -> bool:
+        """Return whether the Gateway accepted the route that replaces the Ingress ``name`` of ``cluster``.
+
+        A client Ingress that no route replaces is superseded together with that of the dashboard.
+        """
+        names = names_of(cluster)
+        has_client_route = bool(self._gateway.client_listener) and requires_certificates(cluster, config)
+        kind = self._kinds.tls_routes if name == names.client and has_client_route else self._kinds.http_routes
+        route_name = names.client if kind is self._kinds.tls_routes else names.dashboard
+        route = _read(kind, NamespacedName(namespace_of(cluster), route_name))
+        return route is not None and is_owned_by(route, cluster) and is_accepted(route)
+
+    async def _apply_dashboard(self, children: Children, backend: Backend, domain: str) -> None:
+        cluster, gateway = children.cluster, self._gateway
+        informer = self._served(children, self._kinds.http_routes, "HTTPRoute", "the dashboard has no route")
+        if informer is None:
+            return
+        if not await self._apply_backend_tls(children, backend):
+            await self._delete(children, self._kinds.http_routes, names_of(cluster).dashboard)
+            return
+        if gateway.dashboard_host:
+            hosts = CandidateHosts(dashboard_path(cluster))
+            await self._apply(
+                children,
+                self._kinds.http_routes,
+                hosts,
+                lambda _: desired_path_http_route(cluster, backend, gateway),
+            )
+        elif domain:
+            await self._apply(
+                children,
+                self._kinds.http_routes,
+                CandidateHosts.of(cluster, domain, dashboard_host),
+                lambda host: desired_dashboard_http_route(cluster, backend, gateway, host),
+            )
+        else:
+            children.record_warning("IngressDomainMissing", missing_domain_message("HTTPRoute"))
+
+    async def _apply_backend_tls(self, children: Children, backend: Backend) -> bool:
+        """Let the Gateway connect to ``backend`` over TLS if it needs that; return whether a route can target it."""
+        cluster, names = children.cluster, names_of(children.cluster)
+        policies, config_maps = self._kinds.backend_tls_policies, self._kinds.config_maps
+        if not backend.tls:
+            await self._delete(children, policies, names.dashboard)
+            return True
+        informer = policies.served
+        if informer is None or config_maps is None or config_maps.informer is None:
+            children.record_warning("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
+            return False
+        secret = self._secrets.get(NamespacedName(namespace_of(cluster), names.proxy_tls_secret))
+        ca = recorded_ca(secret) if secret is not None and is_owned_by(secret, cluster) else ""
+        if not ca:
+            return False  # the Secret is being written, and its event follows
+        consequence = "the Gateway cannot connect to the dashboard's proxy"
+        try:
+            for kind, desired in (
+                (config_maps, desired_ca_config_map(cluster, ca)),
+                (policies, desired_backend_tls_policy(cluster, informer.gvk, backend)),
+            ):
+                assert kind.informer is not None
+                current = kind.informer.reader.get(key_of(desired))
+                if await children.claim_and_apply(desired, current, consequence) is None:
+                    return False
+        except UnknownKind:
+            policies.mark_lost()
+            children.record_warning("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
+            return False
+        return True
+
+    async def _apply_client(self, children: Children, domain: str) -> None:
+        cluster = children.cluster
+        informer = self._served(children, self._kinds.tls_routes, "TLSRoute", "the Ray client has no route")
+        if informer is None:
+            return
+        if not domain:
+            children.record_warning("IngressDomainMissing", missing_domain_message("TLSRoute"))
+            return
+        await self._apply(
+            children,
+            self._kinds.tls_routes,
+            CandidateHosts.of(cluster, domain, client_host),
+            lambda host: desired_tls_route(cluster, informer.gvk, self._gateway, host),
+        )
+
+    async def _apply(
+        self, children: Children, kind: OptionalKind, hosts: CandidateHosts, desired: Callable[[str], Object]
+    ) -> None:
+        """Apply the route that ``desired`` returns for the chosen host, and report what the Gateway says about it."""
+        informer = kind.served
+        assert informer is not None
+        route = desired(hosts.plain)
+        key = key_of(route)
+        choice = choose_host(self._claims, self._clusters, children.cluster, informer.gvk.kind, key, hosts)
+        if choice.suffix is None:
+            children.record_conflict(choice.reason, choice.message)
+            return
+        if choice.message:
+            children.record_warning(choice.reason, choice.message)
+        if choice.suffix:
+            route = desired(hosts.hashed)
+        try:
+            stored = await children.claim_and_apply(
+                route, informer.reader.get(key), f"{hosts.noun} {hosts.plain} has no route of this RayCluster"
+            )
+        except UnknownKind:
+            kind.mark_lost()
+            self._served(children, kind, route["kind"], "the route is deleted")
+            return
+        if stored is not None:
+            self._events.report(children, stored, gateway=f"Gateway {self._gateway.namespace}/{self._gateway.name}")
+
+    def _served(self, children: Children, kind: OptionalKind, title: str, consequence: str) -> Informer | None:
+        """Return the informer of ``kind`` if it can be read; otherwise report this or schedule a retry."""
+        informer = kind.served
+        if informer is None:
+            children.record_warning(
+                "GatewayAPIUnavailable", f"The API server does not serve {title} (Gateway API), so {consequence}"
+            )
+        elif not informer.has_synced and not informer.is_forbidden:
+            children.retry_after(_SYNC_RETRY_SECONDS)
+            return None
+        return informer
+
+    async def _delete(self, children: Children, kind: OptionalKind, name: str) -> None:
+        key = NamespacedName(namespace_of(children.cluster), name)
+        informer = kind.served
+        if informer is None:
+            return
+        try:
+            await children.delete(informer.gvk, informer.reader.get(key))
+        except UnknownKind:
+            kind.mark_lost()
+
+
+def _read(kind: OptionalKind, key: NamespacedName) -> Object | None:
+    return kind.served.reader.get(key) if kind.served is not None else None
+
+
+CLIENT_NOT_EXPOSED = (
+    "The Ray client (port 10001) is not exposed, because it does not require certificates: mTLS is disabled, or is not "
+    "injected into this RayCluster"
+)
+"""The message of the Event ``RayClientNotExposed``."""
+
+_BACKEND_TLS_UNAVAILABLE = (
+    "The dashboard has no route through the Gateway, because its proxy serves HTTPS and the API server does not serve "
+    "BackendTLSPolicy (Gateway API 1.4)"
+)

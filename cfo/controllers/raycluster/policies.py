@@ -1,0 +1,176 @@
+"""The desired NetworkPolicies of RayClusters: pure functions of a cluster and the configuration.
+
+A rule without ports, or without peers, would allow all of them; :func:`_rule` therefore leaves out a rule of which
+nothing remains. Ports are open to all sources only if what listens there authenticates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, has_injected_tls, pod_labels, uses_kuberay_tls
+from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.ports import RayPorts, ports_of
+from cfo.config import EgressConfiguration, KubeRayConfiguration
+from cfo.controllers.raycluster.child_object import child_object
+from cfo.runtime import NETWORK_POLICY, Object
+
+__all__ = [
+    "DEFAULT_DENY_LABEL",
+    "DEFAULT_DENY_NAME",
+    "desired_default_deny",
+    "desired_head_policy",
+    "desired_workers_policy",
+    "policy_types",
+    "requires_certificates",
+]
+
+DEFAULT_DENY_NAME: Final = "ray-default-deny"
+DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
+"""The label of the policies for whole namespaces that the operator creates."""
+
+_KUBERAY_LABELS: Final = {"app.kubernetes.io/component": "kuberay-operator"}
+_JOB_LABEL: Final = "batch.kubernetes.io/job-name"
+_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+_DNS_PORTS: Final = (53, 5353)
+"""The port of DNS, and that of the pods of OpenShift's DNS: policies apply to the ports of pods, not of Services."""
+
+
+def policy_types(config: KubeRayConfiguration) -> list[str]:
+    """Return the directions that the policies restrict."""
+    return ["Ingress", "Egress"] if config.network_policy.egress.restrict else ["Ingress"]
+
+
+def desired_head_policy(
+    cluster: Mapping[str, Any],
+    config: KubeRayConfiguration,
+    operator_namespaces: Sequence[str],
+    *,
+    behind_proxy: bool = False,
+    requires_token: bool = False,
+) -> Object:
+    """Return the policy of the head.
+
+    It admits the cluster itself, its namespace, KubeRay, monitoring and, on ports that require authentication, any
+    client. ``operator_namespaces`` are the namespaces of the KubeRay operator. With ``behind_proxy``, only KubeRay, the
+    pods of Jobs (which submit RayJobs) and the cluster itself reach the dashboard without the proxy.
+    ``requires_token`` is whether the dashboard requires Ray's token.
+    """
+    ports = ports_of(cluster)
+    kuberay = {**_namespaces(operator_namespaces), "podSelector": {"matchLabels": _KUBERAY_LABELS}}
+    jobs = {"podSelector": {"matchExpressions": [{"key": _JOB_LABEL, "operator": "Exists"}]}}
+    direct = None if behind_proxy else ports.dashboard
+    rules = [
+        *_own_cluster("from", cluster),
+        *_rule("from", [{"podSelector": {}}], _tcp(ports.client, direct, *ports.serve)),
+        *_rule("from", [jobs], _tcp(ports.dashboard if behind_proxy else None)),
+        # KubeRay probes Serve's port of a RayService's head before it sends requests to the head
+        *_rule("from", [kuberay], _tcp(ports.dashboard, ports.client, *ports.serve)),
+        *_rule("from", [_namespaces(["openshift-monitoring"])], _tcp(ports.metrics)),
+    ]
+    if config.ingress.namespaces:
+        peers = [_namespaces(config.ingress.namespaces)]
+        rules += _rule("from", peers, _tcp(direct, ports.client, *ports.serve))
+    rules += _serve_consumers(ports, config.network_policy.serve_namespaces)
+    open_ports = _tcp(
+        ports.proxy,
+        ports.client if ports.client_is_started and requires_certificates(cluster, config) else None,
+        ports.dashboard if ports.dashboard_is_started and requires_token else None,
+    )
+    if open_ports:
+        rules.append({"ports": open_ports})
+    return _policy(cluster, names_of(cluster).head_policy, "head", rules, config)
+
+
+def requires_certificates(cluster: Mapping[str, Any], config: KubeRayConfiguration) -> bool:
+    """Return whether Ray in ``cluster`` accepts only clients with our certificates.
+
+    Enabling mTLS changes no existing pod template, and whether KubeRay acts on ``tlsOptions`` is unknown.
+    """
+    return config.mtls_enabled and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
+
+
+def desired_workers_policy(cluster: Mapping[str, Any], config: KubeRayConfiguration) -> Object:
+    """Return the policy of the workers, which admits the cluster itself, and to Serve those whom the head admits.
+
+    KubeRay's Service for Serve selects heads and workers, with the ports of the head.
+    """
+    ports = ports_of(cluster)
+    rules = [
+        *_own_cluster("from", cluster),
+        *_rule("from", [{"podSelector": {}}], _tcp(*ports.serve)),
+        *_serve_consumers(ports, [*config.ingress.namespaces, *config.network_policy.serve_namespaces]),
+    ]
+    return _policy(cluster, names_of(cluster).workers_policy, "worker", rules, config)
+
+
+def desired_default_deny(namespace: str) -> Object:
+    """Return the policy that admits nothing to the Ray pods in ``namespace``; those of a RayCluster add to it.
+
+    It selects the label that KubeRay sets on the pods of all RayClusters.
+    """
+    return {
+        "apiVersion": NETWORK_POLICY.api_version,
+        "kind": NETWORK_POLICY.kind,
+        "metadata": {"name": DEFAULT_DENY_NAME, "namespace": namespace, "labels": {DEFAULT_DENY_LABEL: "true"}},
+        "spec": {
+            "podSelector": {"matchExpressions": [{"key": POD_CLUSTER_LABEL, "operator": "Exists"}]},
+            "policyTypes": ["Ingress"],
+        },
+    }
+
+
+def _egress(cluster: Mapping[str, Any], config: EgressConfiguration) -> list[Object]:
+    dns_ports = [{"protocol": protocol, "port": port} for port in _DNS_PORTS for protocol in ("UDP", "TCP")]
+    return [
+        *_own_cluster("to", cluster),
+        *([{"to": [{"podSelector": {}}]}] if config.own_namespace else []),
+        *_rule("to", _destinations(config.dns_namespaces, config.dns_cidrs), dns_ports),
+        *_rule("to", _destinations([], config.api_server_cidrs), _tcp(*config.api_server_ports)),
+        *(
+            rule
+            for each in config.destinations
+            for rule in _rule("to", _destinations(each.namespaces, each.cidrs), _tcp(*each.ports))
+        ),
+    ]
+
+
+def _policy(
+    cluster: Mapping[str, Any], name: str, node_type: str, ingress: list[Object], config: KubeRayConfiguration
+) -> Object:
+    egress = config.network_policy.egress
+    spec = {
+        "podSelector": {"matchLabels": pod_labels(cluster, node_type)},
+        "ingress": ingress,
+        **({"egress": _egress(cluster, egress)} if egress.restrict else {}),
+        "policyTypes": policy_types(config),
+    }
+    return child_object(cluster, NETWORK_POLICY, name, spec=spec)
+
+
+def _rule(direction: str, peers: Sequence[Object], ports: Sequence[Object]) -> list[Object]:
+    """Return the rule for ``peers`` on ``ports``, or no rule if one of them is empty."""
+    return [{direction: [*peers], "ports": [*ports]}] if peers and ports else []
+
+
+def _own_cluster(direction: str, cluster: Mapping[str, Any]) -> list[Object]:
+    return [{direction: [{"podSelector": {"matchLabels": pod_labels(cluster)}}]}]
+
+
+def _serve_consumers(ports: RayPorts, namespaces: Sequence[str]) -> list[Object]:
+    return _rule("from", [_namespaces(namespaces)] if namespaces else [], _tcp(*ports.serve))
+
+
+def _namespaces(names: Sequence[str]) -> dict[str, Any]:
+    expression = {"key": _NAMESPACE_NAME, "operator": "In", "values": list(names)}
+    return {"namespaceSelector": {"matchExpressions": [expression]}}
+
+
+def _destinations(namespaces: Sequence[str], cidrs: Sequence[str]) -> list[Object]:
+    blocks = [{"ipBlock": {"cidr": cidr}} for cidr in cidrs]
+    return [_namespaces(namespaces), *blocks] if namespaces else blocks
+
+
+def _tcp(*numbers: int | None) -> list[dict[str, Any]]:
+    return [{"protocol": "TCP", "port": number} for number in numbers if number is not None]

@@ -1,0 +1,173 @@
+"""The proxies in front of the dashboard where OpenShift's OAuth server does not log users in.
+
+All requests pass through kube-rbac-proxy. It verifies the bearer token and asks the API server, with a
+SubjectAccessReview, whether the user has permission for the RayCluster, or the configured resource. It then removes the
+token, so that Ray, where tenants run their own code, does not get it.
+
+With ``oidc``, oauth2-proxy is in front of it and listens on the public port. It only turns a browser's session cookie
+into the ID token of the login, as a bearer token, and redirects ``/`` to the login if there is no session. It passes on
+all other requests as they are, which are then rejected unless they have a token of their own, such as those of the job
+API. So a mistake in its settings gives no one access.
+
+* oauth2-proxy sends tokens to kube-rbac-proxy over TLS with a verified certificate, because a process in the Ray
+  container could listen on the same port of ``localhost`` first. Go programs trust the certificates in ``SSL_CERT_DIR``
+  in addition to those in the image.
+* The name of the cookie has the prefix ``__Host-``, so that the dashboard of another tenant, with a host below the same
+  domain, can neither read nor set it.
+* The session is refreshed after two minutes, before the ID tokens of usual issuers expire (Keycloak: after five).
+
+The flags are those of oauth2-proxy 7 and kube-rbac-proxy 0.18 or later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cfo.api.raycluster.authentication import PROXY_PORT_NAME, RBAC_PROXY_CONTAINER
+from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.ports import DASHBOARD_PORT, PROXY_PORT
+from cfo.config import AuthenticationConfiguration, OIDCConfiguration
+from cfo.runtime import Object
+from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PodAdditions
+
+__all__ = ["auth_proxy_additions"]
+
+_TLS_VOLUME = "proxy-tls-secret"
+_TLS_DIRECTORY: Final = "/etc/tls/private"
+_CONFIG_VOLUME = "rbac-proxy-config"
+_CONFIG_DIRECTORY: Final = "/etc/rbac-proxy"
+_CONFIG_KEY = "rbac-proxy.json"
+_CA_VOLUME = "oidc-ca"
+_CA_DIRECTORY: Final = "/etc/oidc-ca"
+_INNER_ADDRESS: Final = "127.0.0.1:8444"
+
+_SECURITY_CONTEXT: Final = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def auth_proxy_additions(
+    cluster: Mapping[str, Any], config: AuthenticationConfiguration, images: Images
+) -> PodAdditions:
+    """Return the additions for the head's pod template of ``cluster``."""
+    names = names_of(cluster)
+    volumes = [
+        _secret_volume(_TLS_VOLUME, names.proxy_tls_secret),
+        _secret_volume(_CONFIG_VOLUME, names.cookie_secret, _CONFIG_KEY),
+    ]
+    if config.oidc is not None and config.oidc.ca_secret_name:
+        volumes.append(_secret_volume(_CA_VOLUME, config.oidc.ca_secret_name, "ca.crt"))
+    containers = [_rbac_proxy(config, images.kube_rbac_proxy)]
+    if config.oidc is not None:
+        containers.insert(0, _oauth2_proxy(config.oidc, images.oauth2_proxy, names.cookie_secret))
+    return PodAdditions(
+        containers=tuple(containers), volumes=tuple(volumes), service_account=names.proxy_service_account
+    )
+
+
+def _rbac_proxy(config: AuthenticationConfiguration, image: str) -> Object:
+    oidc = config.oidc
+    args = [
+        f"--secure-listen-address={_INNER_ADDRESS if oidc is not None else f':{PROXY_PORT}'}",
+        f"--upstream=http://127.0.0.1:{DASHBOARD_PORT}/",
+        f"--config-file={_CONFIG_DIRECTORY}/{_CONFIG_KEY}",
+        f"--tls-cert-file={_TLS_DIRECTORY}/tls.crt",
+        f"--tls-private-key-file={_TLS_DIRECTORY}/tls.key",
+        "--http2-disable",  # a WebSocket, with which logs are followed, needs HTTP/1.1
+    ]
+    env: list[Object] = []
+    mounts = [_mount(_TLS_VOLUME, _TLS_DIRECTORY), _mount(_CONFIG_VOLUME, _CONFIG_DIRECTORY)]
+    if config.audiences:
+        args.append(f"--auth-token-audiences={','.join(config.audiences)}")
+    if config.verifier == "OIDC" and oidc is not None:
+        args += [
+            f"--oidc-issuer={oidc.issuer_url}",
+            "--oidc-clientID=$(CLIENT_ID)",
+            f"--oidc-username-claim={oidc.username_claim}",
+            f"--oidc-username-prefix={oidc.username_prefix}",
+            f"--oidc-groups-claim={oidc.groups_claim}",
+            f"--oidc-groups-prefix={oidc.groups_prefix}",
+        ]
+        env.append(_from_secret("CLIENT_ID", oidc.secret_name, "client-id"))
+        if oidc.ca_secret_name:
+            args.append(f"--oidc-ca-file={_CA_DIRECTORY}/ca.crt")
+            mounts.append(_mount(_CA_VOLUME, _CA_DIRECTORY))
+    container = {"name": RBAC_PROXY_CONTAINER, "image": image, "args": args, "volumeMounts": mounts}
+    if env:
+        container["env"] = env
+    if oidc is None:
+        container["ports"] = [_PORT]
+    return {**container, "securityContext": _SECURITY_CONTEXT}
+
+
+def _oauth2_proxy(oidc: OIDCConfiguration, image: str, cookie_secret: str) -> Object:
+    args = [
+        "--provider=oidc",
+        f"--oidc-issuer-url={oidc.issuer_url}",
+        f"--scope={' '.join(oidc.scopes)}",
+        "--code-challenge-method=S256",
+        "--insecure-oidc-skip-nonce=false",
+        "--email-domain=*",  # kube-rbac-proxy authorizes users
+        "--skip-provider-button=true",
+        f"--https-address=:{PROXY_PORT}",
+        "--http-address=-",
+        f"--tls-cert-file={_TLS_DIRECTORY}/tls.crt",
+        f"--tls-key-file={_TLS_DIRECTORY}/tls.key",
+        f"--upstream=https://{_INNER_ADDRESS}/",
+        "--pass-authorization-header=true",
+        "--pass-user-headers=false",
+        "--pass-basic-auth=false",
+        # All other paths than those of the page itself are left to kube-rbac-proxy, with the client's own token.
+        r"--skip-auth-route=!=^/(index\.html)?$",
+        "--skip-auth-strip-headers=false",
+        "--cookie-name=__Host-ray-dashboard",
+        "--cookie-secure=true",
+        "--cookie-samesite=lax",
+        "--cookie-refresh=2m",
+        "--cookie-expire=12h",
+        "--silence-ping-logging=true",
+    ]
+    if oidc.username_claim != "email":  # oauth2-proxy refuses users without a value of its email claim
+        args.append(f"--oidc-email-claim={oidc.username_claim}")
+    mounts = [_mount(_TLS_VOLUME, _TLS_DIRECTORY)]
+    if oidc.ca_secret_name:
+        args += [f"--provider-ca-file={_CA_DIRECTORY}/ca.crt", "--use-system-trust-store=true"]
+        mounts.append(_mount(_CA_VOLUME, _CA_DIRECTORY))
+    return {
+        "name": PROXY_CONTAINER,
+        "image": image,
+        "args": args,
+        "env": [
+            _from_secret("OAUTH2_PROXY_CLIENT_ID", oidc.secret_name, "client-id"),
+            _from_secret("OAUTH2_PROXY_CLIENT_SECRET", oidc.secret_name, "client-secret"),
+            _from_secret("OAUTH2_PROXY_COOKIE_SECRET", cookie_secret, "cookie_secret"),
+            {"name": "SSL_CERT_DIR", "value": _TLS_DIRECTORY},
+        ],
+        "ports": [_PORT],
+        "volumeMounts": mounts,
+        "securityContext": _SECURITY_CONTEXT,
+    }
+
+
+_PORT: Final = {"name": PROXY_PORT_NAME, "containerPort": PROXY_PORT, "protocol": "TCP"}
+
+
+def _from_secret(variable: str, secret: str, key: str) -> Object:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+
+def _mount(volume: str, path: str) -> Object:
+    return {"name": volume, "mountPath": path, "readOnly": True}
+
+
+def _secret_volume(name: str, secret: str, key: str = "") -> Object:
+    source: dict[str, Any] = {"secretName": secret}
+    if key:
+        source["items"] = [{"key": key, "path": key}]
+    return {"name": name, "secret": source}

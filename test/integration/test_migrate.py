@@ -1,0 +1,405 @@
+"""``cfo migrate`` on a control plane: 20 mixed RayClusters, interruptions at each write, and undo."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
+from cfo.cli import cli
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.demo import crds
+from cfo.migrate import applying
+from cfo.migrate.injected import clean
+from cfo.migrate.observation import Observer
+from cfo.migrate.planning import SUSPENDED_ANNOTATION, Options
+from cfo.migrate.session import Session
+from cfo.migrate.targets import KubeRay, Target, convert
+from cfo.migrate.undo_file import UndoFile, load
+from cfo.runtime.client.client import Client
+from cfo.runtime.kinds import (
+    CLUSTER_ROLE_BINDING,
+    INGRESS,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    NETWORK_POLICY,
+    POD,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
+from cfo.runtime.objects import NamespacedName, Object, annotations_of, name_of
+from test.support.migration import NAMESPACE, injected, operator_objects, run_kuberay, user_cluster
+from test.support.raycluster_environment import ROUTE_CRD, Environment, crd, eventually, start_environment
+
+CERTIFICATE_CRD = crd("cert-manager.io", "v1", "Certificate", "certificates")
+GATES = "--feature-gates=RayClusterNetworkPolicy=true,RayClusterMTLS=true"
+
+
+@asynccontextmanager
+async def environment(*, gates: str = GATES) -> AsyncIterator[Environment]:
+    """Run a control plane with the CRDs of KubeRay 1.7, and its Deployment with these arguments."""
+    async with start_environment(*crds.load(), ROUTE_CRD, CERTIFICATE_CRD, appwrapper_crd()) as env:
+        await env.create_namespace("ray-system")
+        await env.create_namespace(NAMESPACE)
+        await env.create(deployment("kuberay-operator", "ray-system", gates))
+        yield env
+
+
+def deployment(name: str, namespace: str, *arguments: str) -> Object:
+    labels = {"app.kubernetes.io/component": name}
+    container = {"name": "manager", "image": "manager", "args": list(arguments)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+async def create(env: Environment, cluster: Object, **objects: bool) -> Object:
+    """Create a RayCluster and the objects that an operator creates for it."""
+    stored = await env.create(cluster)
+    for obj in operator_objects(stored, **objects):
+        await env.create(obj)
+    return stored
+
+
+async def run(env: Environment, directory: Path, *arguments: str) -> Result:
+    """Run ``cfo migrate`` with these arguments in ``directory``."""
+    kubeconfig = directory / "admin.kubeconfig"
+    env.plane.kubeconfig(kubeconfig)
+    command = ["migrate", *arguments, "--kubeconfig", str(kubeconfig)]
+
+    def invoke() -> Result:
+        return CliRunner().invoke(cli, command, prog_name="cfo")
+
+    return await anyio.to_thread.run_sync(invoke)
+
+
+async def create_mixed_clusters(env: Environment) -> list[Object]:
+    """Create 20 RayClusters with what either operator, users and others left, and AppWrappers."""
+    made = [
+        await create(env, injected(user_cluster("go-both"), go=True)),
+        await create(env, injected(user_cluster("go-oauth"), go=True, mtls=False), mtls=False),
+        await create(env, injected(user_cluster("go-mtls"), go=True, oauth=False), oauth=False),
+        await create(
+            env, injected(user_cluster("go-plain"), go=True, oauth=False, mtls=False), oauth=False, mtls=False
+        ),
+        await create(env, injected(user_cluster("go-old-names"), go=True, old_names=True)),
+        await create(env, injected(user_cluster("go-suspended", suspend=True), go=True)),
+        await create(env, injected(user_cluster("own-both"))),
+        await create(env, injected(user_cluster("own-suspended", suspend=True), oauth=False), oauth=False),
+        await create(
+            env,
+            injected(user_cluster("own-exposed"), oauth=False, mtls=False),
+            oauth=False,
+            mtls=False,
+            exposed=True,
+        ),
+        await create(env, injected(user_cluster("own-groups", groups=3))),
+        await create(env, injected(user_cluster("ray-2-40", rayVersion="2.40.0"), mtls=False), mtls=False),
+        await create(env, user_cluster("untouched"), oauth=False, mtls=False),
+    ]
+    edited = injected(user_cluster("edited-proxy"), go=True)
+    edited["spec"]["headGroupSpec"]["template"]["spec"]["containers"][1]["args"].append("--skip-auth-regex=.*")
+    sidecar = injected(user_cluster("sidecar-has-ca"))
+    sidecar["spec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"].append(
+        {"name": "sidecar", "image": "mine", "volumeMounts": [{"name": "ca-vol", "mountPath": "/ca"}]}
+    )
+    foreign = user_cluster("own-init-name")
+    foreign["spec"]["headGroupSpec"]["template"]["spec"]["initContainers"] = [{"name": "create-cert", "image": "mine"}]
+    queued = injected(user_cluster("queued"))
+    queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    owned = injected(user_cluster("of-a-job"))
+    owned["metadata"]["ownerReferences"] = [
+        {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "job", "uid": "u", "controller": True}
+    ]
+    remote = injected(user_cluster("multikueue", managedBy="kueue.x-k8s.io/multikueue"), mtls=False)
+    deleting = injected(user_cluster("go-deleting"), go=True)
+    deleting["metadata"]["finalizers"].append("example.com/other")
+    taken = injected(user_cluster("policy-taken"), oauth=False, mtls=False)
+    made += [await create(env, obj) for obj in (edited, sidecar, queued, owned, deleting)]
+    made.append(await create(env, remote, mtls=False))
+    made.append(await env.create(foreign))
+    made.append(await env.create(taken))
+    policy = next(operator_objects(made[-1], oauth=False, mtls=False))
+    del policy["metadata"]["ownerReferences"], policy["metadata"]["labels"]
+    policy["metadata"]["labels"] = {"ray.io/cluster": "policy-taken"}
+    await env.create(policy)
+    await env.delete(deleting)
+    orphan = next(obj for obj in operator_objects(made[0]) if obj["kind"] == "ClusterRoleBinding")
+    orphan["metadata"]["name"] = "gone-team-a-auth"
+    orphan["metadata"]["labels"]["ray.openshift.ai/cluster-name"] = "gone"
+    await env.create(orphan)
+    wrapper = {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": {"name": "wrapper", "namespace": NAMESPACE},
+        "spec": {"components": [{"template": user_cluster("in-wrapper")}]},
+    }
+    await env.create(wrapper)
+    assert len(made) == 20
+    return made
+
+
+async def operator_state(env: Environment) -> dict[str, Any]:
+    """Return everything that a migration changes and undo restores, by kind and name.
+
+    Secrets are left out: the operator creates them again.
+    """
+    found: dict[str, Any] = {}
+    for gvk in (RAY_CLUSTER, ROUTE, INGRESS, SERVICE, SERVICE_ACCOUNT, NETWORK_POLICY):
+        for obj in await env.client.list(gvk, namespace=NAMESPACE):
+            metadata = {key: obj["metadata"].get(key) or {} for key in ("labels", "annotations", "finalizers")}
+            spec = {key: value for key, value in (obj.get("spec") or {}).items() if not key.startswith("clusterIP")}
+            if gvk == RAY_CLUSTER:
+                spec.setdefault("suspend", False)
+            found[f"{gvk.kind} {name_of(obj)}"] = (metadata, spec)
+    for binding in await env.client.list(CLUSTER_ROLE_BINDING, label_selector=CLUSTER_LABEL):
+        found[f"ClusterRoleBinding {name_of(binding)}"] = (binding["roleRef"], binding["subjects"])
+    return found
+
+
+async def apply_until_complete(env: Environment, directory: Path, *arguments: str) -> Result:
+    """Run ``cfo migrate apply`` until KubeRay has created its policies, so that nothing is kept any more."""
+
+    async def applied() -> Result | None:
+        result = await run(env, directory, "apply", "--to", "kuberay", *arguments)
+        assert result.exit_code in (0, 3), result.output
+        return result if "until KubeRay's own" not in result.output else None
+
+    found: Result = await eventually(applied, "the migration is complete")
+    return found
+
+
+BLOCKED = {"edited-proxy", "sidecar-has-ca", "queued", "of-a-job"}
+
+
+@pytest.mark.timeout(60)
+async def test_mixed_clusters_are_planned_migrated_and_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
+    async with environment() as env:
+        created = await create_mixed_clusters(env)
+        async with run_kuberay(env):
+            before = await operator_state(env)
+            planned = await run(env, tmp_path, "plan", "--to", "kuberay", "-A", "--allow-downtime", "--exit-code")
+            print(planned.stdout)  # pytest -s shows the table
+            assert planned.exit_code == 3, planned.output
+            assert "22 objects: 15 to change, 4 blocked, 11 with downtime" in planned.stdout
+            assert await operator_state(env) == before, "plan changed something"
+            await assert_running_operator_is_an_obstacle(env, tmp_path)
+
+            dry = await run(
+                env,
+                tmp_path,
+                "apply",
+                "--to",
+                "kuberay",
+                "-n",
+                NAMESPACE,
+                "go-both",
+                "queued",
+                "--allow-downtime",
+                "--dry-run",
+            )
+            assert "team-a/go-both: resume (dry run)" in dry.stdout
+            assert (dry.exit_code, await operator_state(env)) == (3, before), dry.output
+
+            undo_file = tmp_path / "undo.json"
+            arguments = ("-A", "--allow-downtime", "--undo-file", str(undo_file))
+            applied = await apply_until_complete(env, tmp_path, *arguments)
+            assert applied.exit_code == 3, applied.output  # four RayClusters are blocked
+            await assert_migrated(env, created, before)
+            assert undo_file.stat().st_mode & 0o777 == 0o600
+            assert "cHJpdmF0ZQ" not in undo_file.read_text(), "the key of a CA is in the undo file"
+
+            again = await run(env, tmp_path, "plan", "--to", "kuberay", "-n", NAMESPACE, "-o", "json")
+            objects = json.loads(again.stdout)["objects"]
+            assert {item["name"] for item in objects if item["steps"]} == set()
+            assert {item["name"] for item in objects if item["blockers"]} == BLOCKED
+
+            undone = await run(env, tmp_path, "undo", str(undo_file), "--allow-downtime")
+            assert undone.exit_code == 0, undone.output
+            await assert_restored(env, before)
+
+
+async def assert_running_operator_is_an_obstacle(env: Environment, directory: Path) -> None:
+    operator = await env.create(deployment("codeflare-operator-manager", "default"))
+    await env.create(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "codeflare-operator-mutating-webhook-configuration"},
+            "webhooks": [
+                {
+                    "name": "mraycluster.ray.openshift.ai",
+                    "clientConfig": {"url": "https://127.0.0.1:1/"},
+                    "sideEffects": "None",
+                    "admissionReviewVersions": ["v1"],
+                }
+            ],
+        }
+    )
+    refused = await run(env, directory, "apply", "--to", "rhoai", "-A")
+    assert refused.exit_code == 3
+    assert "kubectl -n default scale deployment codeflare-operator-manager --replicas 0" in refused.stderr
+    assert "kubectl delete mutatingwebhookconfiguration codeflare-operator-mutating-webhook" in refused.stderr
+    await env.delete(operator)
+    await env.client.delete(
+        MUTATING_WEBHOOK_CONFIGURATION, NamespacedName("", "codeflare-operator-mutating-webhook-configuration")
+    )
+    takeover = await run(env, directory, "plan", "--to", "cfo", "-n", NAMESPACE, "go-both")
+    assert "set policyTypes of NetworkPolicy go-both-head" in takeover.stdout
+    unknown = await run(env, directory, "apply", "--to", "rhoai", "-n", NAMESPACE, "missing")
+    assert (unknown.exit_code, unknown.stderr) == (2, "Error: RayCluster team-a/missing does not exist\n")
+
+
+async def assert_migrated(env: Environment, created: list[Object], before: dict[str, Any]) -> None:
+    after = await operator_state(env)
+    for cluster in created:
+        name = name_of(cluster)
+        if name in BLOCKED:
+            assert after[f"RayCluster {name}"] == before[f"RayCluster {name}"], name
+            continue
+        stored = await env.get(RAY_CLUSTER, name, NAMESPACE)
+        assert FINALIZER not in (stored["metadata"].get("finalizers") or ()), name
+        assert SUSPENDED_ANNOTATION not in annotations_of(stored), name
+        assert stored["spec"].get("suspend", False) == cluster["spec"].get("suspend", False), name
+        if name not in ("multikueue", "go-deleting", "own-init-name"):
+            assert "create-cert" not in str(stored["spec"]), name
+            assert "oauth-proxy" not in str(stored["spec"]), name
+    assert "ClusterRoleBinding gone-team-a-auth" not in after
+    expected = {
+        "go-both": {"tlsOptions", "authOptions", "networkPolicy"},
+        "go-oauth": {"authOptions", "networkPolicy"},
+        "ray-2-40": {"networkPolicy"},
+        "untouched": {"networkPolicy"},
+    }
+    for name, fields in expected.items():
+        _, spec = after[f"RayCluster {name}"]
+        assert {"tlsOptions", "authOptions", "networkPolicy"} & spec.keys() == fields, name
+    head = after["RayCluster own-exposed"][1]["headGroupSpec"]
+    host = "ray-dashboard-own-exposed-team-a.apps.test"
+    assert (head["enableIngress"], head["ingressOptions"]["host"]) == (True, host)
+
+    async def restarted() -> bool:
+        pods = await env.client.list(POD, namespace=NAMESPACE, label_selector="ray.io/cluster=go-both")
+        assert [pod for pod in pods if "create-cert" in str(pod["spec"])] == []
+        return len(pods) == 2
+
+    await eventually(restarted, "the pods of go-both were restarted")
+
+
+async def assert_restored(env: Environment, before: dict[str, Any]) -> None:
+    """Assert that all objects are as before, apart from those that the operator creates again."""
+
+    async def restored() -> bool:
+        after = await operator_state(env)
+        taken_over = {"NetworkPolicy go-old-names-head", "NetworkPolicy untouched-head"}
+        for key, value in before.items():
+            if key not in taken_over and key != "ClusterRoleBinding gone-team-a-auth" and "deleting" not in key:
+                assert after.get(key) == value, key
+        return True
+
+    await eventually(restored)
+
+
+class Crash(Exception):
+    """The process ends."""
+
+
+class CrashingClient(Client):
+    """A client whose process ends after some writes. The last one reaches the API server."""
+
+    writes_left = 0
+
+    async def _send_write(self, *arguments: Any) -> bytes:
+        body = await super()._send_write(*arguments)
+        self.writes_left -= 1
+        if self.writes_left == 0:
+            raise Crash
+        return body
+
+
+def session(client: Client, namespace: str) -> Session:
+    kuberay = KubeRay(FIELDS, frozenset({"networkPolicy", "tlsOptions"}), cert_manager=True)
+    options = Options(Target.KUBERAY, kuberay, allow_downtime=True)
+    return Session(client, Observer(client, namespace), options, KubeRayConfiguration())
+
+
+FIELDS = frozenset({"networkPolicy", "tlsOptions", "authOptions", "headGroupSpec.ingressOptions"})
+
+
+@pytest.mark.timeout(60)
+async def test_interruption_at_any_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
+    async with environment() as env, run_kuberay(env):
+        for number in itertools.count(1):
+            namespace = await env.create_namespace(f"crash-{number}")
+            cluster = user_cluster("rc")
+            cluster["metadata"]["namespace"] = namespace
+            stored = await env.create(injected(cluster, go=True))
+            for obj in operator_objects(stored):
+                if obj["kind"] not in ("Route", "Service"):  # deleted like the other kinds
+                    await env.create(obj)
+            await eventually(lambda: Observer(env.client).has_pods(stored))  # noqa: B023
+            undo = UndoFile(tmp_path / f"{number}.json", "identity", "kuberay")
+            client = CrashingClient(env.client.transport, env.client.mapper, field_manager="cfo-migrate")
+            client.writes_left = number
+            crashed = False
+            try:
+                await session(client, namespace).apply(undo, print, timeout=20.0, dry_run=False)
+            except Crash:
+                crashed = True
+            await assert_is_guarded(env, namespace)
+            await complete(env, namespace, load(undo.path))
+            migrated = await env.get(RAY_CLUSTER, "rc", namespace)
+            assert "finalizers" not in migrated["metadata"]
+            assert annotations_of(migrated).keys() == {VERSION_ANNOTATION}
+            expected = convert(clean(stored), [], Target.KUBERAY, KubeRay(FIELDS, cert_manager=True)).cluster["spec"]
+            new_fields = {"networkPolicy", "tlsOptions", "suspend"}
+            assert {key: value for key, value in migrated["spec"].items() if key not in new_fields} == expected
+            assert new_fields <= migrated["spec"].keys()
+            assert await env.child_names(SECRET, namespace) == set()
+            if not crashed:
+                break
+            assert load(undo.path).records[stored["metadata"]["uid"]].before["spec"] == stored["spec"]
+        assert number > 8
+
+
+async def complete(env: Environment, namespace: str, undo: UndoFile) -> None:
+    async def completed() -> bool:
+        (outcome,) = await session(env.client, namespace).apply(undo, print, timeout=20.0, dry_run=False)
+        assert not outcome.error
+        return not outcome.is_incomplete
+
+    await eventually(completed)
+
+
+async def assert_is_guarded(env: Environment, namespace: str) -> None:
+    """Assert that a binding without finalizer, and a head without policy, never exist."""
+    cluster = await env.get(RAY_CLUSTER, "rc", namespace)
+    bindings = await env.client.list(CLUSTER_ROLE_BINDING, label_selector=f"{NAMESPACE_LABEL}={namespace}")
+    assert FINALIZER in cluster["metadata"].get("finalizers", ()) or bindings == []
+    policies = await env.client.list(NETWORK_POLICY, namespace=namespace)
+    selectors = [policy["spec"]["podSelector"]["matchLabels"].get("ray.io/node-type") for policy in policies]
+    assert {"head", "worker"} <= set(selectors)
+    if "create-cert" not in str(cluster["spec"]) and not cluster["spec"].get("suspend"):
+        for policy in policies:
+            assert all(rule.get("from") for rule in policy["spec"].get("ingress") or ()), "open to everyone"
