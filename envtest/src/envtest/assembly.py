@@ -182,7 +182,7 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
 
     async def status(request: Request) -> Response | None:
         if request.path.rstrip("/") == "/version":
-            if request.method not in {"GET", "HEAD"}:
+            if request.method != "GET":
                 raise method_not_allowed_here()
             return _response(version_response())
         if request.path == "/metrics":

@@ -33,6 +33,7 @@ __all__ = [
     "request_entity_too_large",
     "resource_not_found",
     "rv_too_large",
+    "service_unavailable",
     "too_many_requests",
     "unauthorized",
     "unsupported_media_type",
@@ -239,6 +240,11 @@ def too_many_requests(message: str, retry_after: int, *, details: Mapping[str, A
 def internal_error(message: str) -> StatusError:
     """Return a 500 ``InternalError``: ``Internal error occurred: message``."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
+
+
+def service_unavailable(message: str) -> StatusError:
+    """Return a 503."""
+    return StatusError(503, "ServiceUnavailable", message, None)
 
 
 def plain_error(message: str) -> StatusError:
