@@ -161,15 +161,12 @@ def not_acceptable(message: str) -> StatusError:
     return StatusError(406, "NotAcceptable", message)
 
 
-def not_acceptable_here() -> StatusError:
+def not_acceptable_here(
+    served: Iterable[str] = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf"),
+) -> StatusError:
     """Return a 406 from routing: none of the media types in ``Accept`` is served."""
-    return StatusError(
-        406,
-        "NotAcceptable",
-        "406: Not Acceptable\n\nAvailable representations: "
-        "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-        {},
-    )
+    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(served)}"
+    return StatusError(406, "NotAcceptable", message, {})
 
 
 def already_exists(resource: GroupResource, name: str, *, terminating: bool = False) -> StatusError:

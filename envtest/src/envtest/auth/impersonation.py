@@ -70,25 +70,30 @@ def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
 
 
 class LastModes:
-    """The mode that last allowed each requestor to impersonate; it is tried first, so its error is returned.
+    """The mode that last allowed each requestor to impersonate for a kind of request.
 
-    Holds at most ``limit`` requestors and forgets the one that was added first.
+    This mode is tried first, so its error is returned. Holds at most ``limit`` entries and forgets the oldest.
     """
 
     def __init__(self, limit: int = 1024) -> None:
         self._limit = limit
-        self._modes: dict[tuple[str, str, tuple[str, ...]], str] = {}
+        self._modes: dict[tuple[str, ...], str] = {}
 
-    def order(self, requestor: User, modes: list[str]) -> list[str]:
-        """Return ``modes`` with the one that last allowed ``requestor`` in front."""
-        last = self._modes.get((requestor.name, requestor.uid, requestor.groups))
+    def order(self, attributes: Attributes, modes: list[str]) -> list[str]:
+        """Return ``modes`` with the one that last allowed such a request in front."""
+        last = self._modes.get(_request_key(attributes))
         return sorted(modes, key=lambda mode: mode != last)
 
-    def record(self, requestor: User, mode: str) -> None:
-        """Record that ``mode`` allowed ``requestor`` to impersonate."""
+    def record(self, attributes: Attributes, mode: str) -> None:
+        """Record that ``mode`` allowed the request to impersonate."""
         if len(self._modes) >= self._limit:
             del self._modes[next(iter(self._modes))]
-        self._modes[requestor.name, requestor.uid, requestor.groups] = mode
+        self._modes[_request_key(attributes)] = mode
+
+
+def _request_key(attributes: Attributes) -> tuple[str, ...]:
+    user = attributes.user
+    return (user.name, user.uid, attributes.verb, attributes.group, attributes.combined_resource, *user.groups)
 
 
 def impersonate(
@@ -97,7 +102,7 @@ def impersonate(
     """Return the impersonated user. Raises StatusError (403)."""
     last_modes = LastModes() if last_modes is None else last_modes
     first_error: StatusError | None = None
-    for mode in last_modes.order(attributes.user, _modes(requested, attributes.user)):
+    for mode in last_modes.order(attributes, _modes(requested, attributes.user)):
         try:
             if mode:
                 on_request = attributes.with_verb(f"impersonate-on:{mode}:{attributes.verb}")
@@ -106,7 +111,7 @@ def impersonate(
         except StatusError as error:
             first_error = first_error or error
         else:
-            last_modes.record(attributes.user, mode)
+            last_modes.record(attributes, mode)
             return user
     assert first_error is not None, "the legacy mode always applies"
     raise first_error
