@@ -87,7 +87,8 @@ class Dispatcher:
             subresource=attributes.subresource,
             warnings=request.warnings,
         )
-        output = negotiate(request.headers.get("Accept", ""), info.is_crd)
+        has_tables = attributes.subresource not in _WITHOUT_TABLES
+        output = negotiate(request.headers.get("Accept", ""), info.is_crd, has_tables)
         if request.flag("pretty"):
             output = output._replace(pretty=True)
         request.audit["annotations"] = ctx.audit
@@ -153,6 +154,7 @@ class Dispatcher:
         )
 
 
+_WITHOUT_TABLES = frozenset({"binding", "eviction", "token"})
 _METRIC_VERBS = {"create": "POST", "update": "PUT"}
 
 

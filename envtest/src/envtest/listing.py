@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import posixpath
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -121,6 +122,7 @@ def parse_revision(text: str) -> int:
 
 
 _LARGEST = 2**64 - 1
+_NOT_BASE64 = re.compile(r"[^-_A-Za-z0-9]")
 _CONTINUE_FORMAT = "meta.k8s.io/v1"
 
 
@@ -135,12 +137,19 @@ def too_old_error(error: Compacted) -> StatusError:
 
 def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
     """Return the revision and the key after which the list continues. Raises StatusError (400)."""
+    illegal = _NOT_BASE64.search(token)
+    if illegal:
+        raise _invalid_token(f"illegal base64 data at input byte {illegal.start()}")
     try:
-        document = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    except binascii.Error:
+        raise _invalid_token(f"illegal base64 data at input byte {len(token) - 1}") from None
+    try:
+        document = orjson.loads(raw)
         version, revision, start = (document.get(name) or zero for name, zero in (("v", ""), ("rv", 0), ("start", "")))
         revision = int(revision)
-    except (binascii.Error, ValueError, TypeError, AttributeError) as error:
-        raise _invalid_token(str(error)) from None
+    except (ValueError, TypeError, AttributeError):
+        raise _invalid_token(f"invalid character {chr(raw[0])!r} looking for beginning of value") from None
     if version != _CONTINUE_FORMAT:
         raise _invalid_token(f"server does not recognize this encoded version {version}")
     if not revision:

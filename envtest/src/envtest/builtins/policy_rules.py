@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from envtest.builtins.admissionregistration import CONDITION_VARIABLES, expression_errors, rule_errors
+from envtest.builtins.admission_rules import CONDITION_VARIABLES, expression_errors, rule_errors
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from envtest.metadata import dns_1035_label, dns_subdomain, path_segment, qualified_name
