@@ -234,4 +234,3 @@ async def create_initial_objects(api_server: APIServer) -> None:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     create_initial_objects_in(core.store, core.registry, api_server.service_network, now)
     install_policy(core.store, now)
-    core.store.compact()
