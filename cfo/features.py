@@ -7,8 +7,8 @@ controllers of the feature wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -26,7 +26,10 @@ _log = structlog.get_logger("cfo.features")
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """An optional feature: its name in the manifests, its rules, and the permission that identifies its role."""
+    """An optional feature: its name in the manifests, its rules, and the permission that identifies its role.
+
+    ``bound_roles`` are the names and rules of the ClusterRoles that the operator binds to other subjects.
+    """
 
     name: str
     title: str
@@ -34,6 +37,7 @@ class Feature:
     group: str
     resource: str
     verb: str = "update"
+    bound_roles: Mapping[str, Iterable[Rule]] = field(default_factory=dict)
 
 
 FEATURES: Final = (
@@ -51,7 +55,15 @@ FEATURES: Final = (
         "serviceaccounts",
         "patch",
     ),
-    Feature("defaultdeny", "default-deny NetworkPolicies", raycluster.default_deny_rules, "", "namespaces", "watch"),
+    Feature("namespaces", "labels of Namespaces", raycluster.namespace_rules, "", "namespaces", "watch"),
+    Feature(
+        "csr",
+        "certificate requests",
+        raycluster.certificate_request_rules,
+        "certificates.k8s.io",
+        "certificatesigningrequests/approval",
+        bound_roles=raycluster.REQUESTER_ROLES,
+    ),
 )
 
 
@@ -74,8 +86,11 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
         enabled.add("authentication")
     if kuberay.enabled and kuberay.gateway.enabled:
         enabled.add("gateway")
-    if kuberay.enabled and kuberay.network_policy.default_deny.namespace_selector is not None:
-        enabled.add("defaultdeny")
+    selects_namespaces = kuberay.network_policy.default_deny.namespace_selector is not None
+    if kuberay.enabled and (kuberay.profiles or selects_namespaces):
+        enabled.add("namespaces")
+    if kuberay.enabled and kuberay.mtls_enabled and kuberay.ca.issuer == "certificateSigningRequest":
+        enabled.add("csr")
     if kuberay.enabled:
         try:
             await client.mapper.resource(ROUTE)

@@ -315,7 +315,8 @@ def new_manager(
                 manager,
                 configuration.kuberay,
                 version=f"v{__version__}",
-                is_openshift=cluster_environment.platform.is_openshift,
+                settings_of=lambda namespace: cluster_environment.profiles.settings(manager.client, namespace),
+                has_oauth_server=cluster_environment.platform.has_oauth_server,
                 ingress_domain=lambda: cluster_environment.domain.read(manager.client),
                 environment=os.environ,
             ).submission_errors

@@ -14,6 +14,7 @@ JSON decoder: case-insensitively if there is no exact match. In addition:
 ConfigMap.
 """
 
+from cfo.config.authentication import AuthenticationConfiguration, OIDCConfiguration
 from cfo.config.document import (
     ConfigurationError,
     ParsedConfiguration,
@@ -25,7 +26,6 @@ from cfo.config.document import (
 )
 from cfo.config.model import (
     AppWrapperConfiguration,
-    AuthenticationConfiguration,
     AutopilotConfiguration,
     CAConfiguration,
     ClientConnection,
@@ -39,8 +39,8 @@ from cfo.config.model import (
     KubeRayConfiguration,
     LeaderElection,
     MetricsConfiguration,
-    OIDCConfiguration,
     OperatorConfiguration,
+    ProfileConfiguration,
     ResourceTaint,
     WebhookConfiguration,
 )
@@ -50,6 +50,7 @@ from cfo.config.network_policy import (
     EgressDestination,
     NetworkPolicyConfiguration,
 )
+from cfo.config.profiles import NamespaceSettings, ProfileTable
 
 __all__ = [
     "AppWrapperConfiguration",
@@ -71,10 +72,13 @@ __all__ = [
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
+    "NamespaceSettings",
     "NetworkPolicyConfiguration",
     "OIDCConfiguration",
     "OperatorConfiguration",
     "ParsedConfiguration",
+    "ProfileConfiguration",
+    "ProfileTable",
     "ResourceTaint",
     "WebhookConfiguration",
     "default_document",

@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PlainSerializer,
@@ -24,13 +25,21 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from cfo.config.authentication import AuthenticationConfiguration
 from cfo.config.durations import format_duration, parse_duration
 from cfo.config.network_policy import NetworkPolicyConfiguration
-from cfo.config.section import DNS_LABEL, Namespace, Section, Selector, check_namespace
+from cfo.config.section import (
+    DNS_LABEL,
+    Namespace,
+    ObjectName,
+    OptionalObjectName,
+    Section,
+    Selector,
+    check_namespace,
+)
 
 __all__ = [
     "AppWrapperConfiguration",
-    "AuthenticationConfiguration",
     "AutopilotConfiguration",
     "CAConfiguration",
     "ClientConnection",
@@ -44,8 +53,8 @@ __all__ = [
     "KubeRayConfiguration",
     "LeaderElection",
     "MetricsConfiguration",
-    "OIDCConfiguration",
     "OperatorConfiguration",
+    "ProfileConfiguration",
     "ResourceTaint",
     "WebhookConfiguration",
 ]
@@ -92,20 +101,6 @@ BindAddress = Annotated[str, BeforeValidator(_bind_address)]
 
 
 OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else check_namespace(value))]
-
-
-def _object_name(value: object) -> object:
-    if (
-        not isinstance(value, str)
-        or len(value) > 253
-        or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))
-    ):
-        raise ValueError("must be the name of an object (lower-case DNS labels joined by dots)")
-    return value
-
-
-ObjectName = Annotated[str, BeforeValidator(_object_name)]
-OptionalObjectName = Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))]
 
 
 def _domain(value: object) -> object:
@@ -315,6 +310,12 @@ class IngressConfiguration(Section):
     )
 
 
+def _profile_name(value: object) -> object:
+    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
+        raise ValueError("must be a lower-case DNS label")
+    return value
+
+
 class GatewayConfiguration(Section):
     """The Gateway (Gateway API) through which dashboards and Ray clients are reachable, instead of Ingresses."""
 
@@ -351,119 +352,14 @@ class GatewayConfiguration(Section):
         return self
 
 
-def _issuer(value: object) -> object:
-    if not isinstance(value, str) or not _ISSUER.fullmatch(value):
-        raise ValueError("must be an https URL without query and fragment, such as https://dex.example.com")
-    return value
-
-
-_ISSUER = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}(/[A-Za-z0-9._~/%-]{0,512})?")
-
-
-def _argument(value: object) -> object:
-    if not isinstance(value, str) or not _ARGUMENT.fullmatch(value):
-        raise ValueError("must be at most 253 printable ASCII characters except space, comma, quotes and $")
-    return value
-
-
-# kubelets expand $(NAME) in arguments, and kube-rbac-proxy splits lists at commas
-_ARGUMENT = re.compile(r"[!#%&(-+\--~]{0,253}")
-Argument = Annotated[str, BeforeValidator(_argument)]
-
-
-class OIDCConfiguration(Section):
-    """Login in a browser by OpenID Connect, with oauth2-proxy. If unset, only bearer tokens are accepted."""
-
-    issuer_url: Annotated[str, BeforeValidator(_issuer)] = Field(
-        alias="issuerURL", description="URL of the OpenID Connect issuer; must be https. Required."
-    )
-    secret_name: ObjectName = Field(
-        description="Secret with the keys `client-id` and `client-secret`, which must exist in the namespace of each "
-        "RayCluster. Required.",
-    )
-    ca_secret_name: Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))] = (
-        Field(
-            default="",
-            description="Secret with the key `ca.crt`, in the namespace of each RayCluster: the CA of the issuer's "
-            "certificate; if empty, the CAs in the images.",
-        )
-    )
-    scopes: list[Annotated[Argument, Field(min_length=1)]] = Field(
-        default=["openid", "email", "profile"], min_length=1, description="Scopes that the login requests."
-    )
-    username_claim: Annotated[Argument, Field(min_length=1)] = Field(
-        default="email", description="Claim with the user's name; only for `verifier: OIDC`."
-    )
-    username_prefix: Argument = Field(
-        default="oidc:",
-        description="Prefix of the user's name in RBAC bindings, so that it is no name of another authenticator; only "
-        "for `verifier: OIDC`.",
-    )
-    groups_claim: Annotated[Argument, Field(min_length=1)] = Field(
-        default="groups", description="Claim with the user's groups; only for `verifier: OIDC`."
-    )
-    groups_prefix: Argument = Field(
-        default="oidc:",
-        description="Prefix of the groups in RBAC bindings, so that none is a group such as `system:masters`; only for "
-        "`verifier: OIDC`.",
-    )
-
-    @model_validator(mode="after")
-    def _scopes_include_openid(self) -> Self:
-        if "openid" not in self.scopes:
-            raise ValueError("scopes must contain openid")
-        return self
-
-
-class AccessConfiguration(Section):
-    """The resource that users must have permission for: GET requests need `get`, POST `create`, DELETE `delete`."""
-
-    api_group: Argument = Field(default="ray.io", description="API group of the resource; empty for the core group.")
-    resource: Annotated[Argument, Field(min_length=1)] = Field(
-        default="rayclusters",
-        description="Resource, in the namespace of the RayCluster. For `rayclusters`, the permission is checked for "
-        "the RayCluster itself, otherwise for all objects of the namespace.",
-    )
-    subresource: Argument = Field(default="", description="Subresource; empty for none.")
-
-
-class AuthenticationConfiguration(Section):
-    """The proxies that authenticate the users of dashboards without OpenShift's OAuth server."""
-
-    enabled: StrictBool = Field(
-        default=False,
-        description="Whether new RayClusters get the proxies. They replace OpenShift's OAuth proxy. Needs "
-        "`rayDashboardOAuthEnabled`.",
-    )
-    verifier: Literal["TokenReview", "OIDC"] = Field(
-        default="TokenReview",
-        description="Who verifies tokens. `TokenReview`: the API server, so all Kubernetes tokens are accepted, and "
-        "OIDC logins if it trusts the issuer. `OIDC`: the proxy, so only ID tokens of `oidc` are accepted.",
-    )
-    audiences: list[Annotated[Argument, Field(min_length=1)]] = Field(
-        default_factory=list,
-        description="Audiences of which a token must have one, for `verifier: TokenReview`; if empty, those of the API "
-        "server.",
-    )
-    access: AccessConfiguration = Field(default_factory=AccessConfiguration)
-    oidc: OIDCConfiguration | None = None
-
-    @model_validator(mode="after")
-    def _verifier_is_configured(self) -> Self:
-        if self.verifier == "OIDC":
-            if self.oidc is None:
-                raise ValueError("verifier OIDC requires oidc")
-            if self.audiences:
-                raise ValueError("audiences must be empty for verifier OIDC, where it is the client ID")
-            if not self.oidc.groups_prefix:
-                raise ValueError("oidc.groupsPrefix must not be empty for verifier OIDC")
-            if not self.oidc.username_prefix:
-                raise ValueError("oidc.usernamePrefix must not be empty for verifier OIDC")
-        return self
-
-
 def _algorithm(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
+
+
+def _at_least_one_hour(value: timedelta) -> timedelta:
+    if value < timedelta(hours=1):
+        raise ValueError("must be at least 1h")
+    return value
 
 
 class CAConfiguration(Section):
@@ -472,6 +368,27 @@ class CAConfiguration(Section):
     key_algorithm: Annotated[Literal["ecdsa", "rsa"], BeforeValidator(_algorithm)] = Field(
         default="ecdsa", description="Key algorithm of new CAs: `ecdsa` (P-256) or `rsa` (2048 bits)."
     )
+    issuer: Literal["secret", "certificateSigningRequest"] = Field(
+        default="secret",
+        description="How the pods of new RayClusters get their certificates: `secret`: an init container signs them "
+        "with the CA's key, which it mounts; `certificateSigningRequest`: an init container requests them from the "
+        "operator with the pod's token, and no pod mounts the key. The latter needs the component `csr`.",
+    )
+    node_certificate_lifetime: Annotated[Duration, AfterValidator(_at_least_one_hour)] = Field(
+        default=timedelta(days=365),
+        description="Validity of the certificates that the operator issues for pods, at least 1h. Ray does not reload "
+        "certificates, so a pod has to be restarted before its certificate expires.",
+    )
+
+
+class ProfileConfiguration(Section):
+    """What every RayCluster in some namespaces gets; each setting that is not enforced is as without the profile."""
+
+    name: Annotated[str, BeforeValidator(_profile_name)]
+    namespace_selector: Selector = ""
+    network_policy: Literal["default", "enforced"] = "default"
+    mtls: Literal["default", "enforced"] = Field(default="default", alias="mTLS")
+    authentication: Literal["default", "enforced"] = "default"
 
 
 class KubeRayConfiguration(Section):
@@ -500,18 +417,39 @@ class KubeRayConfiguration(Section):
         description="Namespaces of the KubeRay operator, which the NetworkPolicies allow to reach head pods; if empty, "
         "they are detected.",
     )
-    kuberay_features: list[Literal["networkPolicy", "tlsOptions", "authOptions"]] = Field(
+    kuberay_features: list[
+        Literal[
+            "networkIsolation", "networkPolicy", "secureTrustedNetwork", "tlsOptions", "authOptions", "ingressOptions"
+        ]
+    ] = Field(
         default_factory=list,
         alias="kubeRayFeatures",
-        description="Fields of RayClusters whose feature is active in KubeRay. RayClusters with such a field do not "
-        "get the operator's own objects and pod template entries for the feature. Possible values: `networkPolicy` "
-        "(feature gate `RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions`.",
+        description="Features that are active in KubeRay. RayClusters that use one do not get the operator's own "
+        "objects and pod template entries for it. Possible values: the fields `networkPolicy` (feature gate "
+        "`RayClusterNetworkPolicy`), `tlsOptions` (feature gate `RayClusterMTLS`), `authOptions` and `ingressOptions` "
+        "(with `enableIngress`, which is refused otherwise); of Open Data Hub's KubeRay, `networkIsolation` and "
+        "`secureTrustedNetwork` (the annotation `odh.ray.io/secure-trusted-network`).",
+    )
+    profiles: list[ProfileConfiguration] = Field(
+        default_factory=list,
+        description="Profiles for namespaces; the first one whose `namespaceSelector` (a label selector such as "
+        "`tenant=research`; if empty, all namespaces) matches applies. Each has a `name`. `networkPolicy`, `mTLS` and "
+        "`authentication` can be `enforced`: every RayCluster in these namespaces gets it, whatever its own settings "
+        "are. Not with `watchNamespaces`, because the operator has to read Namespaces.",
     )
     authentication: AuthenticationConfiguration = Field(default_factory=AuthenticationConfiguration)
     ingress: IngressConfiguration = Field(default_factory=IngressConfiguration)
     gateway: GatewayConfiguration = Field(default_factory=GatewayConfiguration)
     network_policy: NetworkPolicyConfiguration = Field(default_factory=NetworkPolicyConfiguration)
     ca: CAConfiguration = Field(default_factory=CAConfiguration)
+
+    @model_validator(mode="after")
+    def _profile_names_are_unique(self) -> Self:
+        names = [profile.name for profile in self.profiles]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"profiles: the name {name} is used more than once")
+        return self
 
     @model_validator(mode="after")
     def _logins_have_hosts_of_their_own(self) -> Self:
@@ -727,4 +665,10 @@ class OperatorConfiguration(Section):
                 "kuberay.networkPolicy.defaultDeny.namespaceSelector requires an operator for all namespaces: "
                 "unset it, or unset watchNamespaces"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _profiles_need_all_namespaces(self) -> Self:
+        if self.watch_namespaces and self.kuberay.profiles:
+            raise ValueError("kuberay.profiles: not possible with watchNamespaces")
         return self

@@ -95,7 +95,7 @@ class DefaultDenyConfiguration(Section):
     namespace_selector: Selector | None = Field(
         default=None,
         description="Label selector of the namespaces that get the NetworkPolicy `ray-default-deny`; an empty string "
-        "selects all namespaces. If unset, existing ones are deleted. Requires the component `defaultdeny`.",
+        "selects all namespaces. If unset, existing ones are deleted. Requires the component `namespaces`.",
     )
 
 

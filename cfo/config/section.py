@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from cfo.runtime import LabelSelector
 
-__all__ = ["DNS_LABEL", "Namespace", "Section", "Selector", "check_namespace"]
+__all__ = ["DNS_LABEL", "Namespace", "ObjectName", "OptionalObjectName", "Section", "Selector", "check_namespace"]
 
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -29,6 +29,20 @@ def check_namespace(value: object) -> object:
 
 
 Namespace = Annotated[str, BeforeValidator(check_namespace)]
+
+
+def _object_name(value: object) -> object:
+    if (
+        not isinstance(value, str)
+        or len(value) > 253
+        or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))
+    ):
+        raise ValueError("must be the name of an object (lower-case DNS labels joined by dots)")
+    return value
+
+
+ObjectName = Annotated[str, BeforeValidator(_object_name)]
+OptionalObjectName = Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))]
 
 
 def _selector(value: object) -> object:

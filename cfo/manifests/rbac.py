@@ -9,6 +9,7 @@ from cfo import operator
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.kinds import GROUP as FLUX_GROUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.features import FEATURES, Feature
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import CRUD, READ, Object, Rule, policy_rules
@@ -34,9 +35,15 @@ def access(namespace: str) -> list[Object]:
 
 
 def feature_access(feature: Feature, namespace: str) -> list[Object]:
-    """Return the ClusterRole of ``feature``, and its binding to the service account in ``namespace``."""
+    """Return the role of ``feature``, its binding to the service account in ``namespace``, and the bound roles."""
     name = f"manager-{feature.name}"
-    return _role_and_binding(f"{name}-role", f"{name}-rolebinding", "", namespace, feature.rules())
+    return [
+        *_role_and_binding(f"{name}-role", f"{name}-rolebinding", "", namespace, feature.rules()),
+        *(
+            named(_API, "ClusterRole", role, rules=policy_rules(rules))
+            for role, rules in sorted(feature.bound_roles.items())
+        ),
+    ]
 
 
 def all_rules(namespace: str) -> list[Rule]:
@@ -61,8 +68,9 @@ def user_roles() -> list[Object]:
     """Return the user roles.
 
     The roles to edit and view AppWrappers, MiniClusters, FluxJobs and InferenceStacks are aggregated to admin, edit and
-    view. FluxSetups set quotas, so only cluster administrators can edit them, and others can view them. A further role
-    is to read metrics.
+    view. FluxSetups set quotas, so only cluster administrators can edit them, and others can view them. The role to use
+    RayClusters with Kubernetes tokens, whose verb is Ray's own, is aggregated to admin and edit. A further role is to
+    read metrics.
     """
     scrape = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     return [
@@ -80,8 +88,9 @@ def stack_roles(prefix: str) -> list[Object]:
 
 
 def user_rules() -> list[Rule]:
-    """Return the rules of all user roles, which the installer must have to be allowed to create them."""
-    return [rule for rules, *_ in _USER_ROLES.values() for rule in rules]
+    """Return the rules of all user roles and bound roles, which the installer must have to be able to create them."""
+    bound = [rule for feature in FEATURES for rules in feature.bound_roles.values() for rule in rules]
+    return [*(rule for rules, *_ in _USER_ROLES.values() for rule in rules), *bound]
 
 
 def _rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:
@@ -100,6 +109,7 @@ _USER_ROLES: Final[Mapping[str, tuple[list[Rule], *tuple[str, ...]]]] = {
     "inferencestack-editor-role": (_stack_rules(CRUD), "admin", "edit"),
     "flux-editor-role": ([*_rules(CRUD, FLUX_GROUP, "fluxjobs", "miniclusters"), _SCALE], "admin", "edit"),
     "flux-viewer-role": (_rules(READ, FLUX_GROUP, "fluxjobs", "miniclusters"), "view"),
+    "ray-token-user-role": ([Rule(RAY_CLUSTER.group, "rayclusters", "ray:write")], "admin", "edit"),
     "fluxsetup-viewer-role": (_rules(READ, FLUX_GROUP, "fluxsetups"), "view"),
 }
 """The rules of each user role, and the roles into which it is aggregated."""

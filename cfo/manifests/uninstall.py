@@ -23,6 +23,7 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.controllers.appwrapper.names import FINALIZER as WRAPPER_FINALIZER
+from cfo.controllers.raycluster.certificate_requesters import REQUESTERS_LABEL
 from cfo.controllers.raycluster.oauth import FINALIZER as CLUSTER_FINALIZER
 from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
@@ -30,6 +31,7 @@ from cfo.manifests.names import LABELS
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
 from cfo.runtime import (
+    CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     DEPLOYMENT,
     GVK,
@@ -137,6 +139,8 @@ async def uninstall(
     for obj in await _list(client, NETWORK_POLICY, label_selector=DEFAULT_DENY_LABEL):
         if name_of(obj) == DEFAULT_DENY_NAME:  # no one would admit anything to the pods of new RayClusters
             await removal.delete(NETWORK_POLICY, key_of(obj))
+    for obj in await _list(client, CLUSTER_ROLE_BINDING, label_selector=REQUESTERS_LABEL):
+        await removal.delete(CLUSTER_ROLE_BINDING, key_of(obj))
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
     for gvk, name in (

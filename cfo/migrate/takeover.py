@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from cfo.api.appwrapper.names import APPWRAPPER, Phase
 from cfo.api.raycluster.naming import FIELD_MANAGER, VERSION_ANNOTATION
-from cfo.controllers.raycluster.oauth import FINALIZER, is_oauth_proxy_binding
+from cfo.controllers.raycluster.oauth import FINALIZER
+from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.migrate.children import is_operators, title
 from cfo.migrate.planning import ObservedCluster
 from cfo.migrate.steps import Action, ObjectPlan, Step

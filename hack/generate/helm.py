@@ -109,8 +109,11 @@ openshift:
 # Permissions for the Gateway API, if kuberay.gateway is set in the configuration.
 gateway:
   enabled: false
-# Permission to read Namespaces, if kuberay.networkPolicy.defaultDeny is set in the configuration.
-defaultdeny:
+# Permission to read Namespaces, if kuberay.profiles or kuberay.networkPolicy.defaultDeny is set in the configuration.
+namespaces:
+  enabled: false
+# Permissions for certificate requests, if kuberay.ca.issuer is certificateSigningRequest in the configuration.
+csr:
   enabled: false
 # Allow only connections to the webhooks, and from namespaces with the label `metrics: enabled` to the metrics.
 networkPolicy:

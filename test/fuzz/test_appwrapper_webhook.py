@@ -55,7 +55,7 @@ def webhook() -> Reviewer:
         KubeRayConfiguration(),
         version="v1",
         images=Images(),
-        is_openshift=is_openshift,
+        has_oauth_server=is_openshift,
         ingress_domain=ingress_domain,
     )
     config = AppWrapperConfiguration(default_queue_name="default")

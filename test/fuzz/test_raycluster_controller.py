@@ -10,12 +10,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from cfo.api.gateway import TLS_ROUTES
 from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
-from cfo.api.raycluster.cluster import has_injected_tls, uses_kuberay_auth, uses_kuberay_network_policy
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.cluster import has_injected_tls
+from cfo.api.raycluster.enforcement import enforce, merged
+from cfo.api.raycluster.naming import client_host, dashboard_host, names_of
 from cfo.api.raycluster.ports import PROXY_PORT, ports_of
-from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import ca, ingress_resources, policies, resources
+from cfo.api.raycluster.responsibility import FEATURES, Concern, responsibility_of
+from cfo.config import GatewayConfiguration, KubeRayConfiguration
+from cfo.controllers.raycluster import ca, gateway_resources, ingress_resources, policies, resources
 from cfo.runtime.objects import Object
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
@@ -26,6 +29,9 @@ CLUSTERS = mutated(corpus_of("RayCluster"), 6)
 NAMES = st.sampled_from(["a", "prod", "0", "a-b", "a.b.c", "x" * 63, "y" * 253, "x.y" * 20])
 CONFIG = KubeRayConfiguration()
 RESTRICTED = KubeRayConfiguration.model_validate({"networkPolicy": {"egress": {"restrict": True}}})
+GATEWAY = GatewayConfiguration(
+    name="gw", namespace="gateways", dashboard_listener="https", client_listener="ray", dashboard_host="ray.apps.test"
+)
 DOMAIN = "apps.test"
 SUBDOMAIN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
@@ -49,6 +55,14 @@ DESIRED: tuple[Callable[[Object], Object], ...] = (
     lambda cluster: ingress_resources.desired_client_ingress(cluster, DOMAIN, CONFIG.ingress, "12345678"),
     lambda cluster: policies.desired_head_policy(cluster, CONFIG, ["ray-system"]),
     lambda cluster: policies.desired_workers_policy(cluster, RESTRICTED),
+    lambda cluster: gateway_resources.desired_dashboard_http_route(
+        cluster, backend(cluster, Authentication.DISABLED), GATEWAY, dashboard_host(cluster, DOMAIN)
+    ),
+    lambda cluster: gateway_resources.desired_path_http_route(
+        cluster, backend(cluster, Authentication.DISABLED), GATEWAY
+    ),
+    lambda cluster: gateway_resources.desired_tls_route(cluster, TLS_ROUTES[0], GATEWAY, client_host(cluster, DOMAIN)),
+    lambda cluster: gateway_resources.desired_ca_config_map(cluster, "pem"),
 )
 
 
@@ -65,11 +79,14 @@ def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> Non
         metadata = obj["metadata"]
         assert SUBDOMAIN.fullmatch(metadata["name"])
         assert metadata.get("namespace", "ns") == "ns"
-        for rule in obj.get("spec", {}).get("rules", ()):
-            assert rule["host"].endswith(f"-{DOMAIN}") or rule["host"].endswith(f".{DOMAIN}")
+        spec = obj.get("spec", {})
+        for host in [*spec.get("hostnames", ()), *(rule["host"] for rule in spec.get("rules", ()) if "host" in rule)]:
+            assert host.endswith((f"-{DOMAIN}", f".{DOMAIN}"))
     assert names_of({**stored, "spec": {}, "status": {}}) == names_of(stored)
-    uses_kuberay_auth(stored)
-    uses_kuberay_network_policy(stored)
+    responsibility_of(stored, FEATURES)
+    required = enforce(stored, stored, tuple(Concern), FEATURES)
+    changed = {**stored, "spec": merged(stored.get("spec") or {}, required.patch)}
+    assert not enforce(changed, stored, tuple(Concern), FEATURES)
     assert json.dumps(stored) == before
 
 

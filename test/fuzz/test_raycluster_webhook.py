@@ -34,7 +34,11 @@ def webhook(*, openshift: bool) -> Reviewer:
         return "apps.test"
 
     admission = RayClusterWebhook(
-        KubeRayConfiguration(), version="v1", images=Images(), is_openshift=is_openshift, ingress_domain=ingress_domain
+        KubeRayConfiguration(),
+        version="v1",
+        images=Images(),
+        has_oauth_server=is_openshift,
+        ingress_domain=ingress_domain,
     )
     return Reviewer(DefaultingHandler(admission), ValidatingHandler(admission))
 

@@ -140,7 +140,7 @@ async def start_admission_environment(config: AppWrapperConfiguration) -> AsyncI
                 KubeRayConfiguration(),
                 version="v1",
                 images=Images(),
-                is_openshift=AsyncMock(return_value=False),
+                has_oauth_server=AsyncMock(return_value=False),
                 ingress_domain=AsyncMock(return_value=""),
             )
             appwrapper.setup(manager, config, clusters.submission_errors)

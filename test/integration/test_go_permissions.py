@@ -96,6 +96,7 @@ DENIED = {
     "patch admissionregistration.k8s.io/validatingwebhookconfigurations": "replaced by an update",
     "list rbac.authorization.k8s.io/clusterroles": "then KubeRay's bindings are recognized by the name of their role",
     "list config.openshift.io/ingresses": "read with a get when the domain is needed",
+    "list networking.k8s.io/ingressclasses": "then the controller of Ingresses is assumed to be ingress-nginx",
 }
 """Requests that are sent and denied, with the consequences; docs/operations.md lists them."""
 

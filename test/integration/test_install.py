@@ -17,6 +17,7 @@ import yaml
 
 from cfo.api.flux import MINICLUSTER, OBJECTS_READY
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.policies import DEFAULT_DENY_NAME, desired_default_deny
 from cfo.demo import crds
 from cfo.demo.run import read_objects
@@ -30,6 +31,7 @@ from envtest.certificates import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
 from test.support.raycluster_environment import (
+    AUTHENTICATION_CONFIG_CRD,
     DSC_INITIALIZATION_CRD,
     INGRESS_CONFIG_CRD,
     ROUTE_CRD,
@@ -122,6 +124,7 @@ EXPECTED_UNUSED = {
     "get *": "quorum reads after a write of unknown outcome (test_faults_*)",
     "* apps/*": "wrapped by AppWrappers (test_appwrapper_*)",
     "* batch/*": "wrapped by AppWrappers (test_appwrapper_*)",
+    "* core/namespaces": "kuberay.profiles (test_raycluster_profiles)",
     "* core/pods": "wrapped by AppWrappers, and head pods without pull secrets (test_raycluster_oauth)",
     "* core/services": "wrapped by AppWrappers (test_appwrapper_*)",
     "* jobset.x-k8s.io/*": "wrapped by AppWrappers (test_appwrapper_*)",
@@ -158,6 +161,7 @@ EXPECTED_UNUSED = {
     "* doublewordai.co/*": "InferenceStacks of version 2 (test_inferencestack_*)",
     "* models.takeoff.co/*": "finalizers of Helm on InferenceStacks (test_inferencestack_*)",
     "update coordination.k8s.io/leases of inference-stack-operator-*": "renewals (test_inferencestack_majors)",
+    "* certificates.k8s.io/*": "kuberay.ca.issuer, off by default (test_raycluster_node_certificates)",
     "* core/nodes": "nodes marked by Autopilot (test_appwrapper_*)",
 }
 """Permissions that this test does not use, by pattern, with the operation that uses them."""
@@ -167,7 +171,7 @@ async def _run_lifecycle(
     environment: Environment, directory: Path, shared: Path, *, openshift: bool
 ) -> list[dict[str, Any]]:
     """Install and run the operator, apply and delete all samples, stop; return the audit events of the operator."""
-    optional = ["appwrapper", "defaultdeny", "inferencestack", "openshift"] if openshift else []
+    optional = ["appwrapper", "namespaces", "inferencestack", "openshift"] if openshift else []
     await install(environment, directory, components=["flux", *optional])
     kuberay: dict[str, Any] = {"rayDashboardOAuthEnabled": openshift, "ingressDomain": "apps.test", "mTLSEnabled": True}
     if openshift:
@@ -232,7 +236,8 @@ async def test_rbac_permissions_are_sufficient_and_all_used(tmp_path: Path, requ
     shared = ROOT.parent / "shared"
     used: list[dict[str, Any]] = []
     for openshift in (False, True):
-        extra = (ROUTE_CRD, INGRESS_CONFIG_CRD, DSC_INITIALIZATION_CRD) if openshift else ()
+        settings = (INGRESS_CONFIG_CRD, AUTHENTICATION_CONFIG_CRD, DSC_INITIALIZATION_CRD)
+        extra = (ROUTE_CRD, *settings) if openshift else ()
         directory = tmp_path / ("openshift" if openshift else "vanilla")
         directory.mkdir()
         async with start_environment(*RAY_CLUSTERS, *extra) as environment:
@@ -268,7 +273,7 @@ async def test_missing_role_of_a_feature_is_reported_and_stops_nothing_else(tmp_
             reported = {line["component"]: line["install"] for line in lines if "is not installed" in line["msg"]}
             assert reported == {
                 "appwrapper": "cfo manifests --with appwrapper",
-                "defaultdeny": "cfo manifests --with defaultdeny",
+                "namespaces": "cfo manifests --with namespaces",
                 "kueue": "cfo manifests --with kueue",
             }
 
@@ -350,6 +355,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         cluster = ray_cluster()
         cluster["metadata"]["finalizers"] = ["ray.openshift.ai/oauth-finalizer"]
         await environment.create(cluster)
+        await environment.create(desired_binding("ns"))
         await install(environment, tmp_path)
         await environment.create(desired_default_deny("ns"))
         foreign = {**desired_default_deny("default"), "metadata": {"name": DEFAULT_DENY_NAME, "namespace": "default"}}
@@ -362,6 +368,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
 
         assert "removed finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in output
         assert "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped" in output
+        assert "deleted ClusterRoleBinding codeflare-certificate-requesters-ns" in output
         remaining = [
             obj
             for obj in render(components=FEATURE_NAMES)

@@ -14,7 +14,7 @@ import jsonpatch
 import pytest
 import yaml
 
-from cfo.api.raycluster.kinds import INGRESS_CONFIG, ROUTE
+from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
@@ -108,11 +108,13 @@ async def admission(
         # the controllers, which provide this to the webhooks, do not run here
         settings = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
         domain = IngressDomain(config, settings, manager.clock)
+        login = OptionalKind(manager, AUTHENTICATION_CONFIG, field_selector="metadata.name=cluster")
+        platform = Platform(manager.mapper, OptionalKind(manager, ROUTE), login)
         webhooks.setup(
             manager,
             config,
             version=version,
-            is_openshift=Platform(manager.mapper, OptionalKind(manager, ROUTE)).is_openshift,
+            has_oauth_server=platform.has_oauth_server,
             ingress_domain=lambda: domain.read(client),
             environment={},
         )

@@ -283,3 +283,43 @@ async def test_too_long_host_is_reported() -> None:
             await env.wait_for_event("HostTooLong", f"ray-dashboard-{name}-ns.apps.test")
             await env.wait_until_idle()
             assert f"ray-dashboard-{name}-ns.apps.test" in await cluster_hosts(env)
+
+
+def ingress_class(name: str, controller: str, *, default: bool = False) -> Object:
+    """Return an IngressClass."""
+    annotations = {"ingressclass.kubernetes.io/is-default-class": "true"} if default else {}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IngressClass",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"controller": controller},
+    }
+
+
+async def test_client_ingress_follows_the_controllers_of_the_ingress_classes() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        haproxy = await env.create(ingress_class("haproxy", "haproxy.org/ingress-controller", default=True))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            client = await env.get(INGRESS, CLIENT)
+            assert client["spec"]["ingressClassName"] == "haproxy"
+            assert annotations_of(client) == {"haproxy.org/ssl-passthrough": "true"}
+            await env.create(ingress_class("nginx", "k8s.io/ingress-nginx"))
+            await env.wait_until_idle()
+            client = await env.get(INGRESS, CLIENT)
+            assert client["spec"]["ingressClassName"] == "nginx"
+            assert set(annotations_of(client)) == {
+                "nginx.ingress.kubernetes.io/rewrite-target",
+                "nginx.ingress.kubernetes.io/ssl-passthrough",
+                "nginx.ingress.kubernetes.io/ssl-redirect",
+            }
+            await env.delete(haproxy)
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, ingress={"className": "traefik"})):
+            await env.create(ray_cluster("other"))
+            await env.wait_for_event("IngressTLSUnavailable", "IngressClass traefik", "does not exist")
+            await env.create(ingress_class("traefik", "traefik.io/ingress-controller"))
+            await env.wait_for_event("IngressTLSUnavailable", "TLS passthrough", "traefik.io/ingress-controller")
+            await env.wait_until_idle()
+            assert await env.child_names(INGRESS) == {DASHBOARD, CLIENT, "ray-dashboard-other"}

@@ -328,7 +328,7 @@ async def test_policies_are_replaced_only_by_policies_that_kuberay_created() -> 
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
-            cluster = await env.create(ray_cluster())
+            cluster = await env.create(ray_cluster(workerGroupSpecs=[{"groupName": "a"}]))
             await env.wait_until_idle()
             await env.patch(cluster, {"spec": {"networkPolicy": {}}})
             await env.wait_for_event("KubeRayFeatureUnconfirmed", "networkPolicy")
@@ -355,7 +355,22 @@ async def test_policies_are_replaced_only_by_policies_that_kuberay_created() -> 
         await env.patch(cluster, {"spec": {"networkPolicy": {}}})
         await env.delete(kuberay_policy(cluster, "workers"))
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["networkPolicy"])):
-            assert await env.child_names(NETWORK_POLICY) == set()
+            assert await env.child_names(NETWORK_POLICY) == ours
+            groups = [{"groupName": "a"}, {"groupName": "b"}]
+            await env.patch(cluster, {"spec": {"workerGroupSpecs": groups}})
+            await env.create(kuberay_policy(cluster, "head", "Ingress", "Egress"))
+            await env.create(kuberay_policy(cluster, "workers-a", "Ingress"))
+            await wait_until_deleted(env, [(NETWORK_POLICY, NAMES.head_policy)])
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {NAMES.workers_policy}
+            await env.create(kuberay_policy(cluster, "workers-b", "Ingress"))
+            await wait_until_deleted(env, [(NETWORK_POLICY, NAMES.workers_policy)])
+            await env.patch(cluster, {"spec": {"workerGroupSpecs": [*groups, {"groupName": "c"}]}})
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {NAMES.workers_policy}
+            await env.patch(cluster, {"spec": {"networkPolicy": {"mode": "DenyAllEgress"}}})
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == ours
 
 
 async def test_policy_that_kuberay_took_over_is_left_to_kuberay() -> None:
@@ -372,8 +387,35 @@ async def test_policy_that_kuberay_took_over_is_left_to_kuberay() -> None:
             await env.wait_until_idle()
             assert await env.get(NETWORK_POLICY, "rc-head") == taken
             await env.patch(taken, {"spec": {"policyTypes": ["Egress"]}})
-            await env.wait_for_event("NameTaken", "NetworkPolicy rc-head")
-            assert await env.child_names(NETWORK_POLICY) == {"rc-workers"}
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {NAMES.head_policy, "rc-workers"}
+            assert (await env.get(NETWORK_POLICY, NAMES.head_policy))["spec"] == ours["spec"]
+            await env.delete(taken)
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {"rc-head", "rc-workers"}
+
+
+async def test_policies_avoid_names_that_open_data_hub_uses() -> None:
+    """Its KubeRay deletes ``<cluster>-head`` and ``<cluster>-workers`` of a cluster without networkIsolation."""
+    async with start_environment(*VANILLA_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
+            cluster = await env.create(ray_cluster(version=None))
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == {"rc-head", "rc-workers"}
+        ours = {NAMES.head_policy, NAMES.workers_policy}
+        config = kuberay_config(**PLAIN_SETTINGS, kubeRayFeatures=["networkIsolation"])
+        async with run_controllers(env, config):
+            assert await env.child_names(NETWORK_POLICY) == ours
+            await env.patch(cluster, {"spec": {"networkIsolation": {}}})
+            await env.wait_for_event("KubeRayFeatureUnconfirmed", "networkIsolation")
+            for group in ("head", "workers"):
+                await env.create(kuberay_policy(cluster, group, "Ingress"))
+            await env.wait_for_event("NetworkPolicyByOpenDataHub")
+            await wait_until_deleted(env, [(NETWORK_POLICY, name) for name in sorted(ours)])
+            await env.patch(cluster, {"spec": {"networkIsolation": None}})
+            await env.wait_until_idle()
+            assert await env.child_names(NETWORK_POLICY) == ours
 
 
 async def test_policies_of_go_operator_are_adopted() -> None:

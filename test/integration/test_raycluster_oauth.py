@@ -474,12 +474,14 @@ async def test_kuberay_auth_options_replace_oauth_proxy_only_if_configured() -> 
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS, kubeRayFeatures=["authOptions"])):
             await env.patch(cluster, {"spec": {"authOptions": {"mode": "token"}}})
             await env.wait_for_event("OAuthByKubeRay", "authOptions")
-            await wait_until_deleted(env, PROXY_OBJECTS)
+            await wait_until_deleted(env, PROXY_OBJECTS[2:])
             await env.wait_until_idle()
+            assert (await env.get(ROUTE, NAMES.dashboard))["spec"]["to"]["name"] == "rc-head-svc"
             assert not [key for key in await env.children(openshift=True) if key[0] == "ClusterRoleBinding"]
             await env.patch(cluster, {"spec": {"authOptions": {"mode": "disabled"}}})
             await env.wait_until_idle()
             assert await env.child_names(ROUTE) == {NAMES.dashboard, NAMES.client}
+            assert (await env.get(ROUTE, NAMES.dashboard))["spec"]["to"]["name"] == NAMES.proxy_service
 
 
 async def test_suspended_cluster_keeps_children_and_gets_no_new_proxy_objects() -> None:

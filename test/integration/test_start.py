@@ -29,6 +29,7 @@ from cfo.runtime.objects import Object
 from envtest import ControlPlane
 from test.support.operator_process import LOOPBACK_ADDRESSES, OperatorProcess, create_config_map, run_operator
 from test.support.raycluster_environment import (
+    AUTHENTICATION_CONFIG_CRD,
     DSC_INITIALIZATION_CRD,
     INGRESS_CONFIG_CRD,
     OAUTH_SETTINGS,
@@ -43,6 +44,7 @@ from test.support.raycluster_environment import (
 OPERATOR_USER = "codeflare-operator"
 CLUSTERS = 5
 
+CONTROLLERS = ("ingress", "mtls", "networkpolicy", "oauth")
 UNUSED_MODULES = (
     "_sysconfigdata",
     "cel_expr_python",
@@ -60,16 +62,16 @@ UNUSED_MODULES = (
 """Prefixes of the names of modules that ``cfo run`` must not import."""
 
 LISTS = {
+    "customresourcedefinitions": 1,  # watched to detect kinds that are installed later
     **dict.fromkeys(("appwrappers", "clusterrolebindings", "clusterroles", "ingresses", "networkpolicies", "nodes"), 1),
-    **dict.fromkeys(("mutatingwebhookconfigurations", "pods", "rayclusters"), 1),
+    **dict.fromkeys(("ingressclasses", "mutatingwebhookconfigurations", "pods", "rayclusters"), 1),
     "secrets": 2,  # one informer for the webhook certificate, one for the Secrets of clusters
     "validatingwebhookconfigurations": 2,  # one informer for the CA bundle, one for the validation of AppWrappers
 }
 """How often each resource is listed and then watched."""
 
-VANILLA_LISTS = LISTS | {"customresourcedefinitions": 1}  # watched to detect kinds that are installed later
 OPENSHIFT_LISTS = LISTS | {
-    **dict.fromkeys(("dscinitializations", "routes", "serviceaccounts", "services"), 1),
+    **dict.fromkeys(("authentications", "dscinitializations", "routes", "serviceaccounts", "services"), 1),
     "ingresses": 2,  # also config.openshift.io/Ingress
     "pods": 2,  # pods of AppWrappers, and head pods of RayClusters
 }
@@ -127,11 +129,7 @@ class AuditedEnvironment:
                             reconciles[name] += int(sample.value)
                         if sample.name in ("workqueue_depth", "controller_runtime_active_workers"):
                             remaining_work += sample.value
-                return (
-                    remaining_work == 0
-                    and len(reconciles) == 4
-                    and all(count >= clusters for count in reconciles.values())
-                )
+                return remaining_work == 0 and all(reconciles[f"raycluster-{name}"] >= clusters for name in CONTROLLERS)
 
             await eventually(is_idle, "reconciles of every cluster")
 
@@ -140,7 +138,7 @@ class AuditedEnvironment:
 async def start_audited_environment(folder: Path, openshift: bool) -> AsyncIterator[AuditedEnvironment]:
     """Run a control plane with the objects of the manifests and the operator's configuration."""
     crds = [*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), appwrapper_crd()]
-    crds += [DSC_INITIALIZATION_CRD, INGRESS_CONFIG_CRD] if openshift else []
+    crds += [AUTHENTICATION_CONFIG_CRD, DSC_INITIALIZATION_CRD, INGRESS_CONFIG_CRD] if openshift else []
     (folder / "tokens.csv").write_text(f'secret,{OPERATOR_USER},{OPERATOR_USER},"system:masters"\n')
     audit = folder / "audit.log"
     plane = ControlPlane.embedded(crds=crds, token_auth_file=folder / "tokens.csv", audit_log=audit)
@@ -200,5 +198,5 @@ async def test_restart_lists_each_kind_once_and_writes_nothing(tmp_path: Path, o
             requests = audited.count_requests()
         assert requests.pop("get /api") == 2
         assert requests.pop("get /apis") <= 5  # discovery is repeated (304) for each kind that is not served
-        lists = OPENSHIFT_LISTS if openshift else VANILLA_LISTS
+        lists = OPENSHIFT_LISTS if openshift else LISTS
         assert requests == {"get configmaps": 1, **{f"list {resource}": count for resource, count in lists.items()}}

@@ -86,6 +86,7 @@ DSC_INITIALIZATION_CRD = crd(
     "dscinitialization.opendatahub.io", "v1", "DSCInitialization", "dscinitializations", scope="Cluster"
 )
 INGRESS_CONFIG_CRD = crd("config.openshift.io", "v1", "Ingress", "ingresses", scope="Cluster")
+AUTHENTICATION_CONFIG_CRD = crd("config.openshift.io", "v1", "Authentication", "authentications", scope="Cluster")
 
 VANILLA_CRDS = (RAY_CLUSTER_CRD,)
 OPENSHIFT_CRDS = (RAY_CLUSTER_CRD, ROUTE_CRD)

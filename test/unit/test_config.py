@@ -130,6 +130,10 @@ def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
     assert warnings_of(taints) == ["unknown key appwrapper.autopilot.resourceTaints.gpu[0].colour, ignored"]
 
 
+SHARED_HOST = "{name: a, namespace: b, dashboardListener: c, dashboardHost: d}"
+OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
@@ -140,6 +144,21 @@ def test_unknown_keys_are_warned_about_with_path_and_suggestion() -> None:
         ("kuberay: {ingressDomain: A_b}", "kuberay.ingressDomain: 'A_b': must be a domain name"),
         ("kuberay: {operatorNamespaces: [ok, 1]}", "kuberay.operatorNamespaces[1]: 1: must be the name of a namespace"),
         ("kuberay: {ca: {keyAlgorithm: dsa}}", "kuberay.ca.keyAlgorithm: 'dsa': must be 'ecdsa' or 'rsa'"),
+        (
+            "kuberay: {ca: {issuer: csr}}",
+            "kuberay.ca.issuer: 'csr': must be 'secret' or 'certificateSigningRequest'",
+        ),
+        (
+            "kuberay: {ca: {nodeCertificateLifetime: 59m}}",
+            "kuberay.ca.nodeCertificateLifetime: '59m': must be at least 1h",
+        ),
+        ("kuberay: {gateway: {name: gw}}", "kuberay.gateway: namespace, dashboardListener must be set as well"),
+        ("kuberay: {gateway: {clientListener: c}}", "kuberay.gateway: name, namespace, dashboardListener must be set"),
+        ("kuberay: {gateway: {name: A}}", "kuberay.gateway.name: 'A': must be the name of an object"),
+        (
+            f"kuberay: {{gateway: {SHARED_HOST}, authentication: {{oidc: {OIDC}}}}}",
+            "kuberay: gateway.dashboardHost and authentication.oidc must not be set together",
+        ),
         ("metrics: {bindAddress: 8080}", "metrics.bindAddress: 8080: must be a string"),
         (
             "kuberay: {networkPolicy: {egress: {apiServerCIDRs: [10.0.0.1/8]}}}",
@@ -218,3 +237,40 @@ def test_document_is_extracted_from_config_map_manifest() -> None:
     assert extract_document("kuberay: {}") == "kuberay: {}"
     with pytest.raises(ConfigurationError, match=r"exactly one key.*found a, b"):
         extract_document("kind: ConfigMap\ndata: {a: x, b: y}")
+
+
+@pytest.mark.parametrize(
+    ("authentication", "problem"),
+    [
+        ("{verifier: OIDC}", "verifier OIDC requires oidc"),
+        ("{oidc: {secretName: x}}", "oidc.issuerURL"),
+        ("{oidc: {issuerURL: 'http://dex.test', secretName: x}}", "must be an https URL"),
+        ("{oidc: {issuerURL: 'https://dex.test?x=1', secretName: x}}", "must be an https URL"),
+        ("{oidc: {issuerURL: 'https://dex.test', secretName: X}}", "must be the name of an object"),
+        ("{oidc: {issuerURL: 'https://dex.test', secretName: x, scopes: [email]}}", "scopes must contain openid"),
+        ("{oidc: {issuerURL: 'https://dex.test', secretName: x, usernamePrefix: 'a b'}}", "printable ASCII"),
+        ("{audiences: ['a,b']}", "printable ASCII"),
+        ("{audiences: ['$(NAME)']}", "printable ASCII"),
+        (
+            "{verifier: OIDC, oidc: {issuerURL: 'https://dex.test', secretName: x, groupsPrefix: ''}}",
+            "groupsPrefix must not be empty",
+        ),
+        (
+            "{verifier: OIDC, oidc: {issuerURL: 'https://dex.test', secretName: x, usernamePrefix: ''}}",
+            "usernamePrefix must not be empty",
+        ),
+    ],
+)
+def test_invalid_authentication_is_rejected(authentication: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        parse(f"kuberay: {{authentication: {authentication}}}")
+    assert str(caught.value).startswith("kuberay.authentication")
+
+
+def test_optional_section_is_parsed_like_others() -> None:
+    text = "kuberay: {authentication: {OIDC: {issuerurl: 'https://dex.test', secretName: x, issuer: y}}}"
+    parsed = parse(text)
+    assert parsed.configuration.kuberay.authentication.oidc is not None
+    assert parsed.configuration.kuberay.authentication.oidc.issuer_url == "https://dex.test"
+    (warning,) = parsed.warnings
+    assert "kuberay.authentication.OIDC.issuer" in warning

@@ -1,5 +1,5 @@
 """Facts about RayClusters that controllers and webhooks share.
 
 Everything here is pure: :mod:`.cluster` reads fields of a RayCluster, :mod:`.naming` derives the names of its objects,
-and :mod:`.kinds` has the GVK constants.
+:mod:`.kinds` has the GVK constants, and :mod:`.responsibility` decides which operator acts on a RayCluster.
 """

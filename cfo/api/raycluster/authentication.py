@@ -49,6 +49,8 @@ class Authentication(Enum):
     """Ray itself: KubeRay's ``authOptions.mode: token``."""
     DISABLED = auto()
     """No one: the configuration disables OAuth."""
+    OTHER = auto()
+    """Another actor (:mod:`.responsibility`), which exposes the dashboard as well."""
     UNAVAILABLE = auto()
     """No one, although the configuration requires it: the dashboard must not be exposed."""
 
@@ -107,7 +109,7 @@ def dashboard_backend(cluster: Mapping[str, Any], authentication: Authentication
             return Backend(
                 head_service_name(cluster), service_port_of(cluster, "dashboard"), _DASHBOARD_PORT_NAME, tls=False
             )
-        case Authentication.UNAVAILABLE:
+        case Authentication.OTHER | Authentication.UNAVAILABLE:
             return None
 
 

@@ -21,7 +21,6 @@ __all__ = [
     "is_suspended",
     "pod_labels",
     "uses_kuberay_auth",
-    "uses_kuberay_network_policy",
     "uses_kuberay_tls",
 ]
 
@@ -67,11 +66,6 @@ def has_injected_tls(cluster: Mapping[str, Any]) -> bool:
     ray: Mapping[str, Any] = next(iter(pod.get("containers") or ()), {})
     values = [item.get("value") for item in ray.get("env") or () if item.get("name") == TLS_VARIABLE["name"]]
     return CERTIFICATE_CONTAINER in init_containers and bool(values) and set(values) == {TLS_VARIABLE["value"]}
-
-
-def uses_kuberay_network_policy(cluster: Mapping[str, Any]) -> bool:
-    """Return whether KubeRay itself creates network policies (``spec.networkPolicy``, whose mode has a default)."""
-    return _spec(cluster).get("networkPolicy") is not None
 
 
 def uses_kuberay_auth(cluster: Mapping[str, Any]) -> bool:

@@ -1,18 +1,22 @@
 """Controllers that create and maintain the objects belonging to each RayCluster.
 
-There are five independent controllers, each with one responsibility: the dashboard behind an OAuth proxy on OpenShift
-(:mod:`.oauth`), Ingresses or routes on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`,
-and :mod:`.default_deny` for whole namespaces) and mutual TLS (:mod:`.mtls`). Pure functions compute the desired objects
-(:mod:`.resources`, :mod:`.ingress_resources`, :mod:`.gateway_resources`, :mod:`.policies` and :mod:`.ca`, with the
-names from :mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
+Each controller has one responsibility: the dashboard behind an OAuth proxy on OpenShift (:mod:`.oauth`), Ingresses or
+routes on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`, and :mod:`.default_deny` for
+whole namespaces), mutual TLS (:mod:`.mtls`) and the profiles of namespaces (:mod:`.enforcement`). If pods request their
+certificates, :mod:`.node_signer` signs the requests, which :mod:`.certificate_requesters` allows. No controller acts on
+what another actor provides (:mod:`cfo.api.raycluster.responsibility`). Pure functions compute the desired objects
+(:mod:`.resources`, :mod:`.ingress_resources`, :mod:`.gateway_resources`, :mod:`.policies` and :mod:`.ca`, with names
+from :mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
 """
 
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.setup import (
+    REQUESTER_ROLES,
     authentication_rules,
-    default_deny_rules,
+    certificate_request_rules,
     gateway_rules,
+    namespace_rules,
     openshift_rules,
     rules,
     setup,
@@ -20,10 +24,12 @@ from cfo.controllers.raycluster.setup import (
 
 __all__ = [
     "FIELD_MANAGER",
+    "REQUESTER_ROLES",
     "Environment",
     "authentication_rules",
-    "default_deny_rules",
+    "certificate_request_rules",
     "gateway_rules",
+    "namespace_rules",
     "openshift_rules",
     "rules",
     "setup",

@@ -191,8 +191,9 @@ def _is_usable_cookie(cookie: bytes) -> bool:
         return True
     if len(cookie) > _MAX_COOKIE_LENGTH:
         return False
+    digits = cookie.rstrip(b"=")
     try:
-        return len(b64decode(cookie.rstrip(b"=") + b"==", altchars=b"-_", validate=True)) in (16, 24, 32)
+        return len(b64decode(digits + b"=" * (-len(digits) % 4), altchars=b"-_", validate=True)) in (16, 24, 32)
     except ValueError:
         return False
 

@@ -1,4 +1,4 @@
-"""The certificate authority (CA) of one RayCluster: create, load, renew.
+"""The certificate authority (CA) of one RayCluster: create, load, renew, and issue certificates for nodes.
 
 Head, workers and clients sign their own certificates with ``ca.key`` and the first certificate in ``ca.crt`` when they
 start, and keep using that ``ca.crt``. Renewal therefore keeps the key, subject and key identifier, so old leaf
@@ -10,8 +10,10 @@ All functions are pure, except for the randomness of keys and serial numbers; th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address, IPv6Address
 from typing import Literal
 
 from cryptography import x509
@@ -30,6 +32,7 @@ __all__ = [
     "CertificateAuthority",
     "InvalidCertificateAuthority",
     "create",
+    "issue",
     "load",
     "renew",
 ]
@@ -42,6 +45,8 @@ MAX_CERTIFICATE_BYTES = 64 << 10
 
 LIFETIME = timedelta(days=3650)
 _BACKDATED = timedelta(minutes=5)
+_NODE_SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ray-node")])
+_EXTENDED_USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
 _SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root-ca")])
 
 
@@ -137,6 +142,45 @@ def load(certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
     return CertificateAuthority(key, certificate)
 
 
+def issue(
+    authority: CertificateAuthority,
+    public_key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey,
+    *,
+    addresses: Iterable[IPv4Address | IPv6Address],
+    hosts: Iterable[str],
+    lifetime: timedelta,
+    now: datetime,
+) -> bytes:
+    """Return a certificate (PEM) of a Ray node, which is a server and a client of the other nodes.
+
+    It is not valid longer than the certificate of ``authority``.
+    """
+    certificate = authority.certificate
+    try:
+        own = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        issuer_identifier = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
+    except x509.ExtensionNotFound:
+        issuer_identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    begin = (now - _BACKDATED).replace(microsecond=0)
+    names: list[x509.GeneralName] = [*map(x509.IPAddress, addresses), *map(x509.DNSName, hosts)]
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_NODE_SUBJECT)
+        .issuer_name(certificate.subject)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(min(begin + _BACKDATED + lifetime, certificate.not_valid_after_utc))
+        .add_extension(_key_usage(ca=False), critical=True)
+        .add_extension(_EXTENDED_USAGES, critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(issuer_identifier, critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(authority.key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+
+
 def _load_key(pem: bytes) -> PrivateKey:
     try:
         return load_private_key(pem)
@@ -148,18 +192,6 @@ def _self_signed(
     key: PrivateKey, subject: x509.Name, identifier: x509.SubjectKeyIdentifier, now: datetime
 ) -> x509.Certificate:
     begin = (now - _BACKDATED).replace(microsecond=0)  # tolerate clock skew
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    extended = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -168,9 +200,23 @@ def _self_signed(
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(begin + LIFETIME)
-        .add_extension(usage, critical=True)
-        .add_extension(extended, critical=False)
+        .add_extension(_key_usage(ca=True), critical=True)
+        .add_extension(_EXTENDED_USAGES, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA256())
+    )
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=ca,
+        content_commitment=False,
+        key_encipherment=not ca,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
     )

@@ -7,7 +7,7 @@ observed: the platform, and whether the running head pods require Ray's token. K
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from cfo.api.raycluster.authentication import (
@@ -19,7 +19,10 @@ from cfo.api.raycluster.authentication import (
     requires_ray_token,
 )
 from cfo.api.raycluster.cluster import HEAD_LABELS
-from cfo.config import KubeRayConfiguration
+from cfo.api.raycluster.enforcement import unmet
+from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of
+from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.controllers.raycluster.clusters import all_clusters
 from cfo.controllers.raycluster.oauth_informers import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
 from cfo.runtime import (
@@ -44,7 +47,8 @@ __all__ = ["DashboardAccess", "Exposure", "authenticators", "may_expose"]
 class Exposure:
     """The decision for one RayCluster.
 
-    ``backend`` is what a Route, an Ingress or an HTTPRoute targets; ``None`` if the dashboard must not be exposed.
+    ``backend`` is where the dashboard is reachable; ``None`` if it must not be exposed. ``is_exposed`` is whether the
+    operator exposes it: no other actor does, and the cluster has what the profile of its namespace enforces.
     ``reason`` and ``message`` are those of the Warning Event that explains this; empty if it needs no explanation.
     ``head_requires_token`` is whether a head pod runs, and requires Ray's token.
     """
@@ -54,6 +58,12 @@ class Exposure:
     reason: str = ""
     message: str = ""
     head_requires_token: bool = False
+    is_exposed: bool = True
+
+    @property
+    def route_backend(self) -> Backend | None:
+        """What the operator's own Route, Ingress or HTTPRoute targets; ``None`` if there must be none."""
+        return self.backend if self.is_exposed else None
 
 
 def authenticators(config: KubeRayConfiguration, *, openshift: bool) -> Authenticators:
@@ -78,42 +88,50 @@ class DashboardAccess:
     rules = (Rule("", "pods", ("list", "watch")),)
     """The permissions that Ray's tokens need."""
 
-    def __init__(self, config: KubeRayConfiguration, platform: Platform, head_pods: HeadPods | None) -> None:
-        self._config = config
+    def __init__(self, platform: Platform, head_pods: HeadPods | None) -> None:
         self._platform = platform
         self._head_pods = head_pods
 
     @classmethod
     def create(cls, manager: Manager, config: KubeRayConfiguration, platform: Platform) -> Self:
         """Create the informer of head pods with ``manager``, if the configuration trusts Ray's tokens."""
-        available = authenticators(config, openshift=False)
+        available = authenticators(ProfileTable(config).strictest().kuberay, openshift=False)
         needs_pods = available.required and available.ray_token
-        return cls(
-            config, platform, HeadPods(manager.cache.informer(POD, label_selector=HEAD_LABELS)) if needs_pods else None
-        )
+        return cls(platform, HeadPods(manager.cache.informer(POD, label_selector=HEAD_LABELS)) if needs_pods else None)
 
     def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
-        """Feed ``controller`` with the RayClusters whose head pods are created and deleted.
+        """Feed ``controller`` with the RayClusters for which the decision may have changed.
 
         ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.clusters`.
         """
+        self._platform.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
         if self._head_pods is not None:
             clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(clusters, pod))
             never = on_update(lambda _old, _new: False)
             controller.watch(Kind(self._head_pods.informer, clusters_of, never, mapper=manager.mapper, optional=True))
 
-    async def exposure_of(self, cluster: Object) -> Exposure:
-        """Return the decision for ``cluster``.
+    async def exposure_of(self, cluster: Object, settings: NamespaceSettings) -> Exposure:
+        """Return the decision for ``cluster``, whose namespace has ``settings``.
 
         Raises :class:`~cfo.runtime.discovery.DiscoveryIncomplete` while the platform, or the head pods that have to be
         checked, are unknown.
         """
-        available = authenticators(self._config, openshift=await self._platform.is_openshift())
+        actors = responsibility_of(cluster, settings.kuberay.kuberay_features)
+        if actors.authentication in (Actor.OPEN_DATA_HUB, Actor.MULTIKUEUE):
+            return Exposure(Authentication.OTHER, None, is_exposed=False)
+        decision = await self._decide(cluster, settings.kuberay)
+        enforced = frozenset(map(Concern, settings.enforced))
+        has_all = not unmet(cluster, enforced, settings.kuberay.kuberay_features)
+        return replace(decision, is_exposed=has_all and actors.exposure is Actor.OPERATOR)
+
+    async def _decide(self, cluster: Object, config: KubeRayConfiguration) -> Exposure:
+        available = authenticators(config, openshift=await self._platform.has_oauth_server())
         authentication = authentication_of(cluster, available)
         backend = dashboard_backend(cluster, authentication)
         match authentication:
             case Authentication.UNAVAILABLE:
-                return Exposure(authentication, None, "OAuthUnavailable", _UNAVAILABLE)
+                cause = _EXTERNAL_LOGIN if await self._platform.is_openshift() else _NO_OPENSHIFT
+                return Exposure(authentication, None, "OAuthUnavailable", _UNAVAILABLE.format(cause=cause))
             case Authentication.AUTH_PROXY if backend is None:
                 return Exposure(authentication, None, "AuthenticationProxyMissing", _PROXY_MISSING)
             case Authentication.RAY_TOKEN:
@@ -135,8 +153,13 @@ class DashboardAccess:
         return [pod for pod in pods if is_controlled_by(pod, cluster)]
 
 
+_NO_OPENSHIFT = "this cluster is not OpenShift"
+_EXTERNAL_LOGIN = (
+    "OpenShift's own OAuth server does not log users in (authentications.config.openshift.io/cluster has the type OIDC "
+    "or None)"
+)
 _UNAVAILABLE = (
-    "kuberay.rayDashboardOAuthEnabled is set, but this cluster is not OpenShift: the OAuth proxy cannot work here, so "
+    "kuberay.rayDashboardOAuthEnabled is set, but {cause}: the OAuth proxy cannot work here, so "
     "the dashboard is not exposed. Configure kuberay.authentication, or set kuberay.rayDashboardOAuthEnabled to false "
     "to get Ingresses without authentication"
 )

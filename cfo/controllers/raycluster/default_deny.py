@@ -23,7 +23,6 @@ from cfo.controllers.raycluster.predicates import CHILD_CHANGED
 from cfo.runtime import (
     NAMESPACE,
     NETWORK_POLICY,
-    READ,
     AlreadyExists,
     Builder,
     Client,
@@ -37,19 +36,13 @@ from cfo.runtime import (
     Reader,
     Request,
     Result,
-    Rule,
     labels_of,
     uid_of,
 )
 
-__all__ = ["DefaultDenyReconciler", "rules", "setup"]
+__all__ = ["DefaultDenyReconciler", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
-
-
-def rules() -> list[Rule]:
-    """Return the RBAC rules that selecting namespaces needs in addition to those for NetworkPolicies."""
-    return [Rule("", "namespaces", READ)]
 
 
 class DefaultDenyReconciler:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from cfo.api.raycluster.kinds import DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
+from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
@@ -13,6 +13,7 @@ from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
+from cfo.controllers.raycluster.profiles import Profiles
 from cfo.runtime import Clock, Manager
 
 __all__ = ["Environment"]
@@ -20,7 +21,7 @@ __all__ = ["Environment"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The cluster's platform, ingress domain and optional kinds; controllers and webhooks share one instance."""
+    """The platform, ingress domain, optional kinds and profiles; controllers and webhooks share one instance."""
 
     clock: Clock
     platform: Platform
@@ -29,6 +30,7 @@ class Environment:
     routes: OptionalKind
     """The Routes that have a cluster label."""
     dsc_initializations: OptionalKind
+    profiles: Profiles
     gateway_kinds: GatewayKinds
 
     @classmethod
@@ -39,7 +41,8 @@ class Environment:
         dsc_initializations = OptionalKind(manager, DSC_INITIALIZATION)
         ingress_config = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
         routes = OptionalKind(manager, ROUTE, label_selector=CLUSTER_LABEL, max_bytes=MAX_CACHED_BYTES)
-        platform = Platform(manager.mapper, routes)
+        authentication = OptionalKind(manager, AUTHENTICATION_CONFIG, field_selector="metadata.name=cluster")
+        platform = Platform(manager.mapper, routes, authentication)
         return cls(
             clock=manager.clock,
             platform=platform,
@@ -47,5 +50,6 @@ class Environment:
             domain=IngressDomain(config, ingress_config, manager.clock),
             routes=routes,
             dsc_initializations=dsc_initializations,
+            profiles=Profiles(manager, config),
             gateway_kinds=GatewayKinds.detect(manager, config),
         )

@@ -51,7 +51,6 @@ class GatewayRoutes:
         clusters: Reader,
         secrets: Reader,
     ) -> None:
-        self._config = config
         self._gateway = config.gateway
         self._kinds = kinds
         self._claims = claims
@@ -63,13 +62,13 @@ class GatewayRoutes:
         """Forget a cluster that no longer exists."""
         self._events.forget(cluster)
 
-    async def apply(self, children: Children, backend: Backend, domain: str) -> None:
+    async def apply(self, children: Children, backend: Backend, domain: str, config: KubeRayConfiguration) -> None:
         """Bring the routes of one cluster up to date; ``domain`` is that of the hosts, empty if it is unknown."""
         cluster = children.cluster
         await self._apply_dashboard(children, backend, domain)
         if not self._gateway.client_listener:
             await self._delete(children, self._kinds.tls_routes, names_of(cluster).client)
-        elif requires_certificates(cluster, self._config):
+        elif requires_certificates(cluster, config):
             await self._apply_client(children, domain)
         else:
             await self._delete(children, self._kinds.tls_routes, names_of(cluster).client)
@@ -82,13 +81,13 @@ class GatewayRoutes:
         await self._delete(children, self._kinds.tls_routes, names.client)
         await self._delete(children, self._kinds.backend_tls_policies, names.dashboard)
 
-    def replaces(self, cluster: Object, name: str) -> bool:
+    def replaces(self, cluster: Object, name: str, config: KubeRayConfiguration) -> bool:
         """Return whether the Gateway accepted the route that replaces the Ingress ``name`` of ``cluster``.
 
         A client Ingress that no route replaces is superseded together with that of the dashboard.
         """
         names = names_of(cluster)
-        has_client_route = bool(self._gateway.client_listener) and requires_certificates(cluster, self._config)
+        has_client_route = bool(self._gateway.client_listener) and requires_certificates(cluster, config)
         kind = self._kinds.tls_routes if name == names.client and has_client_route else self._kinds.http_routes
         route_name = names.client if kind is self._kinds.tls_routes else names.dashboard
         route = _read(kind, NamespacedName(namespace_of(cluster), route_name))

@@ -1,10 +1,10 @@
 """Exposes the dashboard and client of a RayCluster on vanilla Kubernetes, through Ingresses or through a Gateway.
 
-They are created only if someone authenticates users, or OAuth is disabled in the configuration; then they require no
-authentication. If OAuth is required, the client is exposed only if it requires certificates; through a Gateway, always.
-If a Gateway is configured, routes are created (:mod:`.gateway`), and an
-Ingress is deleted once the Gateway accepted the route that replaces it; otherwise routes are deleted after the
-Ingresses have been created.
+They are created only if no other actor exposes the cluster (:mod:`cfo.api.raycluster.responsibility`), and only if
+someone authenticates users, or OAuth is disabled in the configuration; then they require no authentication. If OAuth is
+required, the client is exposed only if it requires certificates; through a Gateway, always. If a Gateway is configured,
+routes are created (:mod:`.gateway`), and an Ingress is deleted once the Gateway accepted the route that replaces it;
+otherwise routes are deleted after the Ingresses have been created.
 
 A host belongs to the first Ingress or route that used it. When two clusters would have the same host (``a-b`` in ``c``
 and ``a`` in ``b-c``), the host of the later one contains a hash, and an Event reports this. When any other Ingress or
@@ -21,6 +21,7 @@ from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import INGRESS_CLASS, RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host, names_of
+from cfo.api.raycluster.responsibility import Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
@@ -132,16 +133,20 @@ class IngressReconciler:
         if cluster is None or is_deleting(cluster):
             self._routes.forget(request)
             return Result()
+        settings = await self._environment.profiles.settings(self._client, request.namespace)
         try:
             openshift = await self._environment.platform.is_openshift()
-            exposure = await self._environment.access.exposure_of(cluster)
+            exposure = await self._environment.access.exposure_of(cluster, settings)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         children = Children(self._client, self._events, cluster)
         names = names_of(cluster)
-        backend = None if openshift else exposure.backend
+        backend = None
+        if not openshift:
+            children.record_responsibility(Concern.EXPOSURE, settings.kuberay.kuberay_features, "exposure")
+            backend = exposure.route_backend
         required = exposure.authentication is not Authentication.DISABLED
-        with_client = backend is not None and (not required or requires_certificates(cluster, self._config))
+        with_client = backend is not None and (not required or requires_certificates(cluster, settings.kuberay))
         for name, is_exposed in ((names.dashboard, backend is not None), (names.client, with_client)):
             if not is_exposed:
                 await self._delete_ingress(children, name)
@@ -151,9 +156,9 @@ class IngressReconciler:
             return children.result()
         domain = await self._environment.domain.read(self._client)
         if self._config.gateway.enabled:
-            await self._routes.apply(children, backend, domain)
+            await self._routes.apply(children, backend, domain, settings.kuberay)
             for name in (names.dashboard, names.client):
-                if self._routes.replaces(cluster, name):
+                if self._routes.replaces(cluster, name, settings.kuberay):
                     await self._delete_ingress(children, name)
             return children.result()
         if not with_client:
@@ -269,19 +274,18 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters.reader))
     if classes is not None:
         controller.watch(Kind(classes, enqueue_all, mapper=manager.mapper, optional=True))
+    environment.profiles.subscribe(controller, clusters.reader)
     environment.access.subscribe(manager, controller, clusters.reader)
     environment.domain.subscribe(controller, enqueue_all)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))
-    for kind in (environment.gateway_kinds.http_routes, environment.gateway_kinds.tls_routes):
+    kinds, owner = environment.gateway_kinds, EnqueueRequestForOwner(RAY_CLUSTER)
+    for kind in (kinds.http_routes, kinds.tls_routes):
         kind.when_served(add_host_index)
-        kind.subscribe(controller, EnqueueRequestForOwner(RAY_CLUSTER), ROUTE_CHANGED)
+        kind.subscribe(controller, owner, ROUTE_CHANGED)
         kind.subscribe(controller, EnqueueRequestsFromMapFunc(reconciler.clusters_of_claims), CHILD_CHANGED)
+    kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
+    for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
         kind.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))
-    owner = EnqueueRequestForOwner(RAY_CLUSTER)
-    environment.gateway_kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
-    environment.gateway_kinds.backend_tls_policies.enqueue_when_served(
-        controller, lambda: all_clusters(clusters.reader)
-    )
-    if environment.gateway_kinds.config_maps is not None:
-        environment.gateway_kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
+    if kinds.config_maps is not None:
+        kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
         controller.watch(Kind(secrets, owner, mapper=manager.mapper))

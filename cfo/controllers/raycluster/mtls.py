@@ -23,13 +23,17 @@ from functools import partial
 
 from anyio import to_thread
 
-from cfo.api.raycluster.cluster import has_injected_tls, pod_labels, uses_kuberay_tls
+from cfo.api.raycluster.cluster import has_injected_tls, pod_labels
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.api.raycluster.node_certificates import requests_certificates
+from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children, NameConflict
+from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
+from cfo.controllers.raycluster.profiles import Profiles
 from cfo.controllers.raycluster.resources import desired_secret
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, ClusterSecrets, secret_informer
 from cfo.runtime import (
@@ -64,6 +68,11 @@ RENEWAL_ANNOTATION = "ray.openshift.ai/ca-renewal-due"
 
 _MAX_RECHECK_INTERVAL = timedelta(days=7)
 
+_REQUESTS_DISABLED = (
+    "The pods of the RayCluster request their certificates, but kuberay.ca.issuer in the operator's configuration is "
+    "secret, so new pods cannot start. Recreate the RayCluster, or ask the administrator to restore the setting"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _DesiredCA:
@@ -95,11 +104,18 @@ class MTLSReconciler:
     )
 
     def __init__(
-        self, client: Client, events: EventRecorder, config: KubeRayConfiguration, clock: Clock, secrets: Reader
+        self,
+        client: Client,
+        events: EventRecorder,
+        config: KubeRayConfiguration,
+        clock: Clock,
+        profiles: Profiles,
+        secrets: Reader,
     ) -> None:
         self._client = client
         self._events = events
         self._config = config
+        self._profiles = profiles
         self._clock = clock
         self._secrets = ClusterSecrets(
             client, secrets, content=(ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY), valid_until=recorded_renewal
@@ -112,8 +128,11 @@ class MTLSReconciler:
             self._secrets.forget(request)
             return Result()
         children = Children(self._client, self._events, cluster)
+        if requests_certificates(cluster) and self._config.ca.issuer != "certificateSigningRequest":
+            children.record_warning("CertificateRequestsDisabled", _REQUESTS_DISABLED)
         key = NamespacedName(namespace_of(cluster), names_of(cluster).ca_secret)
-        if not self._needs_ca(children):
+        settings = await self._profiles.settings(self._client, request.namespace)
+        if not _needs_ca(children, settings.kuberay):
             self._secrets.forget(request)
             await children.delete(SECRET, self._secrets.metadata(key))
             return children.result()
@@ -151,21 +170,6 @@ class MTLSReconciler:
             children.record_warning("CertificateAuthorityReplaced", desired.note)
         return desired.authority.renewal_due
 
-    def _needs_ca(self, children: Children) -> bool:
-        if not self._config.mtls_enabled:
-            return False
-        if not uses_kuberay_tls(children.cluster):
-            return True
-        if "tlsOptions" not in self._config.kuberay_features:
-            children.record_unconfirmed_feature("tlsOptions", "mutual TLS")
-            return True
-        if has_injected_tls(children.cluster):
-            return True  # its pods cannot start without the Secret
-        children.record_normal(
-            "MTLSByKubeRay", "The RayCluster uses KubeRay's tlsOptions, so the operator maintains no CA for it"
-        )
-        return False
-
     async def _new_ca(self, note: str) -> _DesiredCA:
         return _DesiredCA.new(await self._create(self._clock.now()), note)
 
@@ -190,6 +194,16 @@ class MTLSReconciler:
         # Generating an RSA key blocks for a tenth of a second or more, so it runs in a thread; generating a P-256 key
         # takes less time than switching to one.
         return await to_thread.run_sync(create) if self._config.ca.key_algorithm == "rsa" else create()
+
+
+def _needs_ca(children: Children, config: KubeRayConfiguration) -> bool:
+    if not config.mtls_enabled:
+        return False
+    features = config.kuberay_features
+    actor = responsibility_of(children.cluster, features).mtls
+    if actor not in (Actor.OPERATOR, Actor.MULTIKUEUE) and has_injected_tls(children.cluster):
+        return True  # its pods cannot start without the Secret
+    return children.record_responsibility(Concern.MTLS, features, "mutual TLS") is Actor.OPERATOR
 
 
 def _secret(cluster: Object, name: str, data: Mapping[str, bytes], desired: _DesiredCA | None = None) -> Object:
@@ -233,7 +247,7 @@ def _restart_note(cluster: Object, cause: str) -> str:
     )
 
 
-def setup(manager: Manager, config: KubeRayConfiguration) -> None:
+def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of CAs to ``manager``."""
     name = "raycluster-mtls"
     reconciler = MTLSReconciler(
@@ -241,6 +255,10 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> None:
         manager.events(name),
         config,
         manager.clock,
+        environment.profiles,
         secret_informer(manager).reader,
     )
-    (Builder(manager, name).for_(RAY_CLUSTER, CLUSTER_CHANGED).owns(SECRET, **CLUSTER_SECRETS).complete(reconciler))
+    controller = (
+        Builder(manager, name).for_(RAY_CLUSTER, CLUSTER_CHANGED).owns(SECRET, **CLUSTER_SECRETS).complete(reconciler)
+    )
+    environment.profiles.subscribe(controller, manager.cache.informer(RAY_CLUSTER).reader)

@@ -1,10 +1,16 @@
 """Maintains the NetworkPolicies of a RayCluster: one for its head, one for its workers.
 
-KubeRay can also create policies, if ``spec.networkPolicy`` is set and its feature gate is enabled. It names them
-``<cluster>-head`` and ``<cluster>-workers``, which are also our names for a cluster with old-style names: KubeRay then
-replaces the spec and the labels of our policies. Each of our policies is deleted, or left to KubeRay, once KubeRay's
-policy for the same pods exists and restricts the same directions. Until then it stays: KubeRay ignores the field if
-its feature gate is disabled. A policy with neither our label nor our field manager is never changed.
+KubeRay can also create policies, if ``spec.networkPolicy`` is set and its feature gate is enabled, and so can Open Data
+Hub's KubeRay (``spec.networkIsolation``). Each of our policies is deleted, or left to KubeRay, once KubeRay's policies
+for the same pods exist and restrict the same directions. Until then it stays, whatever the configuration says: there is
+no moment without a policy. A policy with neither our label nor our field manager is never changed.
+
+KubeRay names its policies ``<cluster>-head`` and ``<cluster>-workers-<group>`` (in Open Data Hub's fork:
+``<cluster>-workers``), and changes or deletes policies that have these names. They are also our names for a cluster
+with old-style names, so ours get other names as soon as KubeRay uses these.
+
+A RayCluster that MultiKueue runs in another Kubernetes cluster gets no policies. Those that exist are deleted only if
+it was created like that: if ``spec.managedBy`` was set later, pods that KubeRay started before may still run.
 
 Who can create NetworkPolicies in a namespace can open any pod in it anyway, because policies only add to each other.
 Therefore an imitation of KubeRay's policy gains nothing.
@@ -12,14 +18,21 @@ Therefore an imitation of KubeRay's policy gains nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cfo.api.raycluster.authentication import Authentication
-from cfo.api.raycluster.cluster import has_cluster_labels, uses_kuberay_network_policy
+from cfo.api.raycluster.cluster import has_cluster_labels
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit, names_of
 from cfo.api.raycluster.ports import ports_of
+from cfo.api.raycluster.responsibility import (
+    Actor,
+    Concern,
+    is_managed_by_multikueue,
+    responsibility_of,
+    unconfirmed_request,
+)
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
@@ -29,6 +42,7 @@ from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, R
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
+from cfo.controllers.raycluster.profiles import Profiles
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,
@@ -58,6 +72,7 @@ __all__ = ["NetworkPolicyReconciler", "setup"]
 
 _CREATED_BY_LABEL = "app.kubernetes.io/created-by"
 _KUBERAY = "kuberay-operator"
+_POLICY_FEATURES = frozenset({"networkPolicy", "networkIsolation"})
 
 
 class NetworkPolicyReconciler:
@@ -78,6 +93,7 @@ class NetworkPolicyReconciler:
         events: EventRecorder,
         config: KubeRayConfiguration,
         namespaces: OperatorNamespaces,
+        profiles: Profiles,
         access: DashboardAccess,
         policies: Reader,
     ) -> None:
@@ -85,6 +101,7 @@ class NetworkPolicyReconciler:
         self._events = events
         self._config = config
         self._namespaces = namespaces
+        self._profiles = profiles
         self._access = access
         self._policies = policies
 
@@ -94,28 +111,38 @@ class NetworkPolicyReconciler:
         if cluster is None or is_deleting(cluster):
             return Result()
         children = Children(self._client, self._events, cluster)
-        names = names_of(cluster)
-        workers_by_kuberay = self._is_restricted_by_kuberay(cluster, "workers")
-        head_by_kuberay = self._is_restricted_by_kuberay(cluster, "head")
-        self._record_kuberay_policies(children, workers_by_kuberay and head_by_kuberay)
-        if workers_by_kuberay:
-            await self._delete(children, names.workers_policy)
+        if is_managed_by_multikueue(cluster):
+            children.record_responsibility(Concern.NETWORK_POLICY, ())
+            if cluster["metadata"].get("generation") == 1:
+                await self._delete(children, *self._policy_names(cluster, "head"))
+                await self._delete(children, *self._policy_names(cluster, "workers"))
+            return children.result()
+        settings = await self._profiles.settings(self._client, request.namespace)
+        workers_observed = head_observed = frozenset[str]()
+        if Concern.NETWORK_POLICY.value not in settings.enforced:
+            directions = policy_types(settings.kuberay)
+            workers_observed = self._observed_features(cluster, "workers", directions)
+            head_observed = self._observed_features(cluster, "head", directions)
+            self._record_actor(children, workers_observed & head_observed)
+        if _provider(cluster, workers_observed) is Actor.OPERATOR:
+            await self._apply(children, "workers", desired_workers_policy(cluster, settings.kuberay))
         else:
-            await self._apply(children, desired_workers_policy(cluster, self._config))
-        if head_by_kuberay:
-            await self._delete(children, names.head_policy)
+            await self._delete(children, *self._policy_names(cluster, "workers"))
+        if _provider(cluster, head_observed) is not Actor.OPERATOR:
+            await self._delete(children, *self._policy_names(cluster, "head"))
             return children.result()
         self._record_refused_ports(children)
         try:
             namespaces = await self._namespaces.current()
-            exposure = await self._access.exposure_of(cluster)
+            exposure = await self._access.exposure_of(cluster, settings)
         except DiscoveryIncomplete:
             return children.result(requeue_after=UNKNOWN_RETRY_SECONDS)
         await self._apply(
             children,
+            "head",
             desired_head_policy(
                 cluster,
-                self._config,
+                settings.kuberay,
                 namespaces,
                 behind_proxy=exposure.authentication is Authentication.AUTH_PROXY and exposure.backend is not None,
                 requires_token=exposure.head_requires_token,
@@ -123,27 +150,35 @@ class NetworkPolicyReconciler:
         )
         return children.result()
 
-    def _is_restricted_by_kuberay(self, cluster: Object, group: str) -> bool:
-        """Return whether KubeRay's policy for the head (``head``) or the ``workers`` restricts what ours would."""
-        if not uses_kuberay_network_policy(cluster):
-            return False
-        if "networkPolicy" in self._config.kuberay_features:
-            return True
-        entry = self._policies.entry(NamespacedName(namespace_of(cluster), f"{name_of(cluster)}-{group}"))
-        policy = entry.object() if entry is not None else {}
-        restricted = set((policy.get("spec") or {}).get("policyTypes") or ())
-        return restricted.issuperset(policy_types(self._config)) and _is_by_kuberay(policy, cluster)
+    def _observed_features(self, cluster: Object, node_type: str, directions: Sequence[str]) -> frozenset[str]:
+        """Return the features whose policies for the ``head`` or ``workers`` exist and restrict the ``directions``."""
+        if _provider(cluster, _POLICY_FEATURES) is Actor.OPERATOR:
+            return frozenset()  # it requests none
+        groups = (cluster.get("spec") or {}).get("workerGroupSpecs") or ()
+        # Without worker groups, KubeRay has a policy of the head only.
+        by_group = [f"workers-{group.get('groupName')}" for group in groups] or ["head"]
+        for names in [["head"]] if node_type == "head" else [["workers"], by_group]:
+            if all(self._is_restricted_by_kuberay(cluster, name, directions) for name in names):
+                return _POLICY_FEATURES
+        return frozenset()
 
-    def _record_kuberay_policies(self, children: Children, active: bool) -> None:
-        if active:
-            children.record_normal(
-                "NetworkPolicyByKubeRay",
-                "The RayCluster uses KubeRay's networkPolicy, so the operator creates no NetworkPolicies for it",
-            )
-        elif uses_kuberay_network_policy(children.cluster):
+    def _is_restricted_by_kuberay(self, cluster: Object, name: str, directions: Sequence[str]) -> bool:
+        """Return whether KubeRay's policy ``<cluster>-<name>`` exists and restricts the ``directions``."""
+        policy = self._policy(cluster, f"{name_of(cluster)}-{name}")
+        restricted = set((policy.get("spec") or {}).get("policyTypes") or ())
+        return restricted.issuperset(directions) and _is_by_kuberay(policy, cluster)
+
+    def _policy(self, cluster: Object, name: str) -> Object:
+        entry = self._policies.entry(NamespacedName(namespace_of(cluster), name))
+        return entry.object() if entry is not None else {}
+
+    def _record_actor(self, children: Children, observed: frozenset[str]) -> None:
+        children.record_responsibility(Concern.NETWORK_POLICY, observed)
+        request = unconfirmed_request(children.cluster, Concern.NETWORK_POLICY, observed)
+        if request is not None:
             children.record_normal(
                 "KubeRayFeatureUnconfirmed",
-                "The RayCluster sets spec.networkPolicy, but KubeRay has not created NetworkPolicies that restrict the "
+                f"The RayCluster sets {request[0]}, but KubeRay has not created NetworkPolicies that restrict the "
                 "ingress to its head and workers: the operator's own NetworkPolicies stay until then",
             )
 
@@ -152,7 +187,27 @@ class NetworkPolicyReconciler:
         if refused:
             children.record_warning("PortRefused", f"The NetworkPolicies do not open all ports: {'; '.join(refused)}")
 
-    async def _apply(self, children: Children, desired: Object) -> None:
+    def _policy_names(self, cluster: Object, node_type: str) -> tuple[str, str]:
+        """Return the name of our policy, and the other name that it can have; both can be the same."""
+        names = names_of(cluster)
+        usual = names.head_policy if node_type == "head" else names.workers_policy
+        kuberay_name = f"{name_of(cluster)}-{node_type}"
+        other = fit(f"{kuberay_name}-{digest(kuberay_name)}")
+        is_taken = usual == kuberay_name and (
+            "networkIsolation" in self._config.kuberay_features
+            or _is_by_kuberay(self._policy(cluster, kuberay_name), cluster)
+        )
+        return (other, usual) if is_taken else (usual, other)
+
+    async def _apply(self, children: Children, node_type: str, desired: Object) -> None:
+        """Apply ``desired`` with its current name, then delete the policy with the other name."""
+        name, other = self._policy_names(children.cluster, node_type)
+        desired["metadata"]["name"] = name
+        if await self._claim(children, desired) and other != name:
+            await self._delete(children, other)
+
+    async def _claim(self, children: Children, desired: Object) -> bool:
+        """Apply ``desired`` and return ``True``, unless another owner has an object of this name or it is refused."""
         current = self._policies.entry(key_of(desired))
         if current is not None and not _is_ours(current, children.cluster):
             children.record_conflict(
@@ -160,14 +215,18 @@ class NetworkPolicyReconciler:
                 f"NetworkPolicy {name_of(desired)} already exists and does not belong to this RayCluster: "
                 "it is left unchanged",
             )
-            return
-        await children.apply(desired, current.meta.uid if current is not None else "")
+            return False
+        return await children.apply(desired, current.meta.uid if current is not None else "") is not None
 
-    async def _delete(self, children: Children, name: str) -> None:
-        current = self._policies.entry(NamespacedName(namespace_of(children.cluster), name))
-        if current is None or not _is_ours(current, children.cluster):
-            return
-        await children.delete(NETWORK_POLICY, current.object())
+    async def _delete(self, children: Children, *names: str) -> None:
+        for name in names:
+            current = self._policies.entry(NamespacedName(namespace_of(children.cluster), name))
+            if current is not None and _is_ours(current, children.cluster):
+                await children.delete(NETWORK_POLICY, current.object())
+
+
+def _provider(cluster: Object, observed: frozenset[str]) -> Actor:
+    return responsibility_of(cluster, observed).network_policy
 
 
 def _is_by_kuberay(policy: Mapping[str, Any], cluster: Object) -> bool:
@@ -212,6 +271,7 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
         manager.events(name),
         config,
         namespaces,
+        environment.profiles,
         environment.access,
         manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader,
     )
@@ -226,6 +286,7 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
     )
     for informer in roles or ():
         controller.watch(Kind(informer, enqueue_all_if_changed, mapper=manager.mapper, optional=True))
+    environment.profiles.subscribe(controller, clusters)
     environment.access.subscribe(manager, controller, clusters)
     environment.dsc_initializations.subscribe(controller, enqueue_all_if_changed)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters))

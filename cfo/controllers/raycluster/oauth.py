@@ -7,9 +7,9 @@ tokens. That permission is a ClusterRoleBinding, which no owner reference can ti
 delays the cluster's deletion until the binding is deleted. OpenShift accepts the ServiceAccount as an OAuth client and
 issues the Service's certificate; for the operator's own proxies, :mod:`~cfo.controllers.raycluster.auth_proxy` does.
 
-If OAuth is disabled, or Ray requires tokens (``authOptions``, if the configuration lists it), all of these objects are
-deleted; Routes of such a cluster target Ray itself. Without anything that authenticates users, nothing is created, and
-an Event reports this.
+If OAuth is disabled, or another actor authenticates the users (:mod:`cfo.api.raycluster.responsibility`), all of these
+objects are deleted, and the finalizer is removed; Routes of a cluster whose Ray requires tokens (``authOptions``)
+target Ray itself. Without anything that authenticates users, nothing is created, and an Event reports this.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 from cfo.api.raycluster.authentication import Authentication, Backend
-from cfo.api.raycluster.cluster import has_cluster_labels, is_suspended, uses_kuberay_auth
+from cfo.api.raycluster.cluster import is_suspended, uses_kuberay_auth
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, digest, fit, names_of
-from cfo.config import AuthenticationConfiguration, KubeRayConfiguration
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
+from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.config import AuthenticationConfiguration, KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children, NameConflict
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
 from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.head_pods import HeadPodReplacer
-from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
 from cfo.controllers.raycluster.oauth_informers import (
     OAuthInformers,
     OpenShiftInformers,
@@ -45,10 +45,10 @@ from cfo.controllers.raycluster.predicates import (
     FINALIZERS_CHANGED,
     HEAD_SERVICE_CHANGED,
 )
+from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
 from cfo.controllers.raycluster.resources import (
     COOKIE_KEY,
     desired_client_route,
-    desired_cluster_role_binding,
     desired_dashboard_route,
     desired_proxy_service,
     desired_proxy_service_account,
@@ -78,7 +78,6 @@ from cfo.runtime import (
     has_finalizer,
     is_deleting,
     key_of,
-    name_of,
     namespace_of,
     on_update,
     or_,
@@ -86,7 +85,7 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["FINALIZER", "FINALIZER_MANAGER", "OAuthReconciler", "is_oauth_proxy_binding", "setup"]
+__all__ = ["FINALIZER", "FINALIZER_MANAGER", "OAuthReconciler", "setup"]
 
 FINALIZER = "ray.openshift.ai/oauth-finalizer"
 FINALIZER_MANAGER = "codeflare-operator"
@@ -125,10 +124,12 @@ class OAuthReconciler:
         self._events = events
         self._config = config
         self._platform = environment.platform
+        self._profiles = environment.profiles
         self._access = environment.access
         self._informers = informers
         self._auth_proxy = AuthProxySecrets(client, config.authentication, informers.secrets, environment.clock)
         self._cookies = ClusterSecrets(client, informers.secrets, content=(COOKIE_KEY,), valid_until=lambda _: NEVER)
+        self._bindings = ProxyBindings(client, informers)
         self._head_pods = HeadPodReplacer(environment.clock)
 
     async def reconcile(self, request: Request) -> Result:
@@ -138,47 +139,51 @@ class OAuthReconciler:
             self._cookies.forget(request)
             self._auth_proxy.forget(request)
         if cluster is None:
-            await self._collect_bindings(request)
+            await self._bindings.collect(request)
             return Result()
         children = Children(self._client, self._events, cluster)
         if is_deleting(cluster):
             self._head_pods.forget(cluster)
             await self._release(children)
             return children.result()
+        settings = await self._profiles.settings(self._client, request.namespace)
         try:
             is_openshift = await self._platform.is_openshift()
-            exposure = await self._access.exposure_of(cluster)
+            exposure = await self._access.exposure_of(cluster, settings)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         openshift = self._informers.openshift.current
         if is_openshift and (openshift is None or not openshift.has_synced):
             return Result(requeue_after=_SYNC_RETRY_SECONDS)
-        self._record_events(children, exposure)
+        required = settings.kuberay.ray_dashboard_oauth_enabled
+        self._record_events(children, exposure, settings, has_routes=openshift is not None)
         match exposure.authentication:
             case Authentication.OAUTH_PROXY if openshift is not None and exposure.backend is not None:
-                await self._create_or_update(children, openshift, exposure.backend)
+                await self._create_or_update(children, openshift, exposure.route_backend)
             case Authentication.AUTH_PROXY if exposure.backend is not None and self._informers.proxy is not None:
                 renewal = await self._create_or_update_auth_proxy(
-                    children, exposure.backend, self._informers.proxy, openshift
+                    children, exposure.route_backend, self._informers.proxy, openshift
                 )
                 return children.result(requeue_after=renewal)
             case _:
-                await self._delete(children, openshift, exposure.backend)
+                await self._delete(children, openshift, exposure.route_backend if required else None)
         return children.result()
 
-    def _record_events(self, children: Children, exposure: Exposure) -> None:
-        cluster = children.cluster
+    def _record_events(
+        self, children: Children, exposure: Exposure, settings: NamespaceSettings, *, has_routes: bool
+    ) -> None:
+        cluster, features = children.cluster, settings.kuberay.kuberay_features
         if exposure.reason:
             children.record_warning(exposure.reason, exposure.message)
-        if exposure.authentication is Authentication.RAY_TOKEN:
-            children.record_normal(
-                "OAuthByKubeRay",
-                "The RayCluster uses KubeRay's authOptions, so the operator does not create OAuth objects for it",
+        if settings.kuberay.ray_dashboard_oauth_enabled:
+            is_proxied = exposure.authentication in _PROXIES
+            actor = children.record_responsibility(
+                Concern.AUTHENTICATION, features, "OAuth proxy" if is_proxied else ""
             )
-        elif exposure.authentication in _PROXIES and uses_kuberay_auth(cluster):
-            if "authOptions" not in self._config.kuberay_features:
-                children.record_unconfirmed_feature("authOptions", "OAuth proxy")
-            else:
+            if has_routes and exposure.authentication is not Authentication.OTHER:
+                children.record_responsibility(Concern.EXPOSURE, features, "exposure")
+            is_overridden = is_proxied and actor is Actor.OPERATOR and uses_kuberay_auth(cluster)
+            if is_overridden and "authOptions" in features:
                 children.record_warning("RayTokenDisabled", _RAY_AUTH_MODE_OVERRIDDEN)
         oidc, secrets = self._config.authentication.oidc, self._informers.oidc_secrets
         if exposure.authentication is not Authentication.AUTH_PROXY or oidc is None or secrets is None:
@@ -187,7 +192,7 @@ class OAuthReconciler:
             children.record_warning("OIDCSecretMissing", _OIDC_CLIENT_MISSING.format(name=oidc.secret_name))
 
     async def _create_or_update_auth_proxy(
-        self, children: Children, backend: Backend, proxy: ProxyInformers, openshift: OpenShiftInformers | None
+        self, children: Children, backend: Backend | None, proxy: ProxyInformers, openshift: OpenShiftInformers | None
     ) -> float:
         """Write the objects of the operator's own proxies; return in how many seconds their certificate is renewed."""
         cluster: Object | None = children.cluster
@@ -210,7 +215,7 @@ class OAuthReconciler:
             await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
         await self._auth_proxy.write_config(children)
         renewal = await self._auth_proxy.write_certificate(children)
-        await self._create_or_update_binding(children)
+        await self._bindings.create_or_update(children)
         if openshift is not None:
             destination_ca = self._auth_proxy.certificate_ca(cluster)
             if destination_ca:
@@ -218,16 +223,24 @@ class OAuthReconciler:
         return renewal
 
     async def _write_routes(
-        self, children: Children, openshift: OpenShiftInformers, backend: Backend, destination_ca: str = ""
+        self, children: Children, openshift: OpenShiftInformers, backend: Backend | None, destination_ca: str = ""
     ) -> None:
+        """Write the Routes; delete them if there is no ``backend``: the operator does not expose the cluster."""
         cluster = children.cluster
+        if backend is None:
+            names = names_of(cluster)
+            for name in (names.dashboard, names.client):
+                await children.delete(ROUTE, openshift.routes.get(NamespacedName(namespace_of(cluster), name)))
+            return
         for desired, consequence in (
             (desired_dashboard_route(cluster, backend, destination_ca), "the dashboard has no Route"),
             (desired_client_route(cluster), "the Ray client has no Route"),
         ):
             await children.claim_and_apply(desired, openshift.routes.get(key_of(desired)), consequence)
 
-    async def _create_or_update(self, children: Children, openshift: OpenShiftInformers, backend: Backend) -> None:
+    async def _create_or_update(
+        self, children: Children, openshift: OpenShiftInformers, backend: Backend | None
+    ) -> None:
         cluster: Object | None = children.cluster
         if not has_finalizer(children.cluster, FINALIZER):
             cluster = await self._set_finalizer(children.cluster, present=True)
@@ -244,7 +257,7 @@ class OAuthReconciler:
             await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
         await self._auth_proxy.delete_certificate(children)  # OpenShift issues one of the same name
         await self._claim_cookie(children)
-        await self._create_or_update_binding(children)
+        await self._bindings.create_or_update(children)
         await self._write_routes(children, openshift, backend)
         await self._head_pods.replace(children, openshift)
 
@@ -268,52 +281,12 @@ class OAuthReconciler:
         if stored is not None:
             self._cookies.remember(key_of(cluster), stored)
 
-    async def _create_or_update_binding(self, children: Children) -> None:
-        """Create the ClusterRoleBinding, with the usual name if it is available.
-
-        Two clusters can have the same usual name (``a-b`` in ``c``, ``a`` in ``b-c``). The newer cluster appends its
-        hash and keeps that name.
-        """
-        cluster = children.cluster
-        usual = names_of(cluster).cluster_role_binding
-        hashed = fit(f"{usual}-{digest(f'{namespace_of(cluster)}/{name_of(cluster)}')}")
-        names = [hashed] if self._prefers_hashed_name(cluster, usual, hashed) else [usual, hashed]
-        for name in names:
-            key = NamespacedName("", name)
-
-            async def desired(_: Object | None, name: str = name) -> Object:
-                return desired_cluster_role_binding(cluster, name)
-
-            try:
-                await children.create_or_update(key, CLUSTER_ROLE_BINDING, self._informers.bindings.get(key), desired)
-            except NameConflict as error:
-                if name == hashed:
-                    children.report_name_conflict(error, "the OAuth proxy cannot check tokens")
-                continue
-            return
-
-    def _prefers_hashed_name(self, cluster: Object, usual: str, hashed: str) -> bool:
-        """Return whether an older cluster takes precedence for the usual name."""
-        if self._informers.bindings.contains(NamespacedName("", usual)):
-            return False  # create_or_update checks the owner
-        if self._informers.bindings.contains(NamespacedName("", hashed)):
-            return True
-        return any(
-            names_of(other).cluster_role_binding == usual and not is_deleting(other)
-            for other in older_colliding_clusters(self._informers.clusters, cluster)
-        )
-
     async def _delete(self, children: Children, openshift: OpenShiftInformers | None, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
         cluster = children.cluster
         names, namespace = names_of(cluster), namespace_of(cluster)
-        if openshift is not None:
-            if backend is not None and self._config.ray_dashboard_oauth_enabled:
-                if not is_suspended(cluster):
-                    await self._write_routes(children, openshift, backend)
-            else:
-                for name in (names.dashboard, names.client):
-                    await children.delete(ROUTE, openshift.routes.get(NamespacedName(namespace, name)))
+        if openshift is not None and (backend is None or not is_suspended(cluster)):
+            await self._write_routes(children, openshift, backend)
         for informers in (self._informers.proxy, openshift):
             if informers is not None:
                 account = NamespacedName(namespace, names.proxy_service_account)
@@ -328,24 +301,9 @@ class OAuthReconciler:
     async def _release(self, children: Children) -> None:
         """Delete the cluster's ClusterRoleBindings, regardless of their names, then remove the finalizer."""
         cluster = children.cluster
-        for entry in self._informers.bindings_of(key_of(cluster)):
-            await children.delete(
-                CLUSTER_ROLE_BINDING, entry.object(), belongs=lambda obj: has_cluster_labels(obj, cluster)
-            )
+        await self._bindings.delete(children)
         if not children.failed and has_finalizer(cluster, FINALIZER):
             await self._set_finalizer(cluster, present=False)
-
-    async def _collect_bindings(self, request: Request) -> None:
-        """Delete the ClusterRoleBindings of a cluster that no longer exists.
-
-        They are left over when another client removed the finalizer, and when the Go operator changed the names of a
-        cluster's objects.
-        """
-        for entry in self._informers.bindings_of(request):
-            if not is_oauth_proxy_binding(entry.object(), request.namespace):
-                continue
-            if await self._client.get(RAY_CLUSTER, request, live=True) is None:
-                await self._client.delete(CLUSTER_ROLE_BINDING, entry.key, uid=entry.meta.uid)
 
     async def _set_finalizer(self, cluster: Object, *, present: bool) -> Object | None:
         """Add or remove the finalizer; return the cluster as stored, or ``None`` when it no longer exists."""
@@ -377,14 +335,6 @@ _OIDC_CLIENT_MISSING = (
 )
 
 
-def is_oauth_proxy_binding(binding: Object, namespace: str) -> bool:
-    """Return whether a ClusterRoleBinding binds the proxy's role, and only to ServiceAccounts in ``namespace``."""
-    return (binding.get("roleRef") or {}).get("name") == "system:auth-delegator" and all(
-        subject.get("kind") == "ServiceAccount" and subject.get("namespace") == namespace
-        for subject in binding.get("subjects") or ()
-    )
-
-
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of OAuth proxies to ``manager``."""
     name = "raycluster-oauth"
@@ -393,8 +343,10 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     secrets = secret_informer(manager)
     bindings = manager.cache.informer(CLUSTER_ROLE_BINDING)
     add_binding_index(bindings)
-    openshift = OptionalOpenShiftInformers(manager, environment.routes, with_pods=config.ray_dashboard_oauth_enabled)
-    authentication = config.authentication if config.ray_dashboard_oauth_enabled else AuthenticationConfiguration()
+    strictest = ProfileTable(config).strictest().kuberay
+    required = strictest.ray_dashboard_oauth_enabled
+    openshift = OptionalOpenShiftInformers(manager, environment.routes, with_pods=required)
+    authentication = config.authentication if required else AuthenticationConfiguration()
     labeled: SelectionKeywords = {"label_selector": CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
     proxy = None
     if authentication.enabled:
@@ -433,10 +385,11 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
         builder.owns(SERVICE, CHILD_CHANGED, **labeled).owns(SERVICE_ACCOUNT, **labeled)
     if oidc is not None:
         in_namespace = EnqueueRequestsFromMapFunc(
-            lambda secret: [key for key in all_clusters(clusters.reader) if key.namespace == secret.key.namespace]
+            lambda secret: [entry.key for entry in clusters.reader.entries(secret.key.namespace)]
         )
         builder.watches(SECRET, in_namespace, on_update(lambda _old, _new: False), **named)
     controller = builder.complete(reconciler)
     environment.access.subscribe(manager, controller, clusters.reader)
     openshift.start(controller, clusters.reader)
+    environment.profiles.subscribe(controller, clusters.reader)
     environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from cfo.api.raycluster.kinds import ROUTE
+from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, ROUTE
 from cfo.runtime import (
     GVK,
     Channel,
     Controller,
+    DiscoveryIncomplete,
     EventHandler,
     Informer,
     Kind,
     Manager,
+    NamespacedName,
     Predicate,
     Request,
     RESTMapper,
+    Rule,
 )
 
 __all__ = ["UNKNOWN_RETRY_SECONDS", "OptionalKind", "Platform"]
@@ -117,9 +120,12 @@ class Platform:
     Routes become available later.
     """
 
-    def __init__(self, mapper: RESTMapper, routes: OptionalKind) -> None:
+    rules = (Rule(AUTHENTICATION_CONFIG.group, "authentications", ("list", "watch")),)
+
+    def __init__(self, mapper: RESTMapper, routes: OptionalKind, authentication: OptionalKind) -> None:
         self._mapper = mapper
         self._routes = routes
+        self._authentication = authentication
         self._openshift: bool | None = None
 
     async def is_openshift(self) -> bool:
@@ -132,3 +138,27 @@ class Platform:
         elif self._openshift is None:
             self._openshift = await self._mapper.serves_group(ROUTE.group)
         return self._openshift
+
+    async def has_oauth_server(self) -> bool:
+        """Return whether the cluster is OpenShift, and OpenShift's own OAuth server logs users in.
+
+        It does not if ``authentications.config.openshift.io/cluster`` has the type ``OIDC`` or ``None``. It is assumed
+        if this object does not exist, or the operator is not allowed to read it, as with the roles of older releases.
+        Raises :class:`~cfo.runtime.discovery.DiscoveryIncomplete` while this is unknown.
+        """
+        if not await self.is_openshift():
+            return False
+        informer = self._authentication.informer
+        if informer is None or informer.is_forbidden:
+            return True
+        if not informer.has_synced:
+            raise DiscoveryIncomplete(f"{AUTHENTICATION_CONFIG.kind} is not listed yet")
+        settings = informer.reader.get(NamespacedName("", "cluster")) or {}
+        return (settings.get("spec") or {}).get("type") not in _EXTERNAL_LOGIN
+
+    def subscribe(self, controller: Controller, handler: EventHandler) -> None:
+        """Feed ``controller`` with the events of OpenShift's login settings."""
+        self._authentication.subscribe(controller, handler)
+
+
+_EXTERNAL_LOGIN = ("OIDC", "None")

@@ -9,13 +9,37 @@ from __future__ import annotations
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster import default_deny, ingress, mtls, networkpolicy, oauth
+from cfo.controllers.raycluster import (
+    certificate_requesters,
+    default_deny,
+    enforcement,
+    ingress,
+    mtls,
+    networkpolicy,
+    node_signer,
+    oauth,
+)
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
+from cfo.controllers.raycluster.platform import Platform
+from cfo.controllers.raycluster.profiles import Profiles
 from cfo.runtime import Manager, Rule
 
-__all__ = ["authentication_rules", "default_deny_rules", "gateway_rules", "openshift_rules", "rules", "setup"]
+__all__ = [
+    "REQUESTER_ROLES",
+    "authentication_rules",
+    "certificate_request_rules",
+    "gateway_rules",
+    "namespace_rules",
+    "openshift_rules",
+    "rules",
+    "setup",
+]
+
+
+REQUESTER_ROLES = {certificate_requesters.REQUESTER_ROLE: certificate_requesters.REQUESTER_RULES}
+"""The rules of the ClusterRole that the operator binds to the ServiceAccounts of pods that request certificates."""
 
 
 def rules() -> list[Rule]:
@@ -24,6 +48,7 @@ def rules() -> list[Rule]:
         ingress.IngressReconciler,
         networkpolicy.NetworkPolicyReconciler,
         mtls.MTLSReconciler,
+        enforcement.EnforcementReconciler,
     )
     finalizers = Rule("ray.io", "rayclusters", "patch")
     return [finalizers, *(rule for reconciler in reconcilers for rule in reconciler.rules)]
@@ -31,7 +56,7 @@ def rules() -> list[Rule]:
 
 def openshift_rules() -> list[Rule]:
     """Return the additional RBAC rules on OpenShift, where OAuth proxies serve the dashboards."""
-    return [*oauth.OAuthReconciler.rules]
+    return [*oauth.OAuthReconciler.rules, *Platform.rules]
 
 
 def gateway_rules() -> list[Rule]:
@@ -39,18 +64,23 @@ def gateway_rules() -> list[Rule]:
     return [*GatewayKinds.write_rules]
 
 
+def certificate_request_rules() -> list[Rule]:
+    """Return the additional RBAC rules of the controllers that serve the certificate requests of pods."""
+    return [*node_signer.NodeSigner.rules, *certificate_requesters.CertificateRequesters.rules]
+
+
 def authentication_rules() -> list[Rule]:
     """Return the additional RBAC rules for the operator's own authentication of dashboards, on every platform."""
     return [*DashboardAccess.rules, *oauth.OAuthReconciler.proxy_rules]
 
 
-def default_deny_rules() -> list[Rule]:
-    """Return the additional RBAC rules of the policies for whole namespaces."""
-    return default_deny.rules()
+def namespace_rules() -> list[Rule]:
+    """Return the additional RBAC rules with which labels of Namespaces select what applies in them."""
+    return [*Profiles.rules]
 
 
 def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
-    """Add the five controllers to ``manager``.
+    """Add the controllers to ``manager``.
 
     They start once the API server serves RayClusters, except for the one of selected namespaces, which starts with the
     manager. Returns the environment, which the webhooks also use.
@@ -61,7 +91,11 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         default_deny.setup(manager, deny)
 
     async def start(manager: Manager) -> None:
-        mtls.setup(manager, config)
+        enforcement.setup(manager, config, environment)
+        mtls.setup(manager, config, environment)
+        if config.mtls_enabled and config.ca.issuer == "certificateSigningRequest":
+            certificate_requesters.setup(manager)
+            node_signer.setup(manager, config, environment)
         await networkpolicy.setup(manager, config, environment)
         if deny.namespace_selector is None:
             default_deny.setup(manager, deny)

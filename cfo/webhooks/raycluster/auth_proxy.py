@@ -133,6 +133,8 @@ def _oauth2_proxy(oidc: OIDCConfiguration, image: str, cookie_secret: str) -> Ob
         "--cookie-expire=12h",
         "--silence-ping-logging=true",
     ]
+    if oidc.username_claim != "email":  # oauth2-proxy refuses users without a value of its email claim
+        args.append(f"--oidc-email-claim={oidc.username_claim}")
     mounts = [_mount(_TLS_VOLUME, _TLS_DIRECTORY)]
     if oidc.ca_secret_name:
         args += [f"--provider-ca-file={_CA_DIRECTORY}/ca.crt", "--use-system-trust-store=true"]

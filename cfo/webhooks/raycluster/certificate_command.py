@@ -9,19 +9,16 @@ cluster verify the name of the head's Service, and external clients verify the h
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from cfo.api.raycluster.naming import client_host, head_service_name
-from cfo.runtime import namespace_of
+from cfo.api.raycluster.node_certificates import head_service_host, is_host_name
 
 __all__ = [
     "CA_DIRECTORY",
     "CA_KEY_DIRECTORY",
     "TLS_DIRECTORY",
     "certificate_command",
-    "head_host_names",
     "head_service_replacement",
 ]
 
@@ -35,21 +32,6 @@ _SIGN_OPTIONS: Final = (
     f"-CA ca.crt -CAkey {CA_KEY_DIRECTORY}/ca.key -in server.csr -out server.crt -days 365 "
     "-CAcreateserial -extfile domain.ext"
 )
-_HOST: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
-
-
-def head_host_names(cluster: Mapping[str, Any], domain: str) -> list[str]:
-    """Return the host names of the head of ``cluster``: the client's host in ``domain``, unless empty, and its Service.
-
-    Strings that are not host names are left out, because the names become part of a shell command, and because clients
-    could not reach the head through them.
-    """
-    names = [client_host(cluster, domain)] if domain else []
-    return [name for name in (*names, _service_host(cluster)) if _HOST.fullmatch(name)]
-
-
-def _service_host(cluster: Mapping[str, Any]) -> str:
-    return f"{head_service_name(cluster)}.{namespace_of(cluster)}.svc"
 
 
 def certificate_command(names: Iterable[str]) -> list[str]:
@@ -73,7 +55,7 @@ def certificate_command(names: Iterable[str]) -> list[str]:
 
 def head_service_replacement(old: Mapping[str, Any], new: Mapping[str, Any]) -> Callable[[Sequence[str]], list[str]]:
     """Return a function that replaces the name of the head Service of ``old`` in a command by that of ``new``."""
-    before, after = (_service_host({**cluster, "status": None}) for cluster in (old, new))
-    if before == after or not _HOST.fullmatch(after):
+    before, after = (head_service_host({**cluster, "status": None}) for cluster in (old, new))
+    if before == after or not is_host_name(after):
         return list
     return lambda command: [word.replace(f' = {before}"', f' = {after}"') for word in command]

@@ -7,10 +7,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cfo.api.raycluster.enforcement import merged
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime import Object, annotations_of, is_deleting, name_of
 from cfo.runtime.field import Path
-from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Action, InjectionStep, plan_injection
+from cfo.webhooks.raycluster.injection_plan import (
+    MTLS,
+    OAUTH,
+    Action,
+    InjectionStep,
+    plan_injection,
+    required_changes,
+)
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors
 from cfo.webhooks.raycluster.oauth_proxy import is_proxy_first, move_proxies_to_end
@@ -44,10 +52,20 @@ def default(cluster: Object, old: Object | None, settings: InjectionSettings) ->
     warnings = [*_set_version(result, old, settings.version)]
     if old is None:
         warnings += _name_warnings(name_of(cluster))
-    warnings += _feature_warnings(cluster, old, settings)
+    warnings += _enforce(result, old, settings)
+    warnings += _feature_warnings(result, old, settings)
     for step in plan_injection(result, pod_groups_of(result), old, settings):
         warnings += _apply(step)
     return DefaultingResult(result, tuple(warnings))
+
+
+def _enforce(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[str]:
+    """Change what the profile of the namespace does not allow, and yield a warning for each change."""
+    required = required_changes(cluster, old, settings)
+    if required:
+        cluster["spec"] = merged(cluster["spec"], required.patch)
+    for path, reason in required.reasons.items():
+        yield f"{Path('spec', *path)}: {reason} (profile {settings.profile} of this namespace)"
 
 
 def _copied(cluster: Object) -> Object:
@@ -112,12 +130,14 @@ def _name_warnings(name: str) -> Iterator[str]:
 
 def _feature_warnings(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[str]:
     for feature in (OAUTH, MTLS):
-        was_unconfirmed = old is not None and not json_type_errors(old) and feature.is_unconfirmed(old, settings)
-        if feature.is_unconfirmed(cluster, settings) and not was_unconfirmed:
-            field = feature.kuberay_field
+        request = feature.unconfirmed(cluster, settings)
+        if request is None:
+            continue
+        if old is None or json_type_errors(old) or feature.unconfirmed(old, settings) != request:
+            setting, name = request
             yield (
-                f"{Path('spec', field)}: the operator's own {feature.name} stays active, because "
-                f"kuberay.kubeRayFeatures in the operator's configuration does not contain {field}"
+                f"{setting}: the operator's own {feature.name} stays active, because "
+                f"kuberay.kubeRayFeatures in the operator's configuration does not contain {name}"
             )
 
 
@@ -154,7 +174,7 @@ def _apply(step: InjectionStep) -> Iterator[str]:
             for change in step.additions.remove_from(pod):
                 yield (
                     f"{_location(path, change, change.names)}: removed, "
-                    f"because the RayCluster uses KubeRay's own {step.feature.kuberay_field}"
+                    f"because {step.actor.value} provides the {step.feature.name} of the RayCluster"
                 )
 
 

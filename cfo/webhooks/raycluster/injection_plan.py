@@ -4,9 +4,12 @@ Defaulting and validation both follow this plan.
 
 A new RayCluster gets all enabled features. On an update, the injected entries of the old object are kept: a new version
 of the operator or other images do not change a pod template, and RayClusters created without the entries never get
-them. Only the user's own edit can change them: a new worker group gets the same entries as the head group, and if the
-user enables or disables KubeRay's own TLS or authentication, the operator's entries are removed or injected. KubeRay
-ignores these fields unless its feature is active, so they have this effect only if the settings say that it is.
+them. Only the user's own edit can change them: a new worker group gets the same entries as the head group, and if
+another actor provides TLS or authentication from now on, or no longer does, the operator's entries are removed or
+injected (:mod:`cfo.api.raycluster.responsibility`).
+
+A new RayCluster can contain injected entries already: an export of another one, or this webhook was called before
+another webhook that hands the RayCluster to another actor. They are removed if another actor is responsible.
 """
 
 from __future__ import annotations
@@ -16,19 +19,19 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from cfo.api.raycluster.authentication import requests_ray_token
-from cfo.api.raycluster.cluster import uses_kuberay_tls
+from cfo.api.raycluster.enforcement import Enforcement, enforce
+from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of, unconfirmed_request
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.auth_proxy import auth_proxy_additions
 from cfo.webhooks.raycluster.certificate_command import head_service_replacement
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types
-from cfo.webhooks.raycluster.mtls import mtls_additions, with_command
+from cfo.webhooks.raycluster.mtls import known_mtls_additions, mtls_additions, with_command
 from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_by_key, pod_groups_of
 
-__all__ = ["MTLS", "OAUTH", "Action", "Feature", "InjectionStep", "plan_injection"]
+__all__ = ["MTLS", "OAUTH", "Action", "Feature", "InjectionStep", "plan_injection", "required_changes"]
 
 
 class Action(Enum):
@@ -43,25 +46,31 @@ class Action(Enum):
 class Feature:
     """A feature that the operator injects into pod templates.
 
-    ``is_enabled`` returns whether the settings enable it. ``is_done_by_kuberay`` returns whether the RayCluster uses
-    KubeRay's own implementation, which the RayCluster's field ``kuberay_field`` enables. ``additions`` returns the
-    additions to a group; ``None`` if it adds nothing to such a group.
+    ``is_enabled`` returns whether the settings enable it. ``concern`` is what it provides, unless another actor does.
+    ``additions`` returns the additions to a group; ``None`` if it adds nothing to such a group. ``known_additions``
+    returns additions with the names of all entries that the feature adds to such a group with any settings, by which
+    injected entries are found.
     """
 
     name: str
-    kuberay_field: str
+    concern: Concern
     is_enabled: Callable[[InjectionSettings], bool]
-    is_done_by_kuberay: Callable[[Mapping[str, Any]], bool]
     additions: Callable[[Mapping[str, Any], PodGroup, InjectionSettings], PodAdditions | None]
+    known_additions: Callable[[Mapping[str, Any], PodGroup, InjectionSettings], PodAdditions | None]
 
     def is_wanted(self, cluster: Mapping[str, Any], settings: InjectionSettings) -> bool:
         """Return whether the operator has to inject the feature into ``cluster``."""
-        by_kuberay = self.kuberay_field in settings.kuberay_features and self.is_done_by_kuberay(cluster)
-        return self.is_enabled(settings) and not by_kuberay
+        return self.is_enabled(settings) and self.actor(cluster, settings) is Actor.OPERATOR
 
-    def is_unconfirmed(self, cluster: Mapping[str, Any], settings: InjectionSettings) -> bool:
-        """Return whether the operator injects the feature although ``cluster`` requests KubeRay's implementation."""
-        return self.is_wanted(cluster, settings) and self.is_done_by_kuberay(cluster)
+    def actor(self, cluster: Mapping[str, Any], settings: InjectionSettings) -> Actor:
+        """Return who provides the feature for ``cluster``."""
+        return responsibility_of(cluster, settings.kuberay_features).of(self.concern)
+
+    def unconfirmed(self, cluster: Mapping[str, Any], settings: InjectionSettings) -> tuple[str, str] | None:
+        """Return the setting of ``cluster``, and its feature, that would request another actor if it were confirmed."""
+        if not self.is_enabled(settings):
+            return None
+        return unconfirmed_request(cluster, self.concern, settings.kuberay_features)
 
 
 def _proxy_additions(cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings) -> PodAdditions | None:
@@ -73,17 +82,29 @@ def _proxy_additions(cluster: Mapping[str, Any], group: PodGroup, settings: Inje
 
 
 def _mtls_additions(cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings) -> PodAdditions:
-    return mtls_additions(cluster, settings.images.cert_generator, settings.ingress_domain, is_head=group.is_head)
+    return mtls_additions(
+        cluster,
+        settings.images.cert_generator,
+        settings.ingress_domain,
+        is_head=group.is_head,
+        requests_certificate=settings.requests_certificates,
+    )
 
 
 OAUTH: Final = Feature(
     "OAuth proxy",
-    "authOptions",
+    Concern.AUTHENTICATION,
     lambda settings: settings.oauth or settings.authentication is not None,
-    requests_ray_token,
+    _proxy_additions,
     _proxy_additions,
 )
-MTLS: Final = Feature("mTLS", "tlsOptions", lambda settings: settings.mtls, uses_kuberay_tls, _mtls_additions)
+MTLS: Final = Feature(
+    "mTLS",
+    Concern.MTLS,
+    lambda settings: settings.mtls,
+    _mtls_additions,
+    lambda cluster, group, settings: known_mtls_additions(cluster),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +112,7 @@ class InjectionStep:
     """One step of the plan: the ``additions`` of ``feature`` are injected into, kept in or removed from ``group``.
 
     ``former_group`` is the group of the old object, and ``former_additions`` are the injected entries in it; both are
-    ``None`` for :attr:`Action.INJECT`.
+    ``None`` for :attr:`Action.INJECT`. ``actor`` provides the feature if the entries are removed.
     """
 
     action: Action
@@ -100,6 +121,7 @@ class InjectionStep:
     additions: PodAdditions
     former_group: PodGroup | None = None
     former_additions: PodAdditions | None = None
+    actor: Actor = Actor.OPERATOR
 
 
 def plan_injection(
@@ -119,6 +141,12 @@ def plan_injection(
                 yield step
 
 
+def required_changes(cluster: Object, old: Object | None, settings: InjectionSettings) -> Enforcement:
+    """Return what the profile of the namespace changes in ``cluster``, which replaces ``old`` (``None``: it is new)."""
+    former = cluster if old is not None and not has_json_types(old) else old
+    return enforce(cluster, former, settings.enforced, settings.kuberay_features)
+
+
 class _FeaturePlan:
     """The steps of one feature. What depends only on the RayCluster or on a group of ``old`` is computed once."""
 
@@ -134,6 +162,7 @@ class _FeaturePlan:
         self._cluster = cluster
         self._old = old
         self._settings = settings
+        self._actor = feature.actor(cluster, settings)
         self._wanted = feature.is_wanted(cluster, settings)
         self._was_wanted = old is not None and feature.is_wanted(old, settings)
         self._head = former_groups[0] if former_groups else None
@@ -153,13 +182,25 @@ class _FeaturePlan:
         if former_group is None:
             return self._injection(group)
         if not self._wanted:
-            return InjectionStep(Action.REMOVE, self._feature, group, found, former_group, found)
+            return InjectionStep(Action.REMOVE, self._feature, group, found, former_group, found, self._actor)
         additions = with_command(found, self._command)
         return InjectionStep(Action.KEEP, self._feature, group, additions, former_group, found)
 
     def _injection(self, group: PodGroup) -> InjectionStep | None:
-        additions = self._additions_to(self._cluster, group) if self._wanted else None
+        if not self._wanted:
+            return self._removal_from_new(group)
+        additions = self._additions_to(self._cluster, group)
         return InjectionStep(Action.INJECT, self._feature, group, additions) if additions is not None else None
+
+    def _removal_from_new(self, group: PodGroup) -> InjectionStep | None:
+        """Return the step that removes injected entries from a new RayCluster that belongs to another actor."""
+        if self._old is not None or self._actor is Actor.OPERATOR:
+            return None
+        additions = self._additions_to(self._cluster, group)
+        if additions is None or not additions.were_added_to(group.pod):
+            return None
+        found = additions.found_in(group.pod)
+        return InjectionStep(Action.REMOVE, self._feature, group, found, group, found, self._actor)
 
     def _additions_to(self, cluster: Object, group: PodGroup) -> PodAdditions | None:
         key = (cluster is self._cluster, group.is_head)
@@ -172,7 +213,7 @@ class _FeaturePlan:
         key = former_group.key
         if key not in self._found:
             assert self._old is not None
-            expected = self._additions_to(self._old, former_group)
+            expected = self._feature.known_additions(self._old, former_group, self._settings)
             added = expected is not None and expected.were_added_to(former_group.pod)
             self._found[key] = expected.found_in(former_group.pod) if expected is not None and added else None
         return self._found[key]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cfo.api.raycluster.responsibility import Concern
 from cfo.config import AuthenticationConfiguration
 
 __all__ = ["Images", "InjectionSettings"]
@@ -52,7 +53,10 @@ class InjectionSettings:
     dashboards get OpenShift's OAuth proxy: it is configured, and the platform is OpenShift. ``authentication`` is the
     configuration of the proxies that dashboards get instead; ``None`` if they do not. ``mtls`` is whether Ray nodes use
     mutual TLS. ``ingress_domain`` is the domain of the client's host; empty if there is none. ``kuberay_features`` are
-    the fields of RayClusters whose feature is known to be active in KubeRay.
+    the features of other actors that are known to be active (:mod:`cfo.api.raycluster.responsibility`).
+    ``requests_certificates`` is whether Ray nodes request their certificates from the operator, instead of signing them
+    with the key of the CA.
+    ``profile`` is the name of the profile of the namespace, and ``enforced`` is what it enforces.
     """
 
     version: str
@@ -61,4 +65,7 @@ class InjectionSettings:
     authentication: AuthenticationConfiguration | None = None
     ingress_domain: str = ""
     kuberay_features: frozenset[str] = frozenset()
+    requests_certificates: bool = False
+    profile: str = ""
+    enforced: frozenset[Concern] = frozenset()
     images: Images = field(default_factory=Images)

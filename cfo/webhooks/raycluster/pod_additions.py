@@ -30,7 +30,7 @@ PodSpec: TypeAlias = dict[str, Any]
 
 PROXY_CONTAINER: Final = "oauth-proxy"
 PROXY_CONTAINERS: Final = frozenset({PROXY_CONTAINER, RBAC_PROXY_CONTAINER})
-"""The names of all injected containers that run beside Ray."""
+"""The names of all injected containers that run alongside Ray."""
 
 
 def ray_container_index(pod: Mapping[str, Any]) -> int | None:

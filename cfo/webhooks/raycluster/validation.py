@@ -15,9 +15,9 @@ from typing import Final
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
-from cfo.runtime.field import MAX_ERRORS, Path, invalid, required, too_long
+from cfo.runtime.field import MAX_ERRORS, Path, forbidden, invalid, required, too_long
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_plan import OAUTH, Action, InjectionStep, plan_injection
+from cfo.webhooks.raycluster.injection_plan import OAUTH, Action, InjectionStep, plan_injection, required_changes
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types, json_type_errors
 from cfo.webhooks.raycluster.limits import count_errors
@@ -92,8 +92,10 @@ def _reported(errors: Iterator[FieldError]) -> Iterator[FieldError]:
 
 def _errors(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[FieldError]:
     head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
-    if head.get("enableIngress"):
+    if head.get("enableIngress") and "ingressOptions" not in settings.kuberay_features:
         yield invalid(Path("spec", "headGroupSpec", "enableIngress"), head["enableIngress"], _NO_INGRESS)
+    for path, reason in required_changes(cluster, old, settings).reasons.items():
+        yield forbidden(Path("spec", *path), f"{reason} (profile {settings.profile} of this namespace)")
     groups = pod_groups_of(cluster)
     steps: dict[Path, list[InjectionStep]] = {}
     for step in plan_injection(cluster, groups, old, settings):

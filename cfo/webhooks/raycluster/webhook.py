@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.config import KubeRayConfiguration
+from cfo.api.raycluster.responsibility import Concern
+from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.runtime import (
     AdmissionRequest,
     APIError,
@@ -35,9 +36,10 @@ _GENERATED_LIMIT: Final = 63 - _RANDOM_LENGTH
 class RayClusterWebhook:
     """The defaulter and validator of RayClusters.
 
-    ``is_openshift`` and ``ingress_domain`` return platform properties that may be unknown at startup. If they raise an
-    error, all requests are denied with 503, because entries that are missing in a new RayCluster are never injected
-    later.
+    ``settings_of`` returns the settings for a namespace; without it, everything that any profile enforces is enforced
+    in all namespaces. ``has_oauth_server`` returns whether OpenShift's OAuth server logs users in, and
+    ``ingress_domain`` the domain; both may be unknown at startup. If one of these raises an error, all requests are
+    denied with 503, because entries that are missing in a new RayCluster are never injected later.
     """
 
     def __init__(
@@ -46,32 +48,34 @@ class RayClusterWebhook:
         *,
         version: str,
         images: Images,
-        is_openshift: Callable[[], Awaitable[bool]],
+        settings_of: Callable[[str], Awaitable[NamespaceSettings]] | None = None,
+        has_oauth_server: Callable[[], Awaitable[bool]],
         ingress_domain: Callable[[], Awaitable[str]],
     ) -> None:
-        self._config = config
+        self._strictest = ProfileTable(config).strictest()
+        self._settings_of = settings_of
         self._version = version
         self._images = images
-        self._is_openshift = is_openshift
+        self._has_oauth_server = has_oauth_server
         self._ingress_domain = ingress_domain
 
     async def default(self, obj: Object, request: AdmissionRequest) -> Object:
         """Return the object with everything injected; warn about replaced and reverted entries."""
         if is_deleting(obj) and request.old_object is not None:
             return obj
-        settings = await self._settings()
+        settings = await self._settings(request.namespace)
         result = await request.compute(default, _with_name(obj, request), request.old_object, settings)
         request.warn(*result.warnings)
         return result.cluster
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the RayCluster is invalid."""
-        FieldErrors.check(await request.compute(create_errors, obj, await self._settings()))
+        FieldErrors.check(await request.compute(create_errors, obj, await self._settings(request.namespace)))
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the update is invalid; a RayCluster that is being deleted is not validated."""
         if not is_deleting(obj):
-            FieldErrors.check(await request.compute(update_errors, old, obj, await self._settings()))
+            FieldErrors.check(await request.compute(update_errors, old, obj, await self._settings(request.namespace)))
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         """Allow every deletion."""
@@ -81,20 +85,26 @@ class RayClusterWebhook:
 
         For webhooks of objects from which RayClusters are created later. ``request`` is the request for such an object.
         """
-        return await request.compute(submission_errors, _with_name(cluster, request), await self._settings())
+        return await request.compute(
+            submission_errors, _with_name(cluster, request), await self._settings(request.namespace)
+        )
 
-    async def _settings(self) -> InjectionSettings:
-        config = self._config
-        required = config.ray_dashboard_oauth_enabled
-        authentication = config.authentication if required and config.authentication.enabled else None
+    async def _settings(self, namespace: str) -> InjectionSettings:
         try:
+            settings = await self._settings_of(namespace) if self._settings_of is not None else self._strictest
+            config = settings.kuberay
+            required = config.ray_dashboard_oauth_enabled
+            authentication = config.authentication if required and config.authentication.enabled else None
             return InjectionSettings(
                 version=self._version,
-                oauth=required and authentication is None and await self._is_openshift(),
+                oauth=required and authentication is None and await self._has_oauth_server(),
                 authentication=authentication,
                 mtls=config.mtls_enabled,
                 ingress_domain=await self._ingress_domain() if config.mtls_enabled else "",
                 kuberay_features=frozenset(config.kuberay_features),
+                requests_certificates=config.ca.issuer == "certificateSigningRequest",
+                profile=settings.profile,
+                enforced=frozenset(map(Concern, settings.enforced)),
                 images=self._images,
             )
         except (DiscoveryIncomplete, APIError, TransportError) as error:
@@ -122,7 +132,8 @@ def setup(
     config: KubeRayConfiguration,
     *,
     version: str,
-    is_openshift: Callable[[], Awaitable[bool]],
+    settings_of: Callable[[str], Awaitable[NamespaceSettings]] | None = None,
+    has_oauth_server: Callable[[], Awaitable[bool]],
     ingress_domain: Callable[[], Awaitable[str]],
     environment: Mapping[str, str],
 ) -> RayClusterWebhook:
@@ -135,8 +146,9 @@ def setup(
     webhook = RayClusterWebhook(
         config,
         version=version,
+        settings_of=settings_of,
         images=Images.from_environment(environment),
-        is_openshift=is_openshift,
+        has_oauth_server=has_oauth_server,
         ingress_domain=ingress_domain,
     )
     manager.webhooks.register(
@@ -145,5 +157,7 @@ def setup(
         validator=webhook,
         defaulter_name="mraycluster.ray.openshift.ai",
         validator_name="vraycluster.ray.openshift.ai",
+        # A later webhook can hand the RayCluster to another actor, and then nothing may be injected.
+        reinvocation_policy="IfNeeded",
     )
     return webhook

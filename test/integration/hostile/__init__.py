@@ -21,6 +21,7 @@ AppWrappers with many missing components                        test_many_compon
 a planted CA or cookie Secret                                   test_secrets
 a RayCluster with forged parts of the operator                  unit/webhooks/raycluster/test_validation.py, fuzz
 KubeRay's security fields without KubeRay's feature             integration/test_raycluster_networkpolicy.py
+certificate requests for other names, floods of them            integration/test_raycluster_node_certificates.py
 another operator on the webhook port                            unit/runtime/webhook/test_server.py
 ==============================================================  ===================================================
 """

@@ -146,3 +146,11 @@ def test_own_proxies_are_removed(oidc: Object | None) -> None:
     changed = KubeRayConfiguration.model_validate({"authentication": {"audiences": ["other"]}})
     if oidc:
         assert clean(cluster, known_settings(changed)).differing != ()
+
+
+@pytest.mark.parametrize("requests", [False, True])
+def test_requested_certificates_are_removed(*, requests: bool) -> None:
+    user = user_cluster("rc", groups=2)
+    cluster = default(user, None, replace(SETTINGS, requests_certificates=requests)).cluster
+    cleaning = clean(cluster)
+    assert (cleaning.differing, cleaning.cluster["spec"]) == ((), user["spec"])

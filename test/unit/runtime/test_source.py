@@ -38,7 +38,7 @@ class Mapper:
     def cached(self, gvk: GVK) -> Resource | None:
         return Resource(gvk=gvk, plural="x", namespaced=self.namespaced) if gvk in self.served else None
 
-    async def resource(self, gvk: GVK) -> Resource:
+    async def resource(self, gvk: GVK, *, since: object = None) -> Resource:
         if self.failures:
             self.failures -= 1
             raise TransportError("connection refused", outcome_unknown=False)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+from envtest.admission.certificates import CertificateApprovalAndSigning, CertificateSubjectRestriction
 from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
+from envtest.admission.claim_resize import PersistentVolumeClaimResize
 from envtest.admission.lifecycle import NamespaceLifecycle
 from envtest.admission.limits import LimitRanger
 from envtest.admission.matching import Matcher
@@ -104,7 +106,10 @@ def standard_chain(
         DefaultTolerationSeconds(),
         PodSecurity(store),
         DefaultClass.storage(store),
+        PersistentVolumeClaimResize(store),
         StorageObjectInUseProtection(),
+        CertificateApprovalAndSigning(authorizer),
+        CertificateSubjectRestriction(),
         DefaultClass.ingress(store),
     ]
     matcher = Matcher(store, registry)

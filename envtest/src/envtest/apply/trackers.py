@@ -27,6 +27,7 @@ CACHED_CONVERSIONS: Final = 64
 _STATUS: Final = FieldSet.of(("f:status",))
 _SPEC: Final = FieldSet.of(("f:spec",))
 _SPEC_AND_METADATA: Final = FieldSet.of(("f:spec",), ("f:metadata",))
+_APPROVAL_RESETS: Final = FieldSet.of(("f:spec",), ("f:status", "f:certificate"))
 _STATUS_RESETS: Final = {
     ("apps", "deployments"): FieldSet.of(("f:spec",), ("f:metadata", "f:labels")),
     ("apiextensions.k8s.io", "customresourcedefinitions"): FieldSet.of(("f:spec",), ("f:metadata",)),
@@ -43,6 +44,8 @@ def reset_fields(info: ResourceInfo, subresource: str) -> FieldSet | None:
         return _SPEC_AND_METADATA
     if subresource == "status":
         return _STATUS_RESETS.get((info.group, info.plural), _SPEC)
+    if (info.group, subresource) == ("certificates.k8s.io", "approval"):
+        return _APPROVAL_RESETS
     return _STATUS if subresource == "" else None
 
 

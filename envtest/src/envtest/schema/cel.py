@@ -37,8 +37,12 @@ _RUNTIME_MESSAGES = (
     ("divide by zero", "division by zero"),
     ("index out of bounds", "index out of bounds"),
 )
+_CONVERSIONS = (
+    (re.compile(r"cannot convert string to (int|uint|double)"), ""),
+    (re.compile(r"Type conversion error from 'string' to '(bool)'"), ""),
+    (re.compile(r"String to (Duration|Timestamp) conversion failed"), "google.protobuf."),
+)
 _TYPE_NAME = re.compile(rf"\b(?:{'|'.join([*_SIMPLE.values(), 'LIST', 'MAP', 'NULL', 'TYPE', 'UINT'])})\b")
-_CONVERSION = re.compile(r"(?:cannot convert|Type conversion error from) '?(\w+)'? to '?(\w+)")
 _INDEX = re.compile(r"index=(-?\d+) size=")
 
 
@@ -92,10 +96,11 @@ def _cel_go_message(message: str) -> str:
     index = _INDEX.search(message)
     if index:
         return f"index out of bounds: {index.group(1)}"
+    for pattern, prefix in _CONVERSIONS:
+        conversion = pattern.search(message)
+        if conversion:
+            return f"type conversion error from 'string' to '{prefix}{conversion.group(1)}'"
     text = message.partition(": ")[2] or message
-    conversion = _CONVERSION.search(text)
-    if conversion:
-        return f"type conversion error from '{conversion[1]}' to '{conversion[2]}'"
     for library_message, go_message in _RUNTIME_MESSAGES:
         if library_message in text:
             rest = text.partition(library_message)[2].strip('"')

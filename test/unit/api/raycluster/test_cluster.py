@@ -10,7 +10,6 @@ from cfo.api.raycluster.cluster import (
     has_cluster_labels,
     is_suspended,
     uses_kuberay_auth,
-    uses_kuberay_network_policy,
     uses_kuberay_tls,
 )
 from cfo.api.raycluster.naming import CLUSTER_LABEL
@@ -36,9 +35,6 @@ def test_cluster_is_suspended_only_if_spec_suspend_is_true(spec: Any) -> None:
         ({"tlsOptions": {"enabled": True}}, {"tls"}),
         ({"tlsOptions": {"enabled": False}}, set()),
         ({"tlsOptions": {}}, set()),
-        ({"networkPolicy": {}}, {"policy"}),
-        ({"networkPolicy": {"mode": "DenyAllIngress"}}, {"policy"}),
-        ({"networkPolicy": None}, set()),
         ({"authOptions": {"mode": "token"}}, {"auth"}),
         ({"authOptions": {"mode": "disabled"}}, set()),
         ({"authOptions": {}}, set()),
@@ -48,7 +44,6 @@ def test_use_of_kuberay_features_is_detected(spec: Any, used: set[str]) -> None:
     cluster = {"spec": spec}
     found = {
         "tls": uses_kuberay_tls(cluster),
-        "policy": uses_kuberay_network_policy(cluster),
         "auth": uses_kuberay_auth(cluster),
     }
     assert {feature for feature, is_used in found.items() if is_used} == used

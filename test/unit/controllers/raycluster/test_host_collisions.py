@@ -1,10 +1,24 @@
-"""Tests of the lookups by the hosts of other clients' Ingresses."""
+"""Tests of the lookups by the hosts of other clients' Ingresses and routes."""
 
 from __future__ import annotations
 
-from cfo.controllers.raycluster.host_collisions import clusters_at_address
-from cfo.runtime.cache.informer import Reader
-from cfo.runtime.objects import NamespacedName
+from typing import Any, cast
+
+import orjson
+
+from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES
+from cfo.controllers.raycluster.host_collisions import (
+    CandidateHosts,
+    HostChoice,
+    HostClaims,
+    choose_host,
+    claims_of,
+    clusters_at_address,
+)
+from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.cache.informer import Informer, Reader
+from cfo.runtime.kinds import INGRESS
+from cfo.runtime.objects import GVK, NamespacedName, Object
 
 
 class CountingReader(Reader):
@@ -28,3 +42,71 @@ def test_address_is_split_only_where_a_namespace_can_begin() -> None:
     reader.lookups = 0
     assert list(clusters_at_address(reader, "-" * 240)) == []
     assert reader.lookups <= 64
+
+
+class Claimants(Reader):
+    """An informer of some objects and its reader, with the index of claims."""
+
+    def __init__(self, gvk: GVK, *objects: Object) -> None:
+        decoder = EntryDecoder(gvk)
+        self.gvk = gvk
+        self.reader = self
+        self._entries = [decoder.decode(orjson.dumps(obj)) for obj in objects]
+
+    def entry(self, key: NamespacedName) -> Entry | None:
+        return next((entry for entry in self._entries if entry.key == key), None)
+
+    def entries(self, namespace: str = "", selector: Any = "", *, index: tuple[str, str] | None = None) -> list[Entry]:
+        assert index is not None
+        return [entry for entry in self._entries if index[1] in claims_of(entry)]
+
+
+NO_CLUSTERS = CountingReader(NamespacedName("", ""))
+CLUSTER = {"metadata": {"name": "rc", "namespace": "ns", "uid": "cluster-uid"}}
+HOSTS = CandidateHosts("plain.test", "hashed.test", "hash")
+KEY = NamespacedName("ns", "ray-dashboard-rc")
+
+
+def claimant(name: str, namespace: str = "ns", *, uid: str = "", **spec: Any) -> Object:
+    """Return an object that claims hosts; ``uid`` is that of its controller, which calls itself RayCluster rc."""
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "rc", "uid": uid, "controller": True}
+    owners = [owner] if uid else []
+    return {"metadata": {"name": name, "namespace": namespace, "ownerReferences": owners}, "spec": spec}
+
+
+def choice(*claimants: Claimants, kind: str = "HTTPRoute") -> HostChoice:
+    claims = HostClaims(lambda: cast("list[Informer]", list(claimants)))
+    return choose_host(claims, NO_CLUSTERS, CLUSTER, kind, KEY, HOSTS)
+
+
+def test_route_takes_the_host_of_the_ingress_that_it_replaces() -> None:
+    own = claimant(KEY.name, uid="cluster-uid", rules=[{"host": "hashed.test"}])
+    assert choice(Claimants(INGRESS, own), Claimants(HTTP_ROUTE)) == HostChoice("hash")
+
+
+def test_host_of_a_route_is_not_used_by_an_ingress() -> None:
+    foreign = claimant("foreign", "elsewhere", hostnames=["plain.test"])
+    found = choice(Claimants(INGRESS), Claimants(TLS_ROUTES[0], foreign), kind="Ingress")
+    assert (found.suffix, found.reason) == (None, "HostTaken")
+    assert "TLSRoute elsewhere/foreign" in found.message
+
+
+def test_uid_of_the_cluster_in_another_namespace_proves_nothing() -> None:
+    forged = claimant(KEY.name, "elsewhere", uid="cluster-uid", hostnames=["plain.test"])
+    assert choice(Claimants(HTTP_ROUTE, forged)).suffix is None
+
+
+def test_claims_are_hosts_and_paths_of_dashboards() -> None:
+    (entry,) = Claimants(
+        HTTP_ROUTE,
+        claimant(
+            "r",
+            hostnames=["a.test"],
+            rules=[
+                {"matches": [{"path": {"type": "Exact", "value": "/ray/ns/rc"}}]},
+                {"matches": [{"path": {"value": "/ray/ns/rc/"}}, {"path": {"value": "/other"}}, {"headers": []}]},
+                {},
+            ],
+        ),
+    )._entries
+    assert claims_of(entry) == ["a.test", "/ray/ns/rc"]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from cfo.api.raycluster.node_certificates import head_host_names
 from cfo.controllers.raycluster import ca
 from cfo.webhooks.raycluster.certificate_command import (
     CA_DIRECTORY,
     CA_KEY_DIRECTORY,
     TLS_DIRECTORY,
     certificate_command,
-    head_host_names,
     head_service_replacement,
 )
 

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
+from cfo.api.raycluster.node_certificates import requests_certificates
+from cfo.api.raycluster.responsibility import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
 from cfo.webhooks.raycluster.certificate_command import CA_KEY_DIRECTORY
 from cfo.webhooks.raycluster.defaulting import DefaultingResult, default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
+from cfo.webhooks.raycluster.validation import create_errors, update_errors
 from test.support.ray_clusters import (
     HEAD_PATH,
     MTLS_ONLY,
@@ -30,6 +33,7 @@ from test.support.ray_clusters import (
     worker_pod,
 )
 
+REQUESTS = replace(OAUTH_AND_MTLS, requests_certificates=True)
 TLS_ENV = ["MY_POD_IP", "RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"]
 VERSION_FIELD = (
     f"metadata.annotations[{VERSION_ANNOTATION}]: the operator sets this annotation when a RayCluster is created"
@@ -336,7 +340,7 @@ def test_enabling_kuberay_tls_removes_injected_tls() -> None:
         settings=WITH_KUBERAY,
     )
     assert result.cluster == expected
-    removed = "removed, because the RayCluster uses KubeRay's own tlsOptions"
+    removed = "removed, because KubeRay provides the mTLS of the RayCluster"
     assert f"{HEAD_PATH}.initContainers: create-cert: {removed}" in result.warnings
     assert f"{WORKER_PATH}.volumes: ca-vol, server-cert, ca-key-vol: {removed}" in result.warnings
     assert default(result.cluster, result.cluster, WITH_KUBERAY) == DefaultingResult(result.cluster)
@@ -348,7 +352,7 @@ def test_enabling_kuberay_authentication_removes_proxy() -> None:
     new["spec"]["authOptions"] = {"mode": "token"}
     result = default(new, old, WITH_KUBERAY)
     assert result.cluster == defaulted_cluster(authOptions={"mode": "token"}, settings=WITH_KUBERAY)
-    removed = "removed, because the RayCluster uses KubeRay's own authOptions"
+    removed = "removed, because KubeRay provides the OAuth proxy of the RayCluster"
     assert f"{HEAD_PATH}.containers: oauth-proxy: {removed}" in result.warnings
 
 
@@ -359,6 +363,55 @@ def test_disabling_kuberay_tls_and_authentication_injects_parts() -> None:
     new = copy.deepcopy(old)
     del new["spec"]["tlsOptions"], new["spec"]["authOptions"]
     assert default(new, old, WITH_KUBERAY) == DefaultingResult(defaulted_cluster(worker()))
+
+
+OTHER_ACTORS: list[tuple[Cluster, str, str]] = [
+    ({"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "true"}}}, "secureTrustedNetwork", "Open Data Hub"),
+    ({"spec": {"managedBy": MULTIKUEUE_CONTROLLER}}, "", "MultiKueue"),
+]
+
+
+def given_to(cluster: Cluster, change: Cluster) -> Cluster:
+    """Return ``cluster`` with the settings ``change`` that give it to another actor."""
+    result = copy.deepcopy(cluster)
+    result["spec"] |= change.get("spec", {})
+    annotations = change.get("metadata", {}).get("annotations", {})
+    result["metadata"]["annotations"] = {**result["metadata"].get("annotations", {}), **annotations}
+    return result
+
+
+@pytest.mark.parametrize(("change", "feature", "actor"), OTHER_ACTORS, ids=[case[2] for case in OTHER_ACTORS])
+def test_nothing_is_injected_for_another_actor(change: Cluster, feature: str, actor: str) -> None:
+    settings = replace(OAUTH_AND_MTLS, kuberay_features=frozenset({feature}))
+    user = given_to(ray_cluster(worker()), change)
+    assert defaulted_cluster(worker())["spec"] != user["spec"]
+    created = default(user, None, settings)
+    assert created.cluster["spec"] == user["spec"]
+    assert created.warnings == ()
+
+
+@pytest.mark.parametrize(("change", "feature", "actor"), OTHER_ACTORS, ids=[case[2] for case in OTHER_ACTORS])
+def test_injected_parts_are_removed_for_another_actor_and_return(change: Cluster, feature: str, actor: str) -> None:
+    settings = replace(OAUTH_AND_MTLS, kuberay_features=frozenset({feature}))
+    ours = defaulted_cluster(worker())
+    theirs = given_to(ray_cluster(worker(), version="v1"), change)
+    update = default(given_to(ours, change), ours, settings)
+    assert update.cluster == theirs
+    removed = f"removed, because {actor} provides the mTLS of the RayCluster"
+    assert f"{HEAD_PATH}.initContainers: create-cert: {removed}" in update.warnings
+    # A webhook that is called later can give a new RayCluster to another actor; then this one is called again.
+    reinvoked = default(given_to(ours, change), None, settings)
+    assert reinvoked.cluster == theirs
+    back = copy.deepcopy(ours)
+    assert default(ray_cluster(worker(), version="v1"), theirs, settings).cluster == back
+
+
+def test_annotation_of_open_data_hub_is_unconfirmed_unless_configured() -> None:
+    user = given_to(ray_cluster(worker()), OTHER_ACTORS[0][0])
+    created = default(user, None, OAUTH_AND_MTLS)
+    assert created.cluster["spec"] == defaulted_cluster(worker())["spec"]
+    assert len(created.warnings) == 2
+    assert all("does not contain secureTrustedNetwork" in warning for warning in created.warnings)
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------
@@ -389,6 +442,40 @@ def test_entries_of_earlier_releases_are_kept_and_new_groups_get_current_ones() 
     assert worker_pod(result) == worker_pod(old)
     assert worker_pod(result, 1) == worker_pod(defaulted_cluster(worker()))
     assert head_pod(result) == head_pod(old)
+
+
+def test_pods_that_request_their_certificates_get_no_key_of_the_ca() -> None:
+    injected = defaulted_cluster(worker(), settings=REQUESTS)
+    assert create_errors(injected, REQUESTS) == []
+    for pod in (head_pod(injected), worker_pod(injected)):
+        assert names_in(pod["volumes"])[-3:] == ["ca-vol", "server-cert", "cert-request-vol"]
+        assert "ca.key" not in str(pod)
+        (init_container,) = pod["initContainers"]
+        ray = pod["containers"][0]
+        assert names_in(ray["env"]) == TLS_ENV
+        assert "cert-request-vol" in names_in(init_container["volumeMounts"])
+        assert "cert-request-vol" not in names_in(ray["volumeMounts"])
+    assert requests_certificates(injected)
+    assert not requests_certificates(defaulted_cluster(worker()))
+
+
+@pytest.mark.parametrize(("before", "after"), [(OAUTH_AND_MTLS, REQUESTS), (REQUESTS, OAUTH_AND_MTLS)])
+def test_existing_cluster_keeps_the_issuer_of_its_certificates(
+    before: InjectionSettings, after: InjectionSettings
+) -> None:
+    old = defaulted_cluster(worker(), settings=before)
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"] = {"touched": "yes"}
+    assert default(new, old, after) == DefaultingResult(new)
+    assert update_errors(old, new, after) == []
+    broken = copy.deepcopy(new)
+    del worker_pod(broken)["volumes"]
+    assert update_errors(old, broken, after)
+    assert default(broken, old, after).cluster == new
+    without = {**copy.deepcopy(old), "spec": {**old["spec"], "tlsOptions": {"enabled": True}}}
+    kuberay = replace(after, kuberay_features=frozenset({"tlsOptions"}))
+    removed = default(without, old, kuberay).cluster
+    assert not worker_pod(removed).get("volumes")
 
 
 def test_operator_upgrade_changes_no_existing_cluster() -> None:

@@ -58,6 +58,9 @@ def test_enable_ingress_is_rejected_with_message_of_the_go_operator(settings: In
     message = f"spec.headGroupSpec.enableIngress: Invalid value: true: {reason}"
     assert creation_errors(invalid, settings) == [message]
     assert update_error_messages(cluster, invalid, settings) == [message]
+    with_ingress = replace(settings, kuberay_features=frozenset({"ingressOptions"}))
+    assert creation_errors(invalid, with_ingress) == []
+    assert update_error_messages(cluster, invalid, with_ingress) == []
     invalid["spec"]["headGroupSpec"]["enableIngress"] = False
     assert creation_errors(invalid, settings) == []
 

@@ -44,7 +44,7 @@ class FakePlatform:
             config,
             version="v1",
             images=Images("proxy:1", "cert:1"),
-            is_openshift=self.is_openshift,
+            has_oauth_server=self.is_openshift,
             ingress_domain=self.ingress_domain,
         )
 

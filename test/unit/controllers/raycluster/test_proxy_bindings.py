@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cfo.controllers.raycluster.oauth import is_oauth_proxy_binding
+from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 
 
 def test_oauth_proxy_binding_has_subjects_of_one_namespace() -> None:

@@ -1,0 +1,126 @@
+"""Decides what a profile of the configuration changes in a RayCluster.
+
+The webhook changes what a user sends, with a warning; a controller changes what was stored while the webhook was not
+called. Both use :func:`enforce`. The rule is that a user's own settings never weaken what the profile enforces:
+
+* The ingress rules of ``networkPolicy`` and ``networkIsolation`` are removed, because policies only add to each other:
+  they would open ports that the operator's policies close. The rest of these fields stays, it can only restrict more.
+* If KubeRay's ``tlsOptions`` or ``authOptions`` is active, a new RayCluster that no other actor protects gets it, and
+  one that has it keeps it. If it is not active, the operator's own parts are injected into a new RayCluster, and an
+  update cannot remove them. A stored RayCluster without any of them is not changed: KubeRay does not restart its pods,
+  and nodes with and without TLS cannot connect. :func:`unmet` reports it, and it is not exposed.
+* KubeRay's Ingress is turned off where authentication is enforced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cfo.api.raycluster.cluster import has_injected_tls
+from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of
+
+__all__ = ["Enforcement", "enforce", "merged", "unmet"]
+
+
+@dataclass(slots=True)
+class Enforcement:
+    """What has to change: a merge patch of the spec, and the changed paths with the reason for each change."""
+
+    patch: dict[str, Any] = field(default_factory=dict)
+    reasons: dict[tuple[str, ...], str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.patch)
+
+    def add(self, path: tuple[str, ...], value: Any, reason: str, *, reported: bool = True) -> None:
+        """Add a change; ``value`` ``None`` removes the field. A default for a new RayCluster is not ``reported``."""
+        parent = self.patch
+        for part in path[:-1]:
+            parent = parent.setdefault(part, {})
+        parent[path[-1]] = value
+        if reported:
+            self.reasons[path] = reason
+
+
+def enforce(
+    cluster: Mapping[str, Any],
+    old: Mapping[str, Any] | None,
+    enforced: Collection[Concern],
+    active_features: Collection[str],
+) -> Enforcement:
+    """Return what has to change in ``cluster``, which replaces ``old`` (``None``: it is new).
+
+    For a stored RayCluster, ``old`` is the same object. ``active_features`` as in
+    :func:`~cfo.api.raycluster.responsibility.responsibility_of`.
+    """
+    result = Enforcement()
+    actors = responsibility_of(cluster, active_features)
+    if not enforced or actors.network_policy is Actor.MULTIKUEUE:
+        return result
+    former = responsibility_of(old, active_features) if old is not None else None
+    spec = _mapping(cluster.get("spec"))
+    if Concern.NETWORK_POLICY in enforced:
+        for name in ("networkPolicy", "networkIsolation"):
+            _remove_ingress_rules(result, name, _mapping(spec.get(name)))
+    for concern, name, key, value in (
+        (Concern.MTLS, "tlsOptions", "enabled", True),
+        (Concern.AUTHENTICATION, "authOptions", "mode", "token"),
+    ):
+        by_kuberay = former is None or former.of(concern) is Actor.KUBERAY
+        current = _mapping(spec.get(name)).get(key)
+        is_required = concern in enforced and name in active_features and actors.of(concern) is Actor.OPERATOR
+        if is_required and by_kuberay and current != value:
+            is_change = old is not None or current is not None
+            result.add((name, key), value, "set to the value that the profile requires", reported=is_change)
+    head = _mapping(spec.get("headGroupSpec"))
+    if Concern.AUTHENTICATION in enforced and head.get("enableIngress"):
+        result.add(("headGroupSpec", "enableIngress"), False, "the Ingress of KubeRay requires no authentication")
+    return result
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _remove_ingress_rules(result: Enforcement, name: str, policy: Mapping[str, Any]) -> None:
+    """Remove the ingress rules of KubeRay's field (by group of pods), or of the fork's (for the head)."""
+    reason = "removed, because it would open ports that the policies of the operator close"
+    for path in (("ingressRules",), ("head", "ingressRules"), ("worker", "ingressRules")):
+        parent = policy if len(path) == 1 else _mapping(policy.get(path[0]))
+        if parent.get("ingressRules"):
+            result.add((name, *path), None, reason)
+    groups = policy.get("workerGroups")
+    if isinstance(groups, list) and any(_mapping(group).get("ingressRules") for group in groups):
+        without = [
+            {key: value for key, value in group.items() if key != "ingressRules"} if isinstance(group, dict) else group
+            for group in groups
+        ]
+        result.add((name, "workerGroups"), without, f"ingressRules {reason}")
+
+
+def unmet(
+    cluster: Mapping[str, Any], enforced: Collection[Concern], active_features: Collection[str]
+) -> tuple[Concern, ...]:
+    """Return the enforced concerns that no one provides for the stored ``cluster``.
+
+    Only mutual TLS can be missing: it needs parts of the pod template. The operator's policies do not depend on the
+    RayCluster, and without the parts of a proxy, the dashboard cannot be reached through it.
+    """
+    actor = responsibility_of(cluster, active_features).mtls
+    is_missing = actor is Actor.OPERATOR and not has_injected_tls(cluster)
+    return (Concern.MTLS,) if Concern.MTLS in enforced and is_missing else ()
+
+
+def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``target`` with a merge patch (RFC 7386) applied; modifies neither."""
+    result = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            result[key] = merged(_mapping(result.get(key)), value)
+        else:
+            result[key] = value
+    return result

@@ -1,0 +1,137 @@
+"""Allows the pods of RayClusters to create CertificateSigningRequests, and to read them.
+
+CertificateSigningRequests are cluster-scoped, so a Role cannot allow this. A ClusterRoleBinding for each namespace that
+has a RayCluster whose pods request certificates binds one ClusterRole, :data:`REQUESTER_ROLE`, to the ServiceAccounts
+of this namespace: KubeRay and users choose the ServiceAccounts of pods.
+
+A binding belongs to a namespace, not to a RayCluster, so RayClusters need no finalizer: after a restart, the bindings
+of namespaces without such RayClusters are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.naming import FIELD_MANAGER, fit
+from cfo.api.raycluster.node_certificates import requests_certificates
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
+from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
+from cfo.runtime import (
+    CLUSTER_ROLE_BINDING,
+    READ,
+    AlreadyExists,
+    Builder,
+    Client,
+    EnqueueRequestsFromMapFunc,
+    Manager,
+    NamespacedName,
+    Object,
+    Reader,
+    Request,
+    Result,
+    Rule,
+    SelectionKeywords,
+    TerminalError,
+    uid_of,
+)
+
+__all__ = ["REQUESTERS_LABEL", "REQUESTER_ROLE", "REQUESTER_RULES", "CertificateRequesters", "setup"]
+
+REQUESTER_ROLE: Final = "codeflare-operator-certificate-requester-role"
+"""The ClusterRole of pods; the manifests contain it."""
+
+REQUESTER_RULES: Final = (Rule("certificates.k8s.io", "certificatesigningrequests", ("create", "get")),)
+"""The rules of the role. Names of requests are random, and requests contain no secrets; listing is not allowed."""
+
+REQUESTERS_LABEL: Final = "ray.openshift.ai/certificate-requesters"
+"""The label of the bindings; its value is the namespace."""
+
+_SELECTION: Final[SelectionKeywords] = {"label_selector": REQUESTERS_LABEL, "max_bytes": MAX_CACHED_BYTES}
+
+
+class CertificateRequesters:
+    """Maintains the binding of one namespace, whose name is the name in the request.
+
+    ``clusters`` reads RayClusters, ``bindings`` the ClusterRoleBindings with our label. ``namespaces`` are those that
+    the operator is limited to (``None``: all).
+    """
+
+    rules = (
+        Rule("rbac.authorization.k8s.io", "clusterrolebindings", (*READ, "create", "patch", "delete")),
+        *REQUESTER_RULES,  # RBAC escalation check: the operator must hold the permissions of the role to bind it
+    )
+
+    def __init__(
+        self, client: Client, clusters: Reader, bindings: Reader, namespaces: Iterable[str] | None = None
+    ) -> None:
+        self._client = client
+        self._clusters = clusters
+        self._bindings = bindings
+        self._namespaces = frozenset(namespaces) if namespaces is not None else None
+
+    async def reconcile(self, request: Request) -> Result:
+        """Create, restore or delete the binding. Raises :class:`TerminalError` if another object has its name."""
+        namespace = request.name
+        if self._namespaces is not None and namespace not in self._namespaces:
+            return Result()
+        desired = desired_binding(namespace)
+        key = NamespacedName("", desired["metadata"]["name"])
+        current = self._bindings.get(key)
+        if not any(requests_certificates(entry.object()) for entry in self._clusters.entries(namespace)):
+            # The cache may be limited by labels, so another operator may reconcile other RayClusters of the namespace.
+            if current is not None and not any(
+                map(requests_certificates, await self._client.list(RAY_CLUSTER, namespace=namespace, live=True))
+            ):
+                await self._client.delete(CLUSTER_ROLE_BINDING, key, uid=uid_of(current))
+        elif current is None:
+            try:
+                await self._client.create(desired)
+            except AlreadyExists as error:
+                message = f"ClusterRoleBinding {key.name} exists without the label {REQUESTERS_LABEL}"
+                raise TerminalError(message) from error
+        else:
+            await self._client.apply({**desired, "metadata": {**desired["metadata"], "uid": uid_of(current)}})
+        return Result()
+
+
+def desired_binding(namespace: str) -> Object:
+    """Return the ClusterRoleBinding for the ServiceAccounts in ``namespace``."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {
+            "name": fit(f"codeflare-certificate-requesters-{namespace}"),
+            "labels": {REQUESTERS_LABEL: namespace},
+        },
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": REQUESTER_ROLE},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": f"system:serviceaccounts:{namespace}"}],
+    }
+
+
+def setup(manager: Manager) -> None:
+    """Add the controller of the bindings to ``manager``."""
+    clusters = manager.cache.informer(RAY_CLUSTER)
+    bindings = manager.cache.informer(CLUSTER_ROLE_BINDING, **_SELECTION)
+    reconciler = CertificateRequesters(
+        manager.client.with_field_manager(FIELD_MANAGER),
+        clusters.reader,
+        bindings.reader,
+        manager.options.namespaces,
+    )
+    (
+        Builder(manager, "raycluster-certificate-requesters")
+        .watches(
+            RAY_CLUSTER,
+            EnqueueRequestsFromMapFunc(lambda cluster: [Request("", cluster.namespace)]),
+            CLUSTER_CHANGED,
+        )
+        .watches(
+            CLUSTER_ROLE_BINDING,
+            EnqueueRequestsFromMapFunc(lambda binding: [Request("", binding.meta.labels[REQUESTERS_LABEL])]),
+            **_SELECTION,
+        )
+        .complete(reconciler)
+    )

@@ -1,0 +1,290 @@
+"""Approves and signs the CertificateSigningRequests of Ray nodes with the CA of their RayCluster.
+
+Only requests for our signer are watched. What a request must contain is in
+:mod:`~cfo.controllers.raycluster.node_request`. A request that is refused gets the condition ``Denied`` (``Failed``, if
+another client has approved it), and a Warning Event on the RayCluster gives the reason. Approval and signature are two
+writes. After a crash in between, the request is checked again in full, and then signed.
+
+CertificateSigningRequests are cluster-scoped, and a tenant can create any number of them. Therefore objects that are
+too large are not cached, a requester gets only a few decisions until Kubernetes deletes the oldest requests (after one
+hour), and all other requests cause no request by the operator. Old requests are ignored, so that a restart does not
+answer requests whose pods have given up long ago.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import structlog
+
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.api.raycluster.node_certificates import SIGNER_NAME
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster import ca
+from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.ingress_domain import IngressDomain
+from cfo.controllers.raycluster.node_request import (
+    Refusal,
+    check_names,
+    check_pod,
+    cluster_of_pod,
+    node_names,
+    parse_request,
+    requester_of,
+)
+from cfo.controllers.raycluster.secrets import secret_informer
+from cfo.controllers.raycluster.signing_authority import SigningAuthorities
+from cfo.runtime import (
+    GVK,
+    POD,
+    READ,
+    Builder,
+    Client,
+    Clock,
+    Entry,
+    EventRecorder,
+    Manager,
+    Object,
+    Reader,
+    Request,
+    Result,
+    Rule,
+    SelectionKeywords,
+    find_condition,
+    name_of,
+    rfc3339,
+    uid_of,
+)
+
+__all__ = ["NodeSigner", "setup"]
+
+CERTIFICATE_SIGNING_REQUEST: Final = GVK("certificates.k8s.io", "v1", "CertificateSigningRequest")
+
+MAX_DECISIONS: Final = 8
+"""How many requests of one requester are decided until Kubernetes deletes the oldest decided ones (after one hour)."""
+
+MAX_WAITING: Final = 4
+"""How many requests of one requester are retried at the same time; others are ignored meanwhile."""
+
+_MAX_AGE_SECONDS: Final = 600.0
+_SETTLING_SECONDS: Final = 60.0
+"""How long a refusal whose cause may disappear is retried."""
+
+_MIN_RETRY_SECONDS: Final = 0.5
+_DECIDED: Final = "decided"
+_SELECTION: Final[SelectionKeywords] = {"field_selector": f"spec.signerName={SIGNER_NAME}", "max_bytes": 16 << 10}
+
+_log = structlog.get_logger("cfo.controllers.raycluster")
+
+
+class NodeSigner:
+    """Decides about one request at a time.
+
+    ``requests`` reads all requests for our signer, with the index of :func:`setup`. ``namespaces`` are those that the
+    operator is limited to (``None``: all); another operator answers requests from others.
+    """
+
+    rules = (
+        Rule("certificates.k8s.io", "certificatesigningrequests", READ),
+        Rule(
+            "certificates.k8s.io",
+            ("certificatesigningrequests/approval", "certificatesigningrequests/status"),
+            "update",
+        ),
+        Rule("certificates.k8s.io", "signers", ("approve", "sign"), [SIGNER_NAME]),
+        Rule("", "pods", "get"),
+    )
+
+    def __init__(
+        self,
+        client: Client,
+        events: EventRecorder,
+        config: KubeRayConfiguration,
+        clock: Clock,
+        domain: IngressDomain,
+        *,
+        requests: Reader,
+        secrets: Reader,
+        namespaces: Iterable[str] | None = None,
+    ) -> None:
+        self._client = client
+        self._events = events
+        self._lifetime = config.ca.node_certificate_lifetime
+        self._clock = clock
+        self._domain = domain
+        self._requests = requests
+        self._authorities = SigningAuthorities(client, secrets)
+        self._namespaces = frozenset(namespaces) if namespaces is not None else None
+        self._waiting = _WaitingRequests()
+
+    async def reconcile(self, request: Request) -> Result:
+        """Decide about one request; requeue while the cause of a refusal may disappear."""
+        csr = self._requests.get(request)
+        age = self._age(csr) if csr is not None else 0.0
+        identity = _identity(csr["spec"]) if csr is not None else ""
+        if csr is None or _is_decided(csr) or age > _MAX_AGE_SECONDS or self._has_enough(identity):
+            self._waiting.discard(request.name)
+            return Result()
+        if not self._waiting.has_place(request.name, identity):
+            return Result()
+        cluster: Object | None = None
+        try:
+            requester = requester_of(csr["spec"])
+            if self._namespaces is not None and requester.pod.namespace not in self._namespaces:
+                return Result()
+            pod = check_pod(await self._client.get(POD, requester.pod, live=True), requester)
+            cluster = await self._cluster_of(pod)
+            await self._sign(csr, pod, cluster)
+        except Refusal as refusal:
+            if refusal.may_change and age < _SETTLING_SECONDS:
+                self._waiting.add(request.name, identity)
+                return Result(requeue_after=max(age / 2, _MIN_RETRY_SECONDS))
+            # Another operator may reconcile a RayCluster that is not in the cache.
+            if cluster is not None or not refusal.may_change:
+                await self._refuse(csr, refusal, cluster)
+        self._waiting.discard(request.name)
+        return Result()
+
+    def _age(self, csr: Object) -> float:
+        """Return the age of a request in seconds."""
+        return (self._clock.now() - datetime.fromisoformat(csr["metadata"]["creationTimestamp"])).total_seconds()
+
+    def _has_enough(self, identity: str) -> bool:
+        """Return whether no more requests of this requester are decided for now."""
+        return len(self._requests.keys(_DECIDED, identity)) >= MAX_DECISIONS
+
+    async def _cluster_of(self, pod: Object) -> Object:
+        key, uid = cluster_of_pod(pod)
+        cluster = await self._client.get(RAY_CLUSTER, key)
+        if cluster is None or uid_of(cluster) != uid:
+            raise Refusal(
+                "RayClusterNotFound", f"The RayCluster {key.name} of the pod does not exist.", may_change=True
+            )
+        return cluster
+
+    async def _sign(self, csr: Object, pod: Object, cluster: Object) -> None:
+        """Check the content of the request, approve it and store the certificate. Raises :class:`Refusal`."""
+        request = parse_request(csr["spec"])
+        names = node_names(pod, cluster, await self._domain.read(self._client))
+        check_names(request, names)
+        authority = await self._authorities.load(cluster)
+        certificate = ca.issue(
+            authority,
+            request.public_key,
+            addresses=names.addresses,
+            hosts=names.hosts,
+            lifetime=self._lifetime,
+            now=self._clock.now(),
+        )
+        if find_condition(_conditions(csr), "Approved") is None:
+            message = "The pod is a node of its RayCluster, and may have all requested names."
+            csr = await self._update(csr, "approval", self._with_condition(csr, "Approved", "PodVerified", message))
+        status = {**(csr.get("status") or {}), "certificate": b64encode(certificate).decode()}
+        await self._update(csr, "status", status)
+
+    async def _refuse(self, csr: Object, refusal: Refusal, cluster: Object | None) -> None:
+        _log.info("Refused a certificate request", csr=name_of(csr), reason=refusal.reason, message=str(refusal))
+        if find_condition(_conditions(csr), "Approved") is None:
+            await self._update(csr, "approval", self._with_condition(csr, "Denied", refusal.reason, str(refusal)))
+        else:
+            await self._update(csr, "status", self._with_condition(csr, "Failed", refusal.reason, str(refusal)))
+        if cluster is not None:
+            pod = requester_of(csr["spec"]).pod.name
+            message = f"Pod {pod} got no certificate ({refusal.reason}): {refusal}"
+            self._events.event(cluster, "Warning", "CertificateRequestDenied", message)
+
+    def _with_condition(self, csr: Object, type_: str, reason: str, message: str) -> Object:
+        """Return the status of ``csr`` with one more condition."""
+        now = rfc3339(self._clock.now())
+        condition = {
+            "type": type_,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastUpdateTime": now,
+            "lastTransitionTime": now,
+        }
+        return {**(csr.get("status") or {}), "conditions": [*_conditions(csr), condition]}
+
+    async def _update(self, csr: Object, subresource: str, status: Object) -> Object:
+        return await self._client.update({**csr, "status": status}, subresource=subresource)
+
+
+class _WaitingRequests:
+    """The requests whose refusal is retried, at most :data:`MAX_WAITING` of one requester."""
+
+    def __init__(self) -> None:
+        self._requesters: dict[str, str] = {}
+        self._requests: dict[str, set[str]] = {}
+
+    def has_place(self, name: str, requester: str) -> bool:
+        """Return whether the request ``name`` is waiting, or could."""
+        return name in self._requesters or len(self._requests.get(requester, ())) < MAX_WAITING
+
+    def add(self, name: str, requester: str) -> None:
+        """Add a request."""
+        self._requesters[name] = requester
+        self._requests.setdefault(requester, set()).add(name)
+
+    def discard(self, name: str) -> None:
+        """Remove a request if it is waiting."""
+        requester = self._requesters.pop(name, None)
+        if requester is not None:
+            self._requests[requester].discard(name)
+            if not self._requests[requester]:
+                del self._requests[requester]
+
+
+def _conditions(csr: Object) -> list[Object]:
+    return (csr.get("status") or {}).get("conditions") or []
+
+
+def _is_decided(csr: Object) -> bool:
+    """Return whether nothing remains to be done; an approved request has to be signed."""
+    conditions = _conditions(csr)
+    is_refused = any(find_condition(conditions, type_) is not None for type_ in ("Denied", "Failed"))
+    return is_refused or bool((csr.get("status") or {}).get("certificate"))
+
+
+def _identity(spec: Object) -> str:
+    """Return what identifies the requester of a request: the user, and the pod if it was made with a pod's token."""
+    try:
+        return requester_of(spec).pod_uid
+    except Refusal:
+        return str(spec.get("username") or "")
+
+
+_decoder = msgspec.json.Decoder(dict)
+
+
+def _index_decided(entry: Entry) -> Iterable[str]:
+    csr = _decoder.decode(entry.raw)
+    return (_identity(csr.get("spec") or {}),) if _is_decided(csr) else ()
+
+
+def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+    """Add the signer to ``manager``."""
+    name = "raycluster-node-signer"
+    requests = manager.cache.informer(CERTIFICATE_SIGNING_REQUEST, **_SELECTION).add_index(_DECIDED, _index_decided)
+    secrets = secret_informer(manager)
+    signer = NodeSigner(
+        manager.client.with_field_manager(FIELD_MANAGER),
+        manager.events(name),
+        config,
+        manager.clock,
+        environment.domain,
+        requests=requests.reader,
+        secrets=secrets.reader,
+        namespaces=manager.options.namespaces,
+    )
+    (
+        Builder(manager, name)
+        .for_(CERTIFICATE_SIGNING_REQUEST, **_SELECTION)
+        .reads(secrets, manager.cache.informer(RAY_CLUSTER))
+        .complete(signer)
+    )

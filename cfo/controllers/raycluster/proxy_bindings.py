@@ -1,0 +1,95 @@
+"""Creates and deletes the ClusterRoleBindings that allow the proxies of dashboards to check tokens."""
+
+from __future__ import annotations
+
+from cfo.api.raycluster.cluster import has_cluster_labels
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.naming import digest, fit, names_of
+from cfo.controllers.raycluster.children import Children, NameConflict
+from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
+from cfo.controllers.raycluster.oauth_informers import OAuthInformers
+from cfo.controllers.raycluster.resources import desired_cluster_role_binding
+from cfo.runtime import (
+    CLUSTER_ROLE_BINDING,
+    Client,
+    NamespacedName,
+    Object,
+    Request,
+    is_deleting,
+    key_of,
+    name_of,
+    namespace_of,
+)
+
+__all__ = ["ProxyBindings", "is_oauth_proxy_binding"]
+
+
+class ProxyBindings:
+    """The ClusterRoleBinding of each RayCluster. No owner reference can tie it to a namespaced cluster."""
+
+    def __init__(self, client: Client, informers: OAuthInformers) -> None:
+        self._client = client
+        self._informers = informers
+
+    async def create_or_update(self, children: Children) -> None:
+        """Create the ClusterRoleBinding, with the usual name if it is available.
+
+        Two clusters can have the same usual name (``a-b`` in ``c``, ``a`` in ``b-c``). The newer cluster appends its
+        hash and keeps that name.
+        """
+        cluster = children.cluster
+        usual = names_of(cluster).cluster_role_binding
+        hashed = fit(f"{usual}-{digest(f'{namespace_of(cluster)}/{name_of(cluster)}')}")
+        names = [hashed] if self._prefers_hashed_name(cluster, usual, hashed) else [usual, hashed]
+        for name in names:
+            key = NamespacedName("", name)
+
+            async def desired(_: Object | None, name: str = name) -> Object:
+                return desired_cluster_role_binding(cluster, name)
+
+            try:
+                await children.create_or_update(key, CLUSTER_ROLE_BINDING, self._informers.bindings.get(key), desired)
+            except NameConflict as error:
+                if name == hashed:
+                    children.report_name_conflict(error, "the OAuth proxy cannot check tokens")
+                continue
+            return
+
+    def _prefers_hashed_name(self, cluster: Object, usual: str, hashed: str) -> bool:
+        """Return whether an older cluster takes precedence for the usual name."""
+        if self._informers.bindings.contains(NamespacedName("", usual)):
+            return False  # create_or_update checks the owner
+        if self._informers.bindings.contains(NamespacedName("", hashed)):
+            return True
+        return any(
+            names_of(other).cluster_role_binding == usual and not is_deleting(other)
+            for other in older_colliding_clusters(self._informers.clusters, cluster)
+        )
+
+    async def delete(self, children: Children) -> None:
+        """Delete the cluster's ClusterRoleBindings, regardless of their names."""
+        cluster = children.cluster
+        for entry in self._informers.bindings_of(key_of(cluster)):
+            await children.delete(
+                CLUSTER_ROLE_BINDING, entry.object(), belongs=lambda obj: has_cluster_labels(obj, cluster)
+            )
+
+    async def collect(self, request: Request) -> None:
+        """Delete the ClusterRoleBindings of a cluster that no longer exists.
+
+        They are left over when another client removed the finalizer, and when the Go operator changed the names of a
+        cluster's objects.
+        """
+        for entry in self._informers.bindings_of(request):
+            if not is_oauth_proxy_binding(entry.object(), request.namespace):
+                continue
+            if await self._client.get(RAY_CLUSTER, request, live=True) is None:
+                await self._client.delete(CLUSTER_ROLE_BINDING, entry.key, uid=entry.meta.uid)
+
+
+def is_oauth_proxy_binding(binding: Object, namespace: str) -> bool:
+    """Return whether a ClusterRoleBinding binds the proxy's role, and only to ServiceAccounts in ``namespace``."""
+    return (binding.get("roleRef") or {}).get("name") == "system:auth-delegator" and all(
+        subject.get("kind") == "ServiceAccount" and subject.get("namespace") == namespace
+        for subject in binding.get("subjects") or ()
+    )
