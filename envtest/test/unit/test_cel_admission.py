@@ -57,6 +57,7 @@ def test_type_of_expression(expression: str, kind: str) -> None:
         ("JSONPatch{operation: 'add'}", "undefined field 'operation'"),
         ("Other{}", "undeclared reference to 'Other'"),
         ("Object{spec: Object.spec{a: b}}", "1:29: undeclared reference to 'b'"),
+        ("1 " * 50_001, "expression code point size exceeds limit: size: 100002, limit 100000"),
     ],
 )
 def test_compile_error(expression: str, error: str) -> None:

@@ -25,6 +25,8 @@ _INTEGER: Final[Mapping[str, Any]] = {"type": "integer"}
 _TIME: Final[Mapping[str, Any]] = {"type": "string", "format": "date-time"}
 _DYNAMIC: Final[Mapping[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
 _WORD: Final = re.compile(r"\w+")
+_MAX_LENGTH: Final = 100_000
+"""The maximum number of characters of an expression, as in cel-go."""
 
 
 def _fields(**fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,6 +111,9 @@ def check_expression(
     (``None``: the expression cannot use them); ``patches`` adds the types and functions of mutations.
     Raises CELCompileError.
     """
+    if len(source) > _MAX_LENGTH:
+        why = f"expression code point size exceeds limit: size: {len(source)}, limit {_MAX_LENGTH}"
+        raise CELCompileError(f"ERROR: <input>:1:1: {why}")
     literals = parse(source) if patches else Literals(source, source, {}, {})
     schemas = {"request": _REQUEST, "namespaceObject": _NAMESPACE}
     if variables is not None:
