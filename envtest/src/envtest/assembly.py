@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,11 +23,12 @@ from envtest.builtins.table import register_builtins
 from envtest.context import RequestContext, User
 from envtest.create_update import create_object
 from envtest.dispatch import Dispatcher
-from envtest.errors import GroupResource, method_not_allowed_here
+from envtest.errors import GroupResource, method_not_allowed_here, not_acceptable_here, resource_not_found
 from envtest.fault_injection import faults_page
 from envtest.faults import Faults
 from envtest.health import HealthChecks, RequestMetrics, version_response
 from envtest.http import Page, PageResponse, Request, Response, json_response
+from envtest.initial_objects import create_initial_objects_in
 from envtest.objects import Object
 from envtest.server import Server
 from envtest.server_core import Core
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMESPACES", "SYSTEM", "APIServer", "assemble", "create_initial_objects", "resume"]
 
-_SERVICES = GroupResource("", "services")
+_KEY_SET = "application/jwk-set+json"
 _CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 SYSTEM = User("system:apiserver", groups=("system:masters",))
@@ -182,9 +182,11 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
 
     async def status(request: Request) -> Response | None:
         if request.path.rstrip("/") == "/version":
-            if request.method not in {"GET", "HEAD"}:
+            if request.method != "GET":
                 raise method_not_allowed_here()
             return _response(version_response())
+        if request.path.startswith("/version/"):
+            raise resource_not_found()
         if request.path == "/metrics":
             return _response(metrics.respond())
         response = health.respond(
@@ -196,36 +198,13 @@ def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Pa
         if request.path == "/.well-known/openid-configuration":
             return json_response(core.tokens.configuration(request.headers.get("Host", "")))
         if request.path == "/openid/v1/jwks":
-            return Response(orjson.dumps(core.tokens.key_set()), content_type="application/jwk-set+json")
+            accept = request.headers.get("Accept", "")
+            if accept and not any(each in accept for each in ("*/*", "application/*", _KEY_SET)):
+                raise not_acceptable_here((_KEY_SET,))
+            return Response(orjson.dumps(core.tokens.key_set()), content_type=_KEY_SET)
         return None
 
     return [status, issuer, documents]
-
-
-def _own_service(now: str, address: str) -> Object:
-    """Return the Service ``kubernetes`` of the API server; no pods use it, but clients look it up."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": "kubernetes",
-            "namespace": "default",
-            "uid": str(uuid.uuid4()),
-            "creationTimestamp": now,
-            "labels": {"component": "apiserver", "provider": "kubernetes"},
-        },
-        "spec": {
-            "clusterIP": address,
-            "clusterIPs": [address],
-            "internalTrafficPolicy": "Cluster",
-            "ipFamilies": ["IPv4"],
-            "ipFamilyPolicy": "SingleStack",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
-            "sessionAffinity": "None",
-            "type": "ClusterIP",
-        },
-        "status": {"loadBalancer": {}},
-    }
 
 
 def resume(api_server: APIServer) -> None:
@@ -253,7 +232,5 @@ async def create_initial_objects(api_server: APIServer) -> None:
             info.strategy.decode(namespace, ctx)
             await create_object(core, ctx, namespace)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    if core.store.get(_SERVICES, "default", "kubernetes") is None:
-        core.store.create(_SERVICES, _own_service(now, str(api_server.service_network[1])))
+    create_initial_objects_in(core.store, core.registry, api_server.service_network, now)
     install_policy(core.store, now)
-    core.store.compact()

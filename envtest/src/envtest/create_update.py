@@ -179,7 +179,12 @@ async def update_object(
         if uid and uid != old["metadata"].get("uid"):
             raise _uid_conflict(ctx, uid, old["metadata"].get("uid", ""))
         new = await transform(copy_object(old))
-        result = await _replace(core, ctx, record, old, new, None if skip_validating else admission_view or _unchanged)
+        try:
+            view = None if skip_validating else admission_view or _unchanged
+            result = await _replace(core, ctx, record, old, new, view)
+        finally:
+            if info.strategy.allocates and (stored := core.store.get(info.storage, namespace, ctx.name)) is not None:
+                info.strategy.settle(stored.obj())
         if result is not None:
             return result, False
     raise conflict(info.resource, ctx.name, MODIFIED)

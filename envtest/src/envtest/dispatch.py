@@ -8,7 +8,13 @@ from aiohttp import web
 
 from envtest.auth.attributes import Attributes
 from envtest.context import RequestContext
-from envtest.errors import method_not_allowed_here, method_not_supported, not_found, resource_not_found
+from envtest.errors import (
+    StatusError,
+    method_not_allowed_here,
+    method_not_supported,
+    not_found,
+    resource_not_found,
+)
 from envtest.handlers.patch import patch
 from envtest.handlers.read import get_object, list_objects
 from envtest.handlers.subresources import SUBRESOURCES
@@ -18,6 +24,7 @@ from envtest.health import RequestLabels, RequestMetrics
 from envtest.http import Request, Response, not_found_page
 from envtest.negotiation import Output, negotiate
 from envtest.registry import ResourceInfo
+from envtest.response_transform import encode_as
 from envtest.server_core import Core
 
 __all__ = ["Dispatcher"]
@@ -68,6 +75,8 @@ class Dispatcher:
         misplaced = _misplaced(info, attributes, on_collection=on_collection)
         if misplaced is not None:
             return misplaced
+        if request.method == "HEAD":
+            raise method_not_allowed_here()
         handler = self._handler(info, attributes, on_collection=on_collection)
         ctx = RequestContext(
             user=request.user,
@@ -78,13 +87,18 @@ class Dispatcher:
             subresource=attributes.subresource,
             warnings=request.warnings,
         )
-        output = negotiate(request.headers.get("Accept", ""), info.is_crd)
+        has_tables = attributes.subresource not in _WITHOUT_TABLES
+        output = negotiate(request.headers.get("Accept", ""), info.is_crd, has_tables)
         if request.flag("pretty"):
             output = output._replace(pretty=True)
         request.audit["annotations"] = ctx.audit
         ctx.warn(info.deprecation)
         try:
             response = await handler(self._core, request, ctx, output)
+        except StatusError as error:
+            if not output.yaml:
+                raise
+            response = Response(encode_as(error.status(), output), error.code, output.content_type, error.headers)
         finally:
             request.audit["name"] = ctx.name
         if attributes.verb in _WRITES:
@@ -140,6 +154,7 @@ class Dispatcher:
         )
 
 
+_WITHOUT_TABLES = frozenset({"binding", "eviction", "token"})
 _METRIC_VERBS = {"create": "POST", "update": "PUT"}
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "request_entity_too_large",
     "resource_not_found",
     "rv_too_large",
+    "service_unavailable",
     "too_many_requests",
     "unauthorized",
     "unsupported_media_type",
@@ -160,15 +161,12 @@ def not_acceptable(message: str) -> StatusError:
     return StatusError(406, "NotAcceptable", message)
 
 
-def not_acceptable_here() -> StatusError:
+def not_acceptable_here(
+    served: Iterable[str] = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf"),
+) -> StatusError:
     """Return a 406 from routing: none of the media types in ``Accept`` is served."""
-    return StatusError(
-        406,
-        "NotAcceptable",
-        "406: Not Acceptable\n\nAvailable representations: "
-        "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-        {},
-    )
+    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(served)}"
+    return StatusError(406, "NotAcceptable", message, {})
 
 
 def already_exists(resource: GroupResource, name: str, *, terminating: bool = False) -> StatusError:
@@ -239,6 +237,11 @@ def too_many_requests(message: str, retry_after: int, *, details: Mapping[str, A
 def internal_error(message: str) -> StatusError:
     """Return a 500 ``InternalError``: ``Internal error occurred: message``."""
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
+
+
+def service_unavailable(message: str) -> StatusError:
+    """Return a 503."""
+    return StatusError(503, "ServiceUnavailable", message, None)
 
 
 def plain_error(message: str) -> StatusError:

@@ -28,17 +28,63 @@ _TEXT: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 _ENDPOINTS: Final = ("healthz", "livez", "readyz")
+_ALIVE: Final = ("healthz", "livez")
+_HOOKS: Final = (
+    "start-apiserver-admission-initializer",
+    "generic-apiserver-start-informers",
+    "priority-and-fairness-config-consumer",
+    "priority-and-fairness-filter",
+    "storage-object-count-tracker-hook",
+    "start-apiextensions-informers",
+    "start-apiextensions-controllers",
+    "crd-informer-synced",
+    "start-system-namespaces-controller",
+    "peer-endpoint-reconciler-controller",
+    "start-cluster-authentication-info-controller",
+    "start-kube-apiserver-identity-lease-controller",
+    "start-kube-apiserver-identity-lease-garbage-collector",
+    "storage-readiness",
+    "start-legacy-token-tracking-controller",
+    "start-service-ip-repair-controllers",
+    "rbac/bootstrap-roles",
+    "scheduling/bootstrap-system-priority-classes",
+    "priority-and-fairness-config-producer",
+    "bootstrap-controller",
+    "start-kubernetes-service-cidr-controller",
+    "start-kube-aggregator-informers",
+    "apiservice-status-local-available-controller",
+    "apiservice-status-remote-available-controller",
+    "apiservice-registration-controller",
+    "apiservice-wait-for-first-sync",
+    "apiservice-discovery-controller",
+    "kube-apiserver-autoregistration",
+)
+_LAST_HOOKS: Final = ("apiservice-openapi-controller", "apiservice-openapiv3-controller")
+"""The hooks that kube-apiserver runs after its start, in two parts, in the order of the verbose output."""
 
 Check = Callable[[], bool]
 
 
 class HealthChecks:
-    """Named checks of the three endpoints; ``ping`` and ``log`` are always present."""
+    """Named checks of the three endpoints, with the names and the order of kube-apiserver.
+
+    The checks of this control plane always succeed, since it only listens once it has started.
+    """
 
     def __init__(self) -> None:
         self._checks: dict[str, dict[str, Check]] = {endpoint: {} for endpoint in _ENDPOINTS}
-        for name in ("ping", "log"):
-            self.add(name, lambda: True)
+        for name, endpoints in (
+            ("ping", _ENDPOINTS),
+            ("log", _ENDPOINTS),
+            ("loopback-serving-certificate", _ALIVE),
+            ("etcd", _ALIVE),
+            ("informer-sync", ("readyz",)),
+            *((f"poststarthook/{hook}", _ENDPOINTS) for hook in _HOOKS),
+            ("autoregister-completion", _ENDPOINTS),
+            *((f"poststarthook/{hook}", _ENDPOINTS) for hook in _LAST_HOOKS),
+            ("shutdown", ("readyz",)),
+        ):
+            self.add(name, lambda: True, endpoints=endpoints)
 
     def add(self, name: str, check: Check, *, endpoints: Sequence[str] = _ENDPOINTS) -> None:
         """Add ``check`` to ``endpoints``; it must be fast and must not raise."""
@@ -47,9 +93,9 @@ class HealthChecks:
 
     def respond(self, path: str, *, verbose: bool = False, exclude: Sequence[str] = ()) -> PageResponse | None:
         """Return the response to a GET, or ``None`` if the path is not a health endpoint or names an unknown check."""
-        endpoint, _, name = path.strip("/").partition("/")
+        endpoint, slash, name = path.removeprefix("/").partition("/")
         checks = self._checks.get(endpoint)
-        if checks is None:
+        if checks is None or (slash and not name):
             return None
         if name:
             if name not in checks:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import posixpath
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -102,6 +104,8 @@ def _watch_errors(options: ListOptions) -> list[FieldError]:
         errors.append(
             forbidden(field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
         )
+    elif options.token and options.resource_version in ("", "0"):  # such a watch sends initial events by default
+        errors.append(forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
     return errors
 
 
@@ -118,6 +122,8 @@ def parse_revision(text: str) -> int:
 
 
 _LARGEST = 2**64 - 1
+_NOT_BASE64 = re.compile(r"[^-_A-Za-z0-9]")
+_CONTINUE_FORMAT = "meta.k8s.io/v1"
 
 
 def _unparsable(text: str, why: str) -> str:
@@ -130,18 +136,39 @@ def too_old_error(error: Compacted) -> StatusError:
 
 
 def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
+    """Return the revision and the key after which the list continues. Raises StatusError (400)."""
+    illegal = _NOT_BASE64.search(token)
+    if illegal:
+        raise _invalid_token(f"illegal base64 data at input byte {illegal.start()}")
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    except binascii.Error:
+        raise _invalid_token(f"illegal base64 data at input byte {len(token) - 1}") from None
+    try:
         document = orjson.loads(raw)
-        namespace, _, name = document["start"].rstrip("\0").rpartition("/")
-        return int(document["rv"]), (namespace, name)
-    except (binascii.Error, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
+        version, revision, start = (document.get(name) or zero for name, zero in (("v", ""), ("rv", 0), ("start", "")))
+        revision = int(revision)
+    except (ValueError, TypeError, AttributeError):
+        raise _invalid_token(f"invalid character {chr(raw[0])!r} looking for beginning of value") from None
+    if version != _CONTINUE_FORMAT:
+        raise _invalid_token(f"server does not recognize this encoded version {version}")
+    if not revision:
+        raise _invalid_token(f"incorrect encoded start resourceVersion (version {_CONTINUE_FORMAT})")
+    if not start:
+        raise _invalid_token(f"encoded start key empty (version {_CONTINUE_FORMAT})")
+    if posixpath.normpath("/" + start.removeprefix("/")) != "/" + start.removeprefix("/"):
+        raise _invalid_token(start)
+    namespace, _, name = start.rstrip("\0").rpartition("/")
+    return revision, (namespace, name)
+
+
+def _invalid_token(why: str) -> StatusError:
+    return bad_request(f"invalid continue token: continue key is not valid: {why}")
 
 
 def _encode_token(revision: int, last: Record) -> str:
     start = f"{last.namespace}/{last.name}\0" if last.namespace else f"{last.name}\0"
-    document = {"v": "meta.k8s.io/v1", "rv": revision, "start": start}
+    document = {"v": _CONTINUE_FORMAT, "rv": revision, "start": start}
     return base64.urlsafe_b64encode(orjson.dumps(document)).rstrip(b"=").decode()
 
 
@@ -187,7 +214,7 @@ def _expired_token(after: tuple[str, str] | None) -> StatusError:
     )
     namespace, name = after or ("", "")
     start = f"{namespace}/{name}\0" if namespace else f"{name}\0"
-    document = {"v": "meta.k8s.io/v1", "rv": -1, "start": start}
+    document = {"v": _CONTINUE_FORMAT, "rv": -1, "start": start}
     token = base64.urlsafe_b64encode(orjson.dumps(document)).rstrip(b"=").decode()
     error.list_meta = {"continue": token}
     return error

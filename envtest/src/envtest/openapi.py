@@ -78,7 +78,7 @@ class OpenAPI:
         name = path.removeprefix("/openapi/v3/")
         known = self._hashes.get(name)
         if known is None:
-            return PageResponse(404, {"Content-Type": "text/plain; charset=utf-8"}, b"404 page not found\n")
+            return PageResponse(404, {"Content-Type": ""}, b"")
         return self._group_version(name, known, if_none_match, digest)
 
     def _refresh(self) -> None:

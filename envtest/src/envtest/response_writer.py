@@ -52,7 +52,8 @@ def _warning(text: str) -> str:
 
 
 def _set_headers(request: Request, response: Response, headers: CIMultiDict[str]) -> None:
-    headers["Content-Type"] = response.content_type
+    if response.content_type:
+        headers["Content-Type"] = response.content_type
     headers["Cache-Control"] = "no-cache, private"
     headers["Audit-Id"] = request.audit_id
     for name, value in response.headers.items():

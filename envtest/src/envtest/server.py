@@ -20,7 +20,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from envtest.audit import AuditLog
 from envtest.auth.attributes import Attributes, attributes_of, forbidden_message
 from envtest.auth.authenticator import Authenticator
-from envtest.auth.impersonation import impersonate, requested_user
+from envtest.auth.impersonation import LastModes, impersonate, requested_user
 from envtest.auth.rbac import Authorizer
 from envtest.dispatch import Dispatcher
 from envtest.errors import GroupResource, StatusError, bad_request, forbidden, forbidden_path, unauthorized
@@ -59,6 +59,7 @@ class Server:
         self._dispatcher = dispatcher
         self._authenticator = authenticator
         self._authorizer = authorizer
+        self._last_modes = LastModes()
         self._pages = pages
         self._audit = audit
         self._faults = faults
@@ -136,7 +137,7 @@ class Server:
         attributes = attributes.with_user(user)
         impersonated = requested_user(request.headers.items())
         if impersonated is not None:
-            request.user = impersonate(self._authorizer, attributes, impersonated)
+            request.user = impersonate(self._authorizer, attributes, impersonated, self._last_modes)
             request.audit["impersonator"] = user
             attributes = attributes.with_user(request.user)
         decision = self._authorizer.authorize(attributes)

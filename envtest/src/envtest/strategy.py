@@ -35,6 +35,9 @@ class Strategy:
     allow_unconditional_update = True
     """Whether PUT without a resourceVersion overwrites the object; custom resources reject it."""
 
+    allocates = False
+    """Whether objects own allocated values, which :meth:`settle` and :meth:`release` return."""
+
     default_propagation = "background"
     """The propagation policy of a DELETE that specifies none: ``background``, or ``orphan`` (Job)."""
 
@@ -85,6 +88,9 @@ class Strategy:
 
     def adopt(self, obj: Object) -> None:
         """Mark the values of an object that an earlier process stored as allocated."""
+
+    def settle(self, obj: Object) -> None:
+        """Release the values that were allocated to an object, except those of ``obj``, which is stored."""
 
     def release(self, uid: str) -> None:
         """Release the values allocated to an object that was deleted or could not be stored."""

@@ -13,7 +13,6 @@ from envtest.registry import ResourceInfo
 from envtest.storage import Store
 from envtest.strategy import Strategy
 from test.support.admission import (
-    GROUP,
     NAMESPACES,
     NODES,
     PODS,
@@ -131,10 +130,3 @@ async def test_claims_nodes_and_ingresses_get_defaults(store: Store) -> None:
     assert ingress["spec"]["ingressClassName"] == "usual"
     node = await admission.mutate(context(NODES), {"metadata": {"name": "n"}}, None)
     assert node["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
-
-
-async def test_creating_a_mutating_policy_warns_that_it_is_not_evaluated(store: Store) -> None:
-    plural = "mutatingadmissionpolicies"
-    ctx = context(ResourceInfo(GROUP, "v1", plural, plural[:-1], "MutatingAdmissionPolicy", False, Strategy()))
-    await admission_chain(store, FakeWebhookClient(store)).mutate(ctx, {"metadata": {"name": "p"}}, None)
-    assert ctx.warnings == ["this API server stores MutatingAdmissionPolicies but does not evaluate them"]

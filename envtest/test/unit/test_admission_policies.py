@@ -93,7 +93,8 @@ async def test_policy_without_matching_binding_has_no_effect(store: Store) -> No
         store, {"expression": "false"}, binding={"matchResources": {"namespaceSelector": {"matchLabels": {"no": "x"}}}}
     )
     await admission_chain(store, FakeWebhookClient(store)).validate(context(), config_map(), None)
-    await admission_chain(store, FakeWebhookClient(store)).validate(context(PODS), {"metadata": {"name": "p"}}, None)
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": []}}
+    await admission_chain(store, FakeWebhookClient(store)).validate(context(PODS), pod, None)
 
 
 async def test_policy_reads_parameters(store: Store) -> None:

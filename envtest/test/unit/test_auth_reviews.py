@@ -215,7 +215,7 @@ def test_token_can_be_bound_to_a_pod_of_the_account(store: Store, tokens: Servic
         (
             {"boundObjectRef": {"apiVersion": "apps/v1", "kind": "X", "name": "no"}},
             400,
-            "to object type apps/v1, Kind=X",
+            "cannot bind token to object of type apps/v1, Kind=X",
         ),
     ],
 )

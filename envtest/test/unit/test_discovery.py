@@ -148,20 +148,24 @@ def test_versions_are_sorted_by_kubernetes_rules() -> None:
 def test_health_reports_failed_check() -> None:
     health = HealthChecks()
     healthy = [True]
-    health.add("etcd", lambda: healthy[0], endpoints=("healthz", "readyz"))
+    health.add("own", lambda: healthy[0], endpoints=("healthz", "readyz"))
     assert health.respond("/readyz") == (200, health.respond("/healthz/ping").headers, b"ok")  # type: ignore[union-attr]
     verbose = health.respond("/readyz", verbose=True)
     assert verbose is not None
-    assert verbose.body == b"[+]ping ok\n[+]log ok\n[+]etcd ok\nreadyz check passed\n"
+    assert verbose.body.startswith(b"[+]ping ok\n[+]log ok\n[+]informer-sync ok\n[+]poststarthook/")
+    assert verbose.body.endswith(b"[+]shutdown ok\n[+]own ok\nreadyz check passed\n")
     healthy[0] = False
     failed = health.respond("/readyz")
     assert failed is not None
     assert failed.code == 500
-    assert b"[-]etcd failed: reason withheld\nreadyz check failed\n" in failed.body
+    assert b"[-]own failed: reason withheld\nreadyz check failed\n" in failed.body
     assert health.respond("/livez").code == 200  # type: ignore[union-attr]
-    assert health.respond("/readyz", exclude=["etcd"]).code == 200  # type: ignore[union-attr]
-    assert health.respond("/readyz/etcd").code == 500  # type: ignore[union-attr]
+    assert health.respond("/readyz", exclude=["own"]).code == 200  # type: ignore[union-attr]
+    assert health.respond("/readyz/own").code == 500  # type: ignore[union-attr]
     assert health.respond("/readyz/nosuch") is None
+    assert health.respond("/readyz/") is None
+    assert health.respond("/livez/etcd").code == 200  # type: ignore[union-attr]
+    assert health.respond("/readyz/etcd") is None
     assert health.respond("/other") is None
 
 

@@ -1,8 +1,7 @@
 """The admission chain: all steps between decoding a write and storing it, in kube-apiserver's order.
 
-Mutating phase: the built-in plugins, then the mutating webhooks. When a webhook changed the object, the whole phase
-runs a second time (reinvocation). The RBAC escalation check comes last. MutatingAdmissionPolicies are stored but not
-evaluated: their expressions construct objects (``Object{...}``), and the CEL library has no types for these.
+Mutating phase: the built-in plugins, MutatingAdmissionPolicies, mutating webhooks. When a policy or webhook changed the
+object, the whole phase runs a second time (reinvocation). The RBAC escalation check comes last.
 Validating phase: the built-in plugins, ValidatingAdmissionPolicies, validating webhooks.
 """
 
@@ -12,32 +11,55 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import orjson
+
 from envtest.context import RequestContext
 from envtest.objects import Object
 
-__all__ = ["AdmissionChain", "Mutator", "Plugin", "Reinvocation", "Validator"]
+__all__ = ["AdmissionChain", "Invocations", "Mutator", "Plugin", "Reinvocation", "Validator"]
+
+
+@dataclass(slots=True)
+class Invocations:
+    """The reinvocable hooks or policies of one step, by key.
+
+    ``invoked`` has those invoked so far, ``pending`` those that have not seen the latest change. ``output`` is a copy
+    of the object that the step returned.
+    """
+
+    invoked: set[str] = field(default_factory=set)
+    pending: set[str] = field(default_factory=set)
+    output: Object | None = None
+
+    def require(self) -> None:
+        """Invoke again all that were invoked so far."""
+        self.pending |= self.invoked
+        self.invoked = set()
+
+    def require_if_changed(self, obj: Object) -> None:
+        """Invoke all again when the object is not the output of the first round."""
+        if self.output != obj:
+            self.require()
+
+    def record_output(self, obj: Object) -> None:
+        """Store a copy of the object."""
+        self.output = orjson.loads(orjson.dumps(obj))
 
 
 @dataclass(slots=True)
 class Reinvocation:
     """State that the mutating steps of one request keep between the first and the second round.
 
-    ``second_round`` is true in the second round, ``requested`` is set when a second round is necessary. ``invoked`` has
-    the keys of the reinvocable hooks called so far; ``pending`` has the keys of these hooks that have not seen the
-    latest change. ``output`` is the object that the webhooks returned.
+    ``second_round`` is true in the second round, ``requested`` is set when a second round is necessary.
     """
 
     second_round: bool = False
     requested: bool = False
-    invoked: set[str] = field(default_factory=set)
-    pending: set[str] = field(default_factory=set)
-    output: Object | None = None
+    _steps: dict[str, Invocations] = field(default_factory=dict)
 
-    def record_change(self) -> None:
-        """Record that a hook changed the object: the reinvocable hooks called before it must be called again."""
-        self.requested = True
-        self.pending |= self.invoked
-        self.invoked = set()
+    def step(self, name: str) -> Invocations:
+        """Return the state of a step."""
+        return self._steps.setdefault(name, Invocations())
 
 
 class Plugin:
@@ -83,7 +105,7 @@ class AdmissionChain:
         self._final_plugins = list(final_plugins)
 
     async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
-        """Return the object after mutation: ``obj`` itself, or a new one when a webhook changed it."""
+        """Return the object after mutation: ``obj`` itself, or a new one when a policy or webhook changed it."""
         reinvocation = Reinvocation()
         for second_round in (False, True):
             reinvocation.second_round = second_round

@@ -11,6 +11,7 @@ from envtest.auth.user import AUTHENTICATED, User, service_account_groups, servi
 from envtest.context import RequestContext
 from envtest.schema.cel import CELCompileError, CELError, Kind, Program, compile_expression
 from envtest.schema.cel_authorizer import AuthorizationCheck, authorize_with
+from envtest.schema.cel_messages import parse
 
 __all__ = [
     "Expression",
@@ -34,32 +35,47 @@ _VARIABLES: Final[dict[str, Kind]] = {
 
 
 class ExpressionError(Exception):
-    """Raised if an expression does not compile or fails on these variables; the message is kube-apiserver's."""
+    """Raised if an expression does not compile or fails on these variables; the message is kube-apiserver's.
+
+    ``reason`` is the error of the evaluation, without the expression.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
+
+    @classmethod
+    def of(cls, expression: str, reason: str) -> ExpressionError:
+        """Return the error of an evaluation."""
+        return cls(f"expression '{expression}' resulted in error: {reason}", reason)
 
 
 class Expression:
     """A CEL expression over the admission variables, compiled on first use.
 
     An invalid expression fails when it is evaluated and not when it is loaded, so that it does not affect the others.
+    With ``patches`` it can construct ``Object`` and ``JSONPatch``; see :mod:`envtest.schema.cel_messages`.
     """
 
-    __slots__ = ("_program", "source")
+    __slots__ = ("_patches", "_program", "source")
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, patches: bool = False) -> None:
         self.source = source.strip()
+        self._patches = patches
         self._program: Program | None = None
 
     def evaluate(self, variables: Mapping[str, Any], check: AuthorizationCheck) -> Any:
         """Evaluate the expression; ``check`` decides the calls of ``authorizer``. Raises ExpressionError."""
         try:
             if self._program is None:
-                self._program = compile_expression(self.source, _VARIABLES)
+                source = parse(self.source).evaluated if self._patches else self.source
+                self._program = compile_expression(source, _VARIABLES, patches=self._patches)
             with authorize_with(check):
                 return self._program.evaluate(variables)
         except CELCompileError as error:
             raise ExpressionError(f"compilation error: {error}") from error
         except CELError as error:
-            raise ExpressionError(f"expression '{self.source}' resulted in error: {error}") from error
+            raise ExpressionError.of(self.source, str(error)) from error
 
 
 class MatchResult(NamedTuple):

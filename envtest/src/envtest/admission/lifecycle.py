@@ -47,5 +47,6 @@ class NamespaceLifecycle(Plugin):
 def display_name(ctx: RequestContext, obj: Object) -> str:
     """Return the object's name in a plugin's error message (``admission.NewForbidden``)."""
     metadata = obj.get("metadata") or {}
-    name: str = ctx.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
+    requested = "" if ctx.verb == "deletecollection" else ctx.name
+    name: str = requested or metadata.get("name") or metadata.get("generateName") or "Unknown"
     return name

@@ -7,6 +7,7 @@ from functools import cache
 
 from envtest.admission.certificates import CertificateApprovalAndSigning, CertificateSubjectRestriction
 from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
+from envtest.admission.claim_resize import PersistentVolumeClaimResize
 from envtest.admission.lifecycle import NamespaceLifecycle
 from envtest.admission.limits import LimitRanger
 from envtest.admission.matching import Matcher
@@ -32,7 +33,7 @@ __all__ = ["standard_chain"]
 
 _QUOTAS = GroupResource("", "resourcequotas")
 _GROUP = "admissionregistration.k8s.io"
-_MUTATING_POLICIES = GroupResource(_GROUP, "mutatingadmissionpolicies")
+_MUTATING_BINDINGS = GroupResource(_GROUP, "mutatingadmissionpolicybindings")
 _BINDINGS = GroupResource(_GROUP, "validatingadmissionpolicybindings")
 _MUTATING_HOOKS = GroupResource(_GROUP, "mutatingwebhookconfigurations")
 _VALIDATING_HOOKS = GroupResource(_GROUP, "validatingwebhookconfigurations")
@@ -48,15 +49,6 @@ class _EscalationCheck(Plugin):
         """Check the permissions. Raises StatusError: 403, or 404 for a role that does not exist."""
         if ctx.info.group == RBAC_GROUP and obj and not ctx.subresource:
             check_escalation(self._authorizer, ctx, obj, old)
-
-
-class _MutatingPolicyWarning(Plugin):
-    """Warns the creator of a MutatingAdmissionPolicy that it has no effect here."""
-
-    def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Add the warning."""
-        if ctx.info.resource == _MUTATING_POLICIES and ctx.operation == "CREATE":
-            ctx.warn("this API server stores MutatingAdmissionPolicies but does not evaluate them")
 
 
 class _LazyStep:
@@ -114,13 +106,18 @@ def standard_chain(
         DefaultTolerationSeconds(),
         PodSecurity(store),
         DefaultClass.storage(store),
+        PersistentVolumeClaimResize(store),
         StorageObjectInUseProtection(),
         CertificateApprovalAndSigning(authorizer),
         CertificateSubjectRestriction(),
         DefaultClass.ingress(store),
-        _MutatingPolicyWarning(),
     ]
     matcher = Matcher(store, registry)
+
+    def mutating_policies() -> Mutator:
+        from envtest.admission.mutating_policies import MutatingPolicies
+
+        return MutatingPolicies(store, registry, matcher, authorizer)
 
     def mutating() -> Mutator:
         from envtest.admission.webhooks import HookSource, MutatingWebhooks
@@ -144,7 +141,10 @@ def standard_chain(
 
     return AdmissionChain(
         plugins,
-        [_LazyMutator(store, _MUTATING_HOOKS, mutating)],
+        [
+            _LazyMutator(store, _MUTATING_BINDINGS, mutating_policies),
+            _LazyMutator(store, _MUTATING_HOOKS, mutating),
+        ],
         [
             _LazyValidator(store, _BINDINGS, policies),
             _LazyValidator(store, _VALIDATING_HOOKS, validating),

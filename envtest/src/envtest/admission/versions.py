@@ -1,11 +1,13 @@
-"""Conversion of an object to another served version, for hooks and policies whose rules name that version."""
+"""Objects of hooks and policies: conversion to the version that a rule names, and decoding after a patch."""
 
 from __future__ import annotations
 
+from envtest.context import RequestContext
+from envtest.errors import StatusError, internal_error
 from envtest.objects import Object
 from envtest.registry import ResourceInfo
 
-__all__ = ["convert"]
+__all__ = ["convert", "decode_patched"]
 
 
 async def convert(source: ResourceInfo, target: ResourceInfo, obj: Object) -> Object:
@@ -18,3 +20,20 @@ async def convert(source: ResourceInfo, target: ResourceInfo, obj: Object) -> Ob
     if target.convert is not None:
         return (await target.convert([obj], target.api_version))[0]
     return {**obj, "apiVersion": target.api_version, "kind": target.kind}
+
+
+def decode_patched(ctx: RequestContext, info: ResourceInfo, patched: Object) -> list[str]:
+    """Decode a patched object and set its defaults, in place; return the errors of unknown fields.
+
+    The body of a subresource of another kind stays as it is. Raises StatusError (500), as kube-apiserver does.
+    """
+    subresource = info.subresources.get(ctx.subresource)
+    if subresource is not None and subresource.kind not in ("", info.kind):
+        return []
+    try:
+        unknown = info.strategy.decode(patched, ctx)
+    except StatusError as error:
+        _, found, decoder = error.message.partition("json: ")
+        raise internal_error(f"json: {decoder}" if found else error.message) from error
+    info.strategy.default(patched)
+    return unknown

@@ -12,13 +12,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import orjson
-
 from envtest.admission.chain import Reinvocation
 from envtest.admission.conditions import MatchConditions, authorization_check, request_variables
 from envtest.admission.matching import Match, Matcher, Rule, label_selector
 from envtest.admission.review import AdmissionResponse, InvalidResponse, Review, admission_request, rejection
-from envtest.admission.versions import convert
+from envtest.admission.versions import convert, decode_patched
 from envtest.admission.webhook_client import CallFailed, WebhookClient
 from envtest.apply.jsonpatch import json_patch
 from envtest.auth.rbac import Authorizer
@@ -35,6 +33,7 @@ _GROUP: Final = "admissionregistration.k8s.io"
 MUTATING: Final = GroupResource(_GROUP, "mutatingwebhookconfigurations")
 VALIDATING: Final = GroupResource(_GROUP, "validatingwebhookconfigurations")
 _DEFAULT_SECONDS: Final = 10
+_STEP: Final = "MutatingAdmissionWebhook"
 
 
 class _HookUnavailable(Exception):
@@ -143,12 +142,13 @@ class MutatingWebhooks(_Webhooks):
         hooks = self._source.hooks()
         if not hooks or self._matcher.is_exempt(ctx):
             return obj
-        if reinvocation.second_round and reinvocation.output != obj:
-            reinvocation.pending |= reinvocation.invoked
+        state = reinvocation.step(_STEP)
+        if reinvocation.second_round:
+            state.require_if_changed(obj)
         called = False
         for index, hook in enumerate(hooks):
             match = await self._match(hook, ctx, obj, old)
-            if match is None or (reinvocation.second_round and hook.key not in reinvocation.pending):
+            if match is None or (reinvocation.second_round and hook.key not in state.pending):
                 continue
             if not called:
                 _drop_managed_fields_if_invalid(ctx, obj, old)
@@ -165,11 +165,12 @@ class MutatingWebhooks(_Webhooks):
             ctx.audit[f"mutation.webhook.admission.k8s.io/{annotation}"] = json.dumps(mutated, separators=(",", ":"))
             if patched is not None:
                 obj = patched
-                reinvocation.record_change()
+                reinvocation.requested = True
+                state.require()
             if hook.reinvocable:
-                reinvocation.invoked.add(hook.key)
+                state.invoked.add(hook.key)
         if called:
-            reinvocation.output = orjson.loads(orjson.dumps(obj))
+            state.record_output(obj)
         return obj
 
     async def _call(
@@ -247,13 +248,5 @@ def _apply_patch(ctx: RequestContext, info: ResourceInfo, obj: Object, patch: li
         patched: Object = json_patch(obj, patch)
     except StatusError as error:
         raise internal_error(str(error.__cause__ or error.message)) from error
-    subresource = info.subresources.get(ctx.subresource)
-    if subresource is not None and subresource.kind not in ("", info.kind):
-        return patched
-    try:
-        info.strategy.decode(patched, ctx)
-    except StatusError as error:
-        _, found, decoder = error.message.partition("json: ")
-        raise internal_error(f"json: {decoder}" if found else error.message) from error
-    info.strategy.default(patched)
+    decode_patched(ctx, info, patched)
     return patched

@@ -16,7 +16,7 @@ import orjson
 from envtest.apply.value_operations import json_equal
 from envtest.errors import StatusError
 
-__all__ = ["MAX_COPIED_BYTES", "MAX_OPERATIONS", "PatchNotApplicable", "json_patch"]
+__all__ = ["MAX_COPIED_BYTES", "MAX_OPERATIONS", "PatchNotApplicable", "PatchTestFailed", "json_patch"]
 
 MAX_OPERATIONS: Final = 10_000
 """The maximum number of operations in one patch."""
@@ -34,6 +34,10 @@ class PatchNotApplicable(Exception):
 
     A PATCH request does not get the message, but the error of an admission webhook contains it.
     """
+
+
+class PatchTestFailed(PatchNotApplicable):
+    """Raised if the value of a ``test`` operation differs."""
 
 
 def json_patch(target: Any, operations: list[Any]) -> Any:
@@ -192,7 +196,7 @@ def _test(document: Any, operation: dict[str, Any]) -> None:
     with _wrap_errors(f"test for path: '{path}'"):
         found = _get(container, key)
     if not json_equal(found, operation.get("value")):
-        raise PatchNotApplicable(f"testing value {path} failed: test failed")
+        raise PatchTestFailed(f"testing value {path} failed: test failed")
 
 
 _ACTIONS: Final[dict[str, Callable[[Any, dict[str, Any]], int | None]]] = {

@@ -96,6 +96,7 @@ class Trackers:
         self._registry = registry
         self._trackers: dict[tuple[str, str, str, str], tuple[ResourceInfo, Tracker]] = {}
         self._types: dict[tuple[str, str, str], tuple[ResourceInfo, ObjectType]] = {}
+        self._bodies: dict[tuple[str, str, str], ObjectType | None] = {}
         self._scale: Tracker | None = None
 
     def of(self, info: ResourceInfo, subresource: str = "") -> Tracker:
@@ -104,7 +105,7 @@ class Trackers:
         cached = self._trackers.get(key)
         if cached is None or cached[0] is not info:
             tracker = Tracker(
-                self._type_of(info),
+                self.type_of(info),
                 info.api_version,
                 info.kind,
                 subresource=subresource,
@@ -119,16 +120,16 @@ class Trackers:
     def scale(self) -> Tracker:
         """The tracker of ``scale`` subresources; see :mod:`envtest.apply.scale`."""
         if self._scale is None:
-            kind = ObjectType.builtin(_SCALE)
-            self._scale = Tracker(kind, "autoscaling/v1", "Scale", subresource="scale")
+            self._scale = Tracker(ObjectType.builtin(_SCALE), "autoscaling/v1", "Scale", subresource="scale")
         return self._scale
 
     def _in_version(self, info: ResourceInfo, api_version: str) -> ObjectType | None:
         group, _, version = api_version.rpartition("/")
         other = self._registry.by_kind(group, version, info.kind)
-        return None if other is None else self._type_of(other)
+        return None if other is None else self.type_of(other)
 
-    def _type_of(self, info: ResourceInfo) -> ObjectType:
+    def type_of(self, info: ResourceInfo) -> ObjectType:
+        """Return the type of the objects of a resource."""
         key = (info.group, info.version, info.kind)
         cached = self._types.get(key)
         if cached is None or cached[0] is not info:
@@ -138,3 +139,18 @@ class Trackers:
                 kind = ObjectType.builtin(info.schema.ref)
             cached = self._types[key] = (info, kind)
         return cached[1]
+
+    def body_type_of(self, info: ResourceInfo, subresource: str) -> ObjectType | None:
+        """Return the type of the body of requests to a subresource; ``None`` when its kind has no schema."""
+        body = info.subresources.get(subresource)
+        if body is None or body.kind in ("", info.kind):
+            return self.type_of(info)
+        group, version = (body.group, body.version) if body.version else (info.group, info.version)
+        key = (group, version, body.kind)
+        if key not in self._bodies:
+            name = f"io.k8s.api.{group.partition('.')[0] or 'core'}.{version}.{body.kind}"
+            try:
+                self._bodies[key] = ObjectType.builtin(name)
+            except KeyError:
+                self._bodies[key] = None
+        return self._bodies[key]

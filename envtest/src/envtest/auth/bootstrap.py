@@ -1,4 +1,4 @@
-"""The roles and bindings that kube-apiserver creates at startup, except for controllers that envtest does not have.
+"""The roles and bindings that kube-apiserver creates at startup.
 
 The source is ``plugin/pkg/auth/authorizer/rbac/bootstrappolicy`` of Kubernetes 1.36. ``admin``, ``edit`` and ``view``
 get their rules from the ``system:aggregate-to-*`` roles and from users' roles with the same labels; this is done by the
@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from envtest.auth.controller_roles import controller_roles
 from envtest.auth.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, RBAC_GROUP, ROLE_BINDINGS, ROLES
 from envtest.auth.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from envtest.objects import Object
@@ -21,6 +22,7 @@ __all__ = ["bootstrap_policy", "install_policy"]
 _READ: Final = ("get", "list", "watch")
 _WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")
 _ALL: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_EVENT_GROUPS: Final = ("", "events.k8s.io")
 _AGGREGATE: Final = "rbac.authorization.k8s.io/aggregate-to-"
 _META: Final = {"annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"}}
 _LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
@@ -28,8 +30,9 @@ _LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 Rule = dict[str, Any]
 
 
-def _rule(verbs: Sequence[str] | str, group: str, *resources: str, names: Sequence[str] = ()) -> Rule:
-    rule: Rule = {"verbs": _verb_list(verbs), "apiGroups": [group], "resources": list(resources)}
+def _rule(verbs: Sequence[str] | str, group: str | Sequence[str], *resources: str, names: Sequence[str] = ()) -> Rule:
+    groups = [group] if isinstance(group, str) else list(group)
+    rule: Rule = {"verbs": _verb_list(verbs), "apiGroups": groups, "resources": list(resources)}
     if names:
         rule["resourceNames"] = list(names)
     return rule
@@ -44,7 +47,7 @@ def _verb_list(verbs: Sequence[str] | str) -> list[str]:
 
 
 def _events() -> list[Rule]:
-    return [_rule("create patch update", group, "events") for group in ("", "events.k8s.io")]
+    return [_rule("create patch update", _EVENT_GROUPS, "events")]
 
 
 def _view() -> list[Rule]:
@@ -67,7 +70,6 @@ def _view() -> list[Rule]:
             _READ,
             "",
             "bindings",
-            "events",
             "limitranges",
             "namespaces/status",
             "pods/log",
@@ -77,6 +79,7 @@ def _view() -> list[Rule]:
             "resourcequotas/status",
         ),
         _rule(_READ, "", "namespaces"),
+        _rule(_READ, _EVENT_GROUPS, "events"),
         _rule(_READ, "discovery.k8s.io", "endpointslices"),
         _rule(
             _READ,
@@ -114,7 +117,6 @@ def _view() -> list[Rule]:
         ),
         _rule(_READ, "policy", "poddisruptionbudgets", "poddisruptionbudgets/status"),
         _rule(_READ, "networking.k8s.io", "ingresses", "ingresses/status", "networkpolicies"),
-        _rule(_READ, "coordination.k8s.io", "leases"),
         _rule(_READ, "resource.k8s.io", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"),
     ]
 
@@ -130,7 +132,6 @@ def _edit() -> list[Rule]:
             _WRITE,
             "",
             "configmaps",
-            "events",
             "persistentvolumeclaims",
             "replicationcontrollers",
             "replicationcontrollers/scale",
@@ -140,6 +141,7 @@ def _edit() -> list[Rule]:
             "services/proxy",
         ),
         _rule("create", "", "serviceaccounts/token"),
+        _rule(_WRITE, _EVENT_GROUPS, "events"),
         _rule(
             _WRITE,
             "apps",
@@ -169,7 +171,7 @@ def _edit() -> list[Rule]:
         ),
         _rule(_WRITE, "policy", "poddisruptionbudgets"),
         _rule(_WRITE, "networking.k8s.io", "ingresses", "networkpolicies"),
-        _rule(_WRITE, "coordination.k8s.io", "leases"),
+        _rule(_ALL, "coordination.k8s.io", "leases"),
         _rule(_WRITE, "resource.k8s.io", "resourceclaims", "resourceclaimtemplates"),
     ]
 
@@ -205,20 +207,23 @@ def _node() -> list[Rule]:
         _rule(_READ, "storage.k8s.io", "csidrivers"),
         _rule("create delete get patch update", "storage.k8s.io", "csinodes"),
         _rule(_READ, "node.k8s.io", "runtimeclasses"),
+        _rule("get", "resource.k8s.io", "resourceclaims"),
+        _rule("deletecollection", "resource.k8s.io", "resourceslices"),
+        _rule("get", "", "serviceaccounts"),
     ]
 
 
-def _leader_election(component: str) -> list[Rule]:
+def _leader_election(component: str, verbs: str) -> list[Rule]:
     return [
-        _rule("create list watch", "coordination.k8s.io", "leases"),
-        _rule("get update", "coordination.k8s.io", "leases", names=(component,)),
+        _rule("create", "coordination.k8s.io", "leases"),
+        _rule(verbs, "coordination.k8s.io", "leases", names=(component,)),
     ]
 
 
 def _controller_manager() -> list[Rule]:
     return [
         *_events(),
-        *_leader_election("kube-controller-manager"),
+        *_leader_election("kube-controller-manager", "get update"),
         _rule("create", "", "secrets", "serviceaccounts"),
         _rule("delete", "", "secrets"),
         _rule("get", "", "configmaps", "namespaces", "secrets", "serviceaccounts"),
@@ -233,22 +238,36 @@ def _controller_manager() -> list[Rule]:
 def _scheduler() -> list[Rule]:
     return [
         *_events(),
-        *_leader_election("kube-scheduler"),
+        *_leader_election("kube-scheduler", "get list update watch"),
+        _rule(_ALL, "coordination.k8s.io", "leasecandidates"),
         _rule(_READ, "", "nodes"),
         _rule("delete get list watch", "", "pods"),
         _rule("create", "", "bindings", "pods/binding"),
         _rule("patch update", "", "pods/status"),
         _rule(_READ, "", "replicationcontrollers", "services"),
-        _rule(_READ, "apps", "replicasets", "statefulsets"),
+        _rule(_READ, ("apps", "extensions"), "replicasets"),
+        _rule(_READ, "apps", "statefulsets"),
         _rule(_READ, "policy", "poddisruptionbudgets"),
         _rule(_READ, "", "persistentvolumeclaims", "persistentvolumes"),
         _rule("create", "authentication.k8s.io", "tokenreviews"),
         _rule("create", "authorization.k8s.io", "subjectaccessreviews"),
-        _rule(_READ, "storage.k8s.io", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
+        _rule(_READ, "storage.k8s.io", "csinodes"),
+        _rule(_READ, "storage.k8s.io", "volumeattachments"),
         _rule(_READ, "", "namespaces"),
-        _rule(_READ, "resource.k8s.io", "deviceclasses", "resourceclaims", "resourceslices"),
-        _rule("patch update", "resource.k8s.io", "resourceclaims", "resourceclaims/status"),
+        _rule(_READ, "storage.k8s.io", "csidrivers"),
+        _rule(_READ, "storage.k8s.io", "csistoragecapacities"),
+        _rule(_READ, "resource.k8s.io", "deviceclasses"),
+        _rule("get list patch update watch", "resource.k8s.io", "resourceclaims"),
+        _rule("get list patch update watch", "resource.k8s.io", "resourceclaims/status"),
+        _rule("update", "", "pods/finalizers"),
+        _rule(_READ, "resource.k8s.io", "resourceslices"),
+        _rule("create delete", "resource.k8s.io", "resourceclaims"),
+        _rule("patch update", "resource.k8s.io", "resourceclaims/binding"),
     ]
+
+
+def _approval(signer: str) -> Rule:
+    return _rule("approve", "certificates.k8s.io", "signers", names=(signer,))
 
 
 def _provisioner() -> list[Rule]:
@@ -282,6 +301,7 @@ _CLUSTER_ROLES: Final[dict[str, Callable[[], list[Rule]]]] = {
     "system:monitoring": lambda: [
         _urls(
             "get",
+            "/flagz",
             "/healthz",
             "/healthz/*",
             "/livez",
@@ -290,7 +310,9 @@ _CLUSTER_ROLES: Final[dict[str, Callable[[], list[Rule]]]] = {
             "/metrics/slis",
             "/readyz",
             "/readyz/*",
-        )
+            "/statusz",
+        ),
+        _rule("get", "", "nodes/metrics"),
     ],
     "system:basic-user": lambda: [
         _rule("create", "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
@@ -314,24 +336,14 @@ _CLUSTER_ROLES: Final[dict[str, Callable[[], list[Rule]]]] = {
         _rule("list watch", "", "endpoints", "services"),
         _rule(_READ, "", "nodes"),
         *_events(),
-        _rule("list watch", "discovery.k8s.io", "endpointslices"),
         _rule("list watch", "networking.k8s.io", "servicecidrs"),
+        _rule("list watch", "discovery.k8s.io", "endpointslices"),
     ],
     "system:kubelet-api-admin": lambda: [
         _rule(_READ, "", "nodes"),
         _rule("proxy", "", "nodes"),
-        _rule(
-            "*",
-            "",
-            "nodes/checkpoint",
-            "nodes/configz",
-            "nodes/healthz",
-            "nodes/log",
-            "nodes/metrics",
-            "nodes/pods",
-            "nodes/proxy",
-            "nodes/stats",
-        ),
+        _rule("*", "", "nodes/log", "nodes/metrics", "nodes/proxy", "nodes/stats"),
+        _rule("*", "", "nodes/configz", "nodes/healthz", "nodes/pods"),
     ],
     "system:node-bootstrapper": lambda: [
         _rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests")
@@ -350,6 +362,16 @@ _CLUSTER_ROLES: Final[dict[str, Callable[[], list[Rule]]]] = {
         _rule(_READ, "storage.k8s.io", "storageclasses"),
         _rule("get list patch update watch", "", "persistentvolumeclaims"),
     ],
+    **{
+        f"system:certificates.k8s.io:{name}-approver": (lambda signer=name: [_approval(f"kubernetes.io/{signer}")])
+        for name in ("legacy-unknown", "kubelet-serving", "kube-apiserver-client", "kube-apiserver-client-kubelet")
+    },
+    **{
+        f"system:certificates.k8s.io:certificatesigningrequests:{name}": (
+            lambda name=name: [_rule("create", "certificates.k8s.io", f"certificatesigningrequests/{name}")]
+        )
+        for name in ("nodeclient", "selfnodeclient")
+    },
     "system:service-account-issuer-discovery": lambda: [
         _urls(
             "get",
@@ -389,14 +411,16 @@ _KUBE_SYSTEM_ROLES: Final[dict[str, Callable[[], list[Rule]]]] = {
     "extension-apiserver-authentication-reader": lambda: [
         _rule(_READ, "", "configmaps", names=("extension-apiserver-authentication",))
     ],
-    "system::leader-locking-kube-controller-manager": lambda: [
-        _rule("watch", "", "configmaps"),
-        _rule("get update", "", "configmaps", names=("kube-controller-manager",)),
-    ],
-    "system::leader-locking-kube-scheduler": lambda: [
-        _rule("watch", "", "configmaps"),
-        _rule("get update", "", "configmaps", names=("kube-scheduler",)),
-    ],
+    **{
+        f"system::leader-locking-{component}": lambda: [
+            _rule("create get list update watch", "coordination.k8s.io", resource)
+            for resource in ("leases", "leasecandidates")
+        ]
+        for component in ("kube-controller-manager", "kube-scheduler")
+    },
+    "system:controller:bootstrap-signer": lambda: [_rule(_READ, "", "secrets")],
+    "system:controller:cloud-provider": lambda: [_rule("create get list watch", "", "configmaps")],
+    "system:controller:token-cleaner": lambda: [_rule("delete get list watch", "", "secrets"), *_events()],
 }
 _KUBE_SYSTEM_BINDINGS: Final[dict[str, tuple[str, list[tuple[str, str]]]]] = {
     "system::extension-apiserver-authentication-reader": (
@@ -411,6 +435,10 @@ _KUBE_SYSTEM_BINDINGS: Final[dict[str, tuple[str, list[tuple[str, str]]]]] = {
         "system::leader-locking-kube-scheduler",
         [("User", "system:kube-scheduler"), ("ServiceAccount", "kube-scheduler")],
     ),
+    **{
+        f"system:controller:{name}": (f"system:controller:{name}", [("ServiceAccount", name)])
+        for name in ("bootstrap-signer", "cloud-provider", "token-cleaner")
+    },
 }
 
 
@@ -418,6 +446,10 @@ def bootstrap_policy() -> Iterator[Object]:
     """Yield the objects, without uid and creation time; ClusterRoles come before the bindings that refer to them."""
     for name, rules in _CLUSTER_ROLES.items():
         yield _object("ClusterRole", name, rules=rules())
+    for controller, controller_rules in controller_roles():
+        name = f"system:controller:{controller}"
+        yield _object("ClusterRole", name, rules=controller_rules)
+        yield _binding("ClusterRoleBinding", name, "ClusterRole", name, [("ServiceAccount", controller)])
     for name in _AGGREGATED:
         rule = {"clusterRoleSelectors": [{"matchLabels": {f"{_AGGREGATE}{name}": "true"}}]}
         yield _object("ClusterRole", name, aggregationRule=rule, rules=None)

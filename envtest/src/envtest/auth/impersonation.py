@@ -2,7 +2,8 @@
 
 Each way to impersonate is a mode. A constrained mode needs two permissions: ``impersonate-on:MODE:VERB`` on the
 requested resource, and ``impersonate:MODE`` on the user. The legacy mode needs only ``impersonate``. The first mode
-that allows the request is used; if none does, the error of the first mode that applies is returned.
+that allows the request is used; if none does, the error of the first mode is returned. The first mode is the one that
+last allowed the requestor to impersonate, if it applies.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from envtest.auth.user import (
 from envtest.errors import GroupResource, StatusError, bad_request, forbidden
 from envtest.field_errors import go_quote
 
-__all__ = ["impersonate", "requested_user"]
+__all__ = ["LastModes", "impersonate", "requested_user"]
 
 _AUTHENTICATION_GROUP: Final = "authentication.k8s.io"
 _EXTRA_PREFIX: Final = "impersonate-extra-"
@@ -68,17 +69,50 @@ def requested_user(headers: Iterable[tuple[str, str]]) -> User | None:
     return User(name, uid, tuple(groups), {key: tuple(values) for key, values in extra.items()})
 
 
-def impersonate(authorizer: Authorizer, attributes: Attributes, requested: User) -> User:
+class LastModes:
+    """The mode that last allowed each requestor to impersonate for a kind of request.
+
+    This mode is tried first, so its error is returned. Holds at most ``limit`` entries and forgets the oldest.
+    """
+
+    def __init__(self, limit: int = 1024) -> None:
+        self._limit = limit
+        self._modes: dict[tuple[str, ...], str] = {}
+
+    def order(self, attributes: Attributes, modes: list[str]) -> list[str]:
+        """Return ``modes`` with the one that last allowed such a request in front."""
+        last = self._modes.get(_request_key(attributes))
+        return sorted(modes, key=lambda mode: mode != last)
+
+    def record(self, attributes: Attributes, mode: str) -> None:
+        """Record that ``mode`` allowed the request to impersonate."""
+        if len(self._modes) >= self._limit:
+            del self._modes[next(iter(self._modes))]
+        self._modes[_request_key(attributes)] = mode
+
+
+def _request_key(attributes: Attributes) -> tuple[str, ...]:
+    user = attributes.user
+    return (user.name, user.uid, attributes.verb, attributes.group, attributes.combined_resource, *user.groups)
+
+
+def impersonate(
+    authorizer: Authorizer, attributes: Attributes, requested: User, last_modes: LastModes | None = None
+) -> User:
     """Return the impersonated user. Raises StatusError (403)."""
+    last_modes = LastModes() if last_modes is None else last_modes
     first_error: StatusError | None = None
-    for mode in _modes(requested, attributes.user):
+    for mode in last_modes.order(attributes, _modes(requested, attributes.user)):
         try:
             if mode:
                 on_request = attributes.with_verb(f"impersonate-on:{mode}:{attributes.verb}")
                 _check(authorizer, _with_associated_node_keys(on_request) if mode == "associated-node" else on_request)
-            return _check_mode(authorizer, attributes.user, requested, mode)
+            user = _check_mode(authorizer, attributes.user, requested, mode)
         except StatusError as error:
             first_error = first_error or error
+        else:
+            last_modes.record(attributes, mode)
+            return user
     assert first_error is not None, "the legacy mode always applies"
     raise first_error
 

@@ -31,6 +31,10 @@ def request_token(store: Store, tokens: ServiceAccountTokens, ctx: RequestContex
     if account is None:
         raise not_found(_SERVICE_ACCOUNTS, ctx.name)
     spec: dict[str, Any] = obj.get("spec") or {}
+    requested = (obj.get("metadata") or {}).get("name") or ""
+    if requested not in ("", ctx.name):
+        error = invalid("metadata.name", requested, "must match the service account name if specified")
+        raise invalid_object("authentication.k8s.io", "TokenRequest", ctx.name, [error])
     seconds = spec.get("expirationSeconds", _DEFAULT_SECONDS)
     errors = _errors(seconds)
     if errors:
@@ -73,7 +77,7 @@ def _bound_objects(
     if resource is None:
         group, _, version = api_version.rpartition("/")
         group_version_kind = f"{group}/{version}, Kind={kind}"
-        raise bad_request(f'cannot bind token for serviceaccount "{ctx.name}" to object type {group_version_kind}')
+        raise bad_request(f"cannot bind token to object of type {group_version_kind}")
     name = reference.get("name", "")
     record = store.get(resource, "" if kind == "Node" else ctx.namespace, name)
     if record is None:
@@ -84,7 +88,7 @@ def _bound_objects(
             f"the UID in the bound object reference ({wanted_uid}) does not match the UID in record. "
             "The object might have been deleted and then recreated"
         )
-        raise conflict(resource, name, why)
+        raise conflict(GroupResource("", kind), name, why)
     node = None
     if kind == "Pod":
         spec = record.obj().get("spec") or {}

@@ -1,4 +1,4 @@
-"""Strategies of admissionregistration.k8s.io: webhook configurations and admission policies."""
+"""Strategy of webhook configurations; their rules and match conditions are shared with admission policies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
 from envtest.metadata import dns_1035_label, dns_subdomain, qualified_name
 from envtest.objects import Object
-from envtest.schema.cel import CELCompileError, compile_expression
+from envtest.schema.cel import CELCompileError, Kind
 
-__all__ = ["CONDITION_VARIABLES", "PolicyBindingStrategy", "PolicyStrategy", "WebhookConfigurationStrategy"]
+__all__ = ["WebhookConfigurationStrategy", "condition_errors", "expression_errors", "rule_errors"]
 
-CONDITION_VARIABLES = {"object": "dyn", "oldObject": "dyn", "request": "dyn", "authorizer": "dyn"}
-"""The variables of match conditions and their CEL types."""
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _REVIEW_VERSIONS = ("v1", "v1beta1")
 
@@ -151,7 +149,7 @@ def rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError]:
-    has_wildcard, every_sub, every_resource = "*" in resources, set(), set()
+    every_sub, every_resource = set(), set()
     for position, each in enumerate(resources):
         field_path = f"{path}[{position}]"
         if not each:
@@ -169,26 +167,27 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
             every_resource.add(sub)
         elif sub in every_resource:
             yield invalid(field_path, each, f"if '*/{sub}' is present, must not specify {each}")
-    if has_wildcard and sum(1 for each in resources if "/" not in each) > 1:
+    # kube-apiserver compares only the last resource without a subresource: ["pods", "*"] is valid.
+    plain = [each for each in resources if each and "/" not in each]
+    if "*" in plain and plain[-1] != "*":
         text = "if '*' is present, must not specify other resources without subresources"
         yield invalid(path, list(resources), text)
 
 
-def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """Yield the errors of match conditions."""
+def condition_errors(
+    conditions: Sequence[Mapping[str, Any]], path: str, *, params: bool = False
+) -> Iterator[FieldError]:
+    """Yield the errors of match conditions; with ``params`` they can use the parameters of a policy."""
     if len(conditions) > 64:
         yield too_many(path, len(conditions), 64)
     names: set[str] = set()
     for position, condition in enumerate(conditions):
-        field_path, name, expression = (
-            f"{path}[{position}]",
-            condition.get("name") or "",
-            condition.get("expression") or "",
-        )
-        if not expression.strip():
-            yield required(f"{field_path}.expression")
+        field_path = f"{path}[{position}]"
+        name, expression = condition.get("name") or "", (condition.get("expression") or "").strip()
+        if expression:
+            yield from expression_errors(expression, f"{field_path}.expression", ("bool",), params=params)
         else:
-            yield from expression_errors(expression, f"{field_path}.expression", CONDITION_VARIABLES, kind="bool")
+            yield required(f"{field_path}.expression")
         if not name:
             yield required(f"{field_path}.name")
         for problem in qualified_name(name) if name else ():
@@ -198,116 +197,18 @@ def condition_errors(conditions: Sequence[Mapping[str, Any]], path: str) -> Iter
         names.add(name)
 
 
-def expression_errors(
-    expression: str, path: str, variables: Mapping[str, str], *, kind: str = ""
-) -> Iterator[FieldError]:
-    """Yield the errors of a CEL expression; ``kind`` is the CEL type of its result, empty for any."""
+def expression_errors(expression: str, path: str, kinds: Sequence[Kind], **environment: Any) -> Iterator[FieldError]:
+    """Yield the errors of a CEL expression whose value must have one of ``kinds``.
+
+    ``environment`` are the arguments of :func:`envtest.schema.cel_admission.check_expression`.
+    """
+    from envtest.schema.cel_admission import check_expression  # lazy: few tests store expressions
+
     try:
-        program = compile_expression(expression, variables)
+        kind = check_expression(expression, **environment)
     except CELCompileError as error:
         yield invalid(path, expression, f"compilation failed: {error}")
         return
-    if kind and program.kind not in (kind, "dyn"):
-        yield invalid(path, expression, f"must evaluate to {kind}")
-
-
-class PolicyStrategy(BuiltinStrategy):
-    """Strategy of ValidatingAdmissionPolicy and MutatingAdmissionPolicy."""
-
-    has_spec_generation = True
-
-    def set_defaults(self, obj: Object) -> None:
-        """Set the failure policy ``Fail`` and the match policy ``Equivalent``."""
-        spec = obj["spec"]
-        spec.setdefault("failurePolicy", "Fail")
-        _constraint_defaults(spec.get("matchConstraints"))
-
-    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the match constraints and expressions."""
-        spec = obj["spec"]
-        if spec.get("failurePolicy") not in ("Fail", "Ignore"):
-            yield not_supported("spec.failurePolicy", spec.get("failurePolicy") or "", ("Fail", "Ignore"))
-        constraints = spec.get("matchConstraints")
-        if constraints is None:
-            yield required("spec.matchConstraints")
-        else:
-            if not constraints.get("resourceRules"):
-                yield required("spec.matchConstraints.resourceRules")
-            for position, rule in enumerate(constraints.get("resourceRules") or ()):
-                yield from rule_errors(rule, f"spec.matchConstraints.resourceRules[{position}]")
-        yield from condition_errors(spec.get("matchConditions") or (), "spec.matchConditions")
-        if self.resource.kind.startswith("Validating"):
-            yield from self._validation_errors(spec)
-
-    @staticmethod
-    def _validation_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-        validations, audits = spec.get("validations") or (), spec.get("auditAnnotations") or ()
-        if not validations and not audits:
-            text = "validations or auditAnnotations must contain at least one item"
-            yield required("spec.validations", text)
-            yield required("spec.auditAnnotations", text)
-        names = ("params", "namespaceObject", "variables")
-        variables = {**CONDITION_VARIABLES, **dict.fromkeys(names, "dyn")}
-        for position, variable in enumerate(spec.get("variables") or ()):
-            path = f"spec.variables[{position}]"
-            if not variable.get("name"):
-                yield required(f"{path}.name", "name is not specified")
-            if (variable.get("expression") or "").strip():
-                yield from expression_errors(variable["expression"], f"{path}.expression", variables)
-            else:
-                yield required(f"{path}.expression", "expression is not specified")
-        for position, validation in enumerate(validations):
-            path = f"spec.validations[{position}]"
-            expression = (validation.get("expression") or "").strip()
-            if not expression:
-                yield required(f"{path}.expression", "expression is not specified")
-                continue
-            yield from expression_errors(expression, f"{path}.expression", variables, kind="bool")
-            if (validation.get("messageExpression") or "").strip():
-                field_path = f"{path}.messageExpression"
-                yield from expression_errors(validation["messageExpression"], field_path, variables, kind="string")
-
-
-class PolicyBindingStrategy(BuiltinStrategy):
-    """Strategy of ValidatingAdmissionPolicyBinding and MutatingAdmissionPolicyBinding."""
-
-    has_spec_generation = True
-
-    def set_defaults(self, obj: Object) -> None:
-        """Set the match policy ``Equivalent``."""
-        _constraint_defaults(obj["spec"].get("matchResources"))
-
-    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the policy name and the validation actions."""
-        spec = obj["spec"]
-        if not spec.get("policyName"):
-            yield required("spec.policyName")
-        elif problems := dns_subdomain(spec["policyName"]):
-            yield invalid("spec.policyName", spec["policyName"], problems[0])
-        if not self.resource.kind.startswith("Validating"):
-            return
-        actions = spec.get("validationActions") or ()
-        if not actions:
-            yield required("spec.validationActions", "at least one validation action is required")
-        for position, action in enumerate(actions):
-            if action not in ("Audit", "Deny", "Warn"):
-                yield not_supported(f"spec.validationActions[{position}]", action, ("Audit", "Deny", "Warn"))
-            elif action in actions[:position]:
-                yield duplicate(f"spec.validationActions[{position}]", action)
-        if "Deny" in actions and "Warn" in actions:
-            text = (
-                "must not contain both Deny and Warn (repeating the same validation failure information in the API "
-                "response and headers serves no purpose)"
-            )
-            yield invalid("spec.validationActions", list(actions), text)
-
-
-def _constraint_defaults(constraints: Object | None) -> None:
-    if constraints is None:
-        return
-    constraints.setdefault("matchPolicy", "Equivalent")
-    constraints.setdefault("namespaceSelector", {})
-    constraints.setdefault("objectSelector", {})
-    for name in ("resourceRules", "excludeResourceRules"):
-        for rule in constraints.get(name) or ():
-            rule.setdefault("scope", "*")
+    if kind not in kinds:
+        expected = kinds[0] if len(kinds) == 1 else f"one of [{' '.join(kinds)}]"
+        yield invalid(path, expression, f"must evaluate to {expected} but got {kind}")

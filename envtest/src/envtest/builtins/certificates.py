@@ -17,7 +17,18 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
 from envtest.builtins.strategy import PathSegmentNameStrategy
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, duplicate, forbidden, index, invalid, not_supported, required
+from envtest.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    go_quote,
+    index,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from envtest.metadata import dns_label, dns_subdomain
 from envtest.objects import Object
 from envtest.schema.shaping import copy_json
 
@@ -33,6 +44,8 @@ _APPROVED: Final = "Approved"
 _DENIED: Final = "Denied"
 _FINAL: Final = (_APPROVED, _DENIED, "Failed")
 _MIN_SECONDS: Final = 600
+_MAX_SIGNER_DOMAIN: Final = 253
+_MAX_SIGNER_NAME: Final = 317
 _LEGACY_SIGNER: Final = "kubernetes.io/legacy-unknown"
 _PEM_TYPE: Final = re.compile(rb"-----BEGIN ([^-]+)-----")
 _NOT_A_REQUEST: Final = "PEM block type must be CERTIFICATE REQUEST"
@@ -148,6 +161,21 @@ def _signer_errors(signer: str) -> Iterator[FieldError]:
     elif signer.count("/") != 1:
         why = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
         yield invalid(path, signer, why)
+    else:
+        yield from _signer_part_errors(*signer.split("/"), path)
+
+
+def _signer_part_errors(domain: str, name: str, path: str) -> Iterator[FieldError]:
+    if len(domain) > _MAX_SIGNER_DOMAIN:
+        yield too_long(path, domain, _MAX_SIGNER_DOMAIN)
+    for part, labels, problems in ((domain, domain.split("."), dns_label), (name, name.split("."), dns_subdomain)):
+        for label in labels:
+            for problem in problems(label):
+                yield invalid(path, part, f"validating label {go_quote(label)}: {problem}")
+    if "." not in domain:
+        yield invalid(path, domain, "should be a domain with at least two segments separated by dots")
+    if len(name) > _MAX_SIGNER_NAME:
+        yield too_long(path, name, _MAX_SIGNER_NAME)
 
 
 def _condition_errors(conditions: list[dict[str, Any]]) -> Iterator[FieldError]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from envtest.builtins.go_rendering import internal
-from envtest.builtins.string_validation import nonnegative
+from envtest.builtins.string_validation import domain_prefixed_path_errors, nonnegative
 from envtest.field_errors import (
     OMIT,
     FieldError,
@@ -18,7 +18,7 @@ from envtest.field_errors import (
     too_long,
     too_many,
 )
-from envtest.metadata import dns_label, dns_subdomain, qualified_name
+from envtest.metadata import dns_label, qualified_name
 from envtest.objects import Object
 
 __all__ = ["indexed_name_errors", "job_policy_errors", "job_status_errors"]
@@ -80,14 +80,7 @@ def _indexed_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _controller_errors(name: str, path: str) -> Iterator[FieldError]:
-    domain, slash, rest = name.partition("/")
-    if not name:
-        yield required(path)
-    elif not slash or not domain or not rest:
-        yield invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")')
-    else:
-        for problem in dns_subdomain(domain):
-            yield invalid(path, domain, problem)
+    yield from domain_prefixed_path_errors(name, path)
     if len(name) > 63:
         yield too_long(path, name, 63)
 

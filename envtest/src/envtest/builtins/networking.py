@@ -9,6 +9,7 @@ from typing import Any
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
     cidr_errors,
+    domain_prefixed_path_errors,
     is_ip,
     label_selector_errors,
     load_balancer_errors,
@@ -17,7 +18,7 @@ from envtest.builtins.string_validation import (
     wildcard_subdomain,
 )
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
+from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
 from envtest.metadata import dns_label, dns_subdomain, path_segment
 from envtest.objects import Object
 
@@ -26,6 +27,7 @@ __all__ = ["IngressClassStrategy", "IngressStrategy", "NetworkPolicyStrategy"]
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 _BAD_SEQUENCES = ("//", "/./", "/../", "%2f", "%2F")
 _BAD_SUFFIXES = ("/..", "/.")
+_MAX_CONTROLLER = 250
 _CLASS = "kubernetes.io/ingress.class"
 
 
@@ -158,8 +160,9 @@ class IngressClassStrategy(BuiltinStrategy):
         controller = obj["spec"].get("controller") or ""
         if old is not None and controller != (old["spec"].get("controller") or ""):
             yield invalid("spec.controller", controller, "field is immutable")
-        if not controller:
-            yield required("spec.controller")
+        if len(controller.encode()) > _MAX_CONTROLLER:
+            yield too_long("spec.controller", controller, _MAX_CONTROLLER)
+        yield from domain_prefixed_path_errors(controller, "spec.controller")
         parameters = obj["spec"].get("parameters")
         if parameters is not None:
             yield from _parameters_errors(parameters)

@@ -9,7 +9,7 @@ from envtest.builtins.string_validation import label_selector_errors
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from envtest.metadata import label_value, qualified_name
 
-__all__ = ["affinity_errors", "spread_errors", "toleration_errors"]
+__all__ = ["affinity_errors", "node_selector_errors", "spread_errors", "toleration_errors"]
 
 _REQUIRED, _PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
@@ -51,12 +51,7 @@ def affinity_errors(affinity: Mapping[str, Any], path: str) -> Iterator[FieldErr
     """Yield the errors of node affinity, pod affinity and pod anti-affinity."""
     node = affinity.get("nodeAffinity") or {}
     if node.get(_REQUIRED) is not None:
-        field_path = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
-        terms = node[_REQUIRED].get("nodeSelectorTerms") or ()
-        if not terms:
-            yield required(field_path, "must have at least one node selector term")
-        for position, term in enumerate(terms):
-            yield from _term_errors(term, f"{field_path}[{position}]")
+        yield from node_selector_errors(node[_REQUIRED], f"{path}.nodeAffinity.{_REQUIRED}")
     for position, each in enumerate(node.get(_PREFERRED) or ()):
         field_path = f"{path}.nodeAffinity.{_PREFERRED}[{position}]"
         yield from _weight_errors(each, field_path)
@@ -69,6 +64,15 @@ def affinity_errors(affinity: Mapping[str, Any], path: str) -> Iterator[FieldErr
             field_path = f"{path}.{kind}.{_PREFERRED}[{position}]"
             yield from _weight_errors(each, field_path)
             yield from _pod_term_errors(each.get("podAffinityTerm") or {}, f"{field_path}.podAffinityTerm")
+
+
+def node_selector_errors(selector: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a selector of nodes, which has at least one term."""
+    terms = selector.get("nodeSelectorTerms") or ()
+    if not terms:
+        yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
+    for position, term in enumerate(terms):
+        yield from _term_errors(term, f"{path}.nodeSelectorTerms[{position}]")
 
 
 def _weight_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:

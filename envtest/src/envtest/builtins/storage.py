@@ -1,217 +1,51 @@
-"""Strategies of persistent volumes and claims, storage classes and CSI drivers."""
+"""Strategies of storage.k8s.io: classes of volumes, CSI drivers and their nodes, capacities and attachments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from envtest.builtins.go_rendering import difference, internal_volume_source
-from envtest.builtins.pods import source_defaults
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import label_selector_errors
+from envtest.builtins.volume_rules import csi_driver_name_errors
+from envtest.builtins.volumes import inline_volume_errors
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
-from envtest.metadata import dns_subdomain
+from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
+from envtest.metadata import dns_subdomain, qualified_name
 from envtest.objects import Object
 from envtest.schema.quantity import parse_quantity
 
 __all__ = [
     "CSIDriverStrategy",
-    "PersistentVolumeClaimStrategy",
-    "PersistentVolumeStrategy",
+    "CSINodeStrategy",
+    "CSIStorageCapacityStrategy",
     "StorageClassStrategy",
-    "claim_errors",
+    "VolumeAttachmentStrategy",
+    "VolumeAttributesClassStrategy",
 ]
 
-_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-_VOLUME_MODES = ("Block", "Filesystem")
-_RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
-_SOURCES = frozenset(
-    {
-        "awsElasticBlockStore",
-        "azureDisk",
-        "azureFile",
-        "cephfs",
-        "cinder",
-        "csi",
-        "fc",
-        "flexVolume",
-        "flocker",
-        "gcePersistentDisk",
-        "glusterfs",
-        "hostPath",
-        "iscsi",
-        "local",
-        "nfs",
-        "photonPersistentDisk",
-        "portworxVolume",
-        "quobyte",
-        "rbd",
-        "scaleIO",
-        "storageos",
-        "vsphereVolume",
-    }
-)
-_ANNOTATIONS = {
-    "volume.beta.kubernetes.io/storage-class": 'deprecated since v1.8; use "storageClassName" attribute instead',
-    "volume.beta.kubernetes.io/mount-options": 'deprecated since v1.31; use "mountOptions" attribute instead',
-}
+_MAX_PARAMETERS: Final = 512
+_MAX_PARAMETER_BYTES: Final = 256 << 10
+_MAX_NODE_ID: Final = 256
+_IMMUTABLE = "field is immutable"
 
 
-class PersistentVolumeStrategy(BuiltinStrategy):
-    """Strategy of v1 PersistentVolume."""
-
-    def set_defaults(self, obj: Object) -> None:
-        """Set the phase ``Pending``, the reclaim policy ``Retain``, the volume mode and the defaults of the source."""
-        obj["status"].setdefault("phase", "Pending")
-        obj["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
-        obj["spec"].setdefault("volumeMode", "Filesystem")
-        source_defaults(obj["spec"])
-
-    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Set the phase ``Pending`` and the time of this transition."""
-        obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": ctx.now}
-
-    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """See :meth:`Strategy.prepare_update`: updates the time of the last phase transition."""
-        super().prepare_update(new, old, ctx)
-        if ctx.subresource == "status" and new["status"].get("phase") != old["status"].get("phase"):
-            old_time = old["status"].get("lastPhaseTransitionTime")
-            if new["status"].get("lastPhaseTransitionTime") in (None, old_time):
-                new["status"]["lastPhaseTransitionTime"] = ctx.now
-
-    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the access modes, the capacity, the reclaim policy and the source.
-
-        A volume has exactly one source, and an immutable volume mode.
-        """
-        spec = obj["spec"]
-        yield from self._spec_errors(spec)
-        if old is None:
-            return
-        yield from self._spec_errors(spec)  # kube-apiserver validates a changed volume twice
-        before, after = ({name: each[name] for name in _SOURCES if name in each} for each in (old["spec"], spec))
-        if before != after:
-            shown = difference(*(internal_volume_source(each) for each in (before, after)))
-            text = f"spec.persistentvolumesource is immutable after creation\n{shown}"
-            yield forbidden("spec.persistentvolumesource", text)
-        if spec.get("volumeMode") != old["spec"].get("volumeMode"):
-            yield invalid("spec.volumeMode", spec.get("volumeMode"), "field is immutable")
-
-    @staticmethod
-    def _spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-        if not spec.get("accessModes"):
-            yield required("spec.accessModes")
-        for mode in spec.get("accessModes") or ():
-            if mode not in _ACCESS_MODES:
-                yield not_supported("spec.accessModes", mode, _ACCESS_MODES)
-        capacity = spec.get("capacity")
-        if not capacity:
-            yield required("spec.capacity")
-        if not capacity or "storage" not in capacity or len(capacity) > 1:
-            yield not_supported("spec.capacity", capacity, ("storage",))
-        policy = spec.get("persistentVolumeReclaimPolicy")
-        if policy not in _RECLAIM_POLICIES:
-            yield not_supported("spec.persistentVolumeReclaimPolicy", policy or "", _RECLAIM_POLICIES)
-        sources = [name for name in spec if name in _SOURCES]
-        if not sources:
-            yield required("spec", "must specify a volume type")
-        for extra in sources[1:]:
-            yield forbidden(f"spec.{extra}", "may not specify more than 1 volume type")
-        if "hostPath" in spec and not spec["hostPath"].get("path"):
-            yield required("spec.hostPath.path")
-
-    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
-        """See :meth:`Strategy.warnings`: warns about deprecated annotations and the deprecated reclaim policy."""
-        texts = []
-        for name, text in _ANNOTATIONS.items():
-            if name in (obj["metadata"].get("annotations") or {}):
-                texts.append(f"{key('metadata.annotations', name)}: {text}")
-        if obj["spec"].get("persistentVolumeReclaimPolicy") == "Recycle":
-            text = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic "
-            texts.append(f"spec.persistentVolumeReclaimPolicy: {text}provisioning.")
-        return texts
-
-
-class PersistentVolumeClaimStrategy(BuiltinStrategy):
-    """Strategy of v1 PersistentVolumeClaim."""
-
-    def set_defaults(self, obj: Object) -> None:
-        """Set the phase ``Pending`` and the volume mode ``Filesystem``."""
-        obj["status"].setdefault("phase", "Pending")
-        obj["spec"].setdefault("volumeMode", "Filesystem")
-
-    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Set the phase ``Pending``."""
-        obj["status"] = {"phase": "Pending"}
-
-    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the access modes and the size, and of changes to the immutable part of the spec."""
-        if ctx.subresource:
-            return
-        yield from claim_errors(obj["spec"], "spec")
-        if old is not None:
-            yield from _claim_change_errors(obj, old)
-
-
-def claim_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the spec of a claim, or of a StatefulSet's template of a claim."""
-    modes = spec.get("accessModes") or ()
-    if not modes:
-        yield required(f"{path}.accessModes", "at least 1 access mode is required")
-    for mode in modes:
-        if mode not in _ACCESS_MODES:
-            yield not_supported(f"{path}.accessModes", mode, _ACCESS_MODES)
-    if "ReadWriteOncePod" in modes and len(modes) > 1:
-        text = "may not use ReadWriteOncePod with other access modes"
-        yield forbidden(f"{path}.accessModes", text)
-    yield from label_selector_errors(spec.get("selector"), f"{path}.selector")
-    requests = (spec.get("resources") or {}).get("requests") or {}
-    if "storage" not in requests:
-        yield required(f"{path}.resources[storage]")
-    elif parse_quantity(requests["storage"]).value <= 0:
-        yield invalid(f"{path}.resources[storage]", requests["storage"], "must be greater than zero")
-    name = spec.get("storageClassName")
-    for problem in dns_subdomain(name) if name else ():
-        yield invalid(f"{path}.storageClassName", name, problem)
-    mode = spec.get("volumeMode")
-    if mode is not None and mode not in _VOLUME_MODES:
-        yield not_supported(f"{path}.volumeMode", mode, _VOLUME_MODES)
-    yield from _data_source_errors(spec.get("dataSource"), f"{path}.dataSource")
-    yield from _data_source_errors(spec.get("dataSourceRef"), f"{path}.dataSourceRef")
-
-
-def _data_source_errors(source: Mapping[str, Any] | None, path: str) -> Iterator[FieldError]:
-    if source is None:
+def _provisioner_errors(name: str, path: str) -> Iterator[FieldError]:
+    if not name:
+        yield required(path)
         return
-    for name in ("name", "kind"):
-        if not source.get(name):
-            yield required(f"{path}.{name}")
-    if not source.get("apiGroup") and source.get("kind") != "PersistentVolumeClaim":
-        text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        yield invalid(path, source.get("kind") or "", text)
+    for problem in qualified_name(name.lower()):
+        yield invalid(path, name, problem)
 
 
-def _claim_change_errors(obj: Object, old: Object) -> Iterator[FieldError]:
-    """Yield the errors of changes: a bound claim may grow and change its attributes class; it is bound only once."""
-    mutable = {"resources", "volumeAttributesClassName"}
-    if not old["spec"].get("volumeName"):
-        mutable.add("volumeName")
-    before, after = ({name: each["spec"][name] for name in each["spec"] if name not in mutable} for each in (old, obj))
-    is_bound = (old.get("status") or {}).get("phase") == "Bound"
-    sizes = [(each["spec"].get("resources") or {}).get("requests") or {} for each in (old, obj)]
-    resources = [each["spec"].get("resources") or {} for each in (old, obj)]
-    grows = [{name: value for name, value in each.items() if name != "requests" or not is_bound} for each in resources]
-    if before != after or grows[0] != grows[1]:
-        text = (
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
-        )
-        yield forbidden("spec", f"{text}\n{difference(old['spec'], obj['spec'])}")
-    old_size, new_size = (parse_quantity(each.get("storage", "0")).value for each in sizes)
-    if new_size < old_size:
-        capacity = parse_quantity(((old.get("status") or {}).get("capacity") or {}).get("storage", "0")).value
-        if not is_bound or new_size <= capacity:
-            yield forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
+def _parameter_errors(parameters: Mapping[str, str]) -> Iterator[FieldError]:
+    if len(parameters) > _MAX_PARAMETERS:
+        yield too_long("parameters", "", _MAX_PARAMETERS)
+        return
+    if "" in parameters:
+        yield invalid("parameters", "", "field can not be empty.")
+    if sum(len(name.encode()) + len(value.encode()) for name, value in parameters.items()) > _MAX_PARAMETER_BYTES:
+        yield too_long("parameters", "", _MAX_PARAMETER_BYTES)
 
 
 class StorageClassStrategy(BuiltinStrategy):
@@ -223,23 +57,64 @@ class StorageClassStrategy(BuiltinStrategy):
         obj.setdefault("volumeBindingMode", "Immediate")
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the provisioner, reclaim policy, binding mode and parameters, which are all immutable."""
-        if not obj.get("provisioner"):
-            yield required("provisioner")
+        """Yield the errors of a class, whose provisioner, parameters, reclaim policy and binding mode are immutable."""
+        yield from _provisioner_errors(obj.get("provisioner") or "", "provisioner")
+        yield from _parameter_errors(obj.get("parameters") or {})
         if obj.get("reclaimPolicy") not in ("Delete", "Retain"):
             yield not_supported("reclaimPolicy", obj.get("reclaimPolicy"), ("Delete", "Retain"))
         mode = obj.get("volumeBindingMode")
         if mode not in ("Immediate", "WaitForFirstConsumer"):
             yield not_supported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+        yield from _topology_errors(obj.get("allowedTopologies") or ())
         if old is None:
             return
         if (obj.get("parameters") or {}) != (old.get("parameters") or {}):
-            yield invalid("parameters", obj.get("parameters"), "field is immutable")
+            yield invalid("parameters", obj.get("parameters"), _IMMUTABLE)
         for name in ("provisioner", "reclaimPolicy"):
             if obj.get(name) != old.get(name):
-                yield invalid(name, obj.get(name) or "", "field is immutable")
+                yield invalid(name, obj.get(name) or "", _IMMUTABLE)
         if mode != old.get("volumeBindingMode"):
-            yield invalid("volumeBindingMode", mode, "field is immutable")
+            yield invalid("volumeBindingMode", mode, _IMMUTABLE)
+
+
+def _topology_errors(terms: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for position, term in enumerate(terms):
+        path = f"allowedTopologies[{position}]"
+        labels: dict[str, tuple[str, ...]] = {}
+        for number, requirement in enumerate(term.get("matchLabelExpressions") or ()):
+            field_path, name = f"{path}.matchLabelExpressions[{number}]", requirement.get("key") or ""
+            values = tuple(requirement.get("values") or ())
+            if not values:
+                yield required(f"{field_path}.values")
+            for index, value in enumerate(values):
+                if value in values[:index]:
+                    yield duplicate(f"{field_path}.values[{index}]", value)
+            for problem in qualified_name(name):
+                yield invalid(f"{field_path}.key", name, problem)
+            if name in labels:
+                yield duplicate(f"{field_path}.key", name)
+            labels[name] = values
+        identity = repr(sorted((name, sorted(values)) for name, values in labels.items()))
+        if identity in seen:
+            yield duplicate(f"{path}.matchLabelExpressions", "")
+        seen.add(identity)
+
+
+class VolumeAttributesClassStrategy(BuiltinStrategy):
+    """Strategy of storage.k8s.io/v1 VolumeAttributesClass."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the driver's name and the parameters, which are required and immutable."""
+        if old is None:
+            yield from _provisioner_errors(obj.get("driverName") or "", "driverName")
+            if not obj.get("parameters"):
+                yield required("parameters", "must contain at least one key/value pair")
+            yield from _parameter_errors(obj.get("parameters") or {})
+            return
+        for name in ("driverName", "parameters"):
+            if obj.get(name) != old.get(name):
+                yield forbidden(name, f"updates to {name} are forbidden.")
 
 
 class CSIDriverStrategy(BuiltinStrategy):
@@ -262,9 +137,116 @@ class CSIDriverStrategy(BuiltinStrategy):
         if spec.get("fsGroupPolicy") not in policies:
             yield not_supported("spec.fsGroupPolicy", spec.get("fsGroupPolicy"), policies)
         for mode in spec.get("volumeLifecycleModes") or ():
-            if mode not in ("Ephemeral", "Persistent"):
-                yield not_supported("spec.volumeLifecycleModes", mode, ("Ephemeral", "Persistent"))
+            if mode not in ("Persistent", "Ephemeral"):
+                yield not_supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral"))
+        yield from _token_request_errors(spec.get("tokenRequests") or ())
+        if old is None:
+            yield from csi_driver_name_errors(obj["metadata"].get("name") or "", "name")
         if old is not None:
             for name in ("attachRequired", "volumeLifecycleModes"):
                 if spec.get(name) != old["spec"].get(name):
-                    yield invalid(f"spec.{name}", spec.get(name), "field is immutable")
+                    yield invalid(f"spec.{name}", spec.get(name), _IMMUTABLE)
+
+
+def _token_request_errors(requests: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+    audiences: set[str] = set()
+    for position, request in enumerate(requests):
+        path, audience = f"spec.tokenRequests[{position}]", request.get("audience") or ""
+        if audience in audiences:
+            yield duplicate(f"{path}.audience", audience)
+        audiences.add(audience)
+        seconds = request.get("expirationSeconds")
+        if seconds is not None and seconds < 600:
+            text = "may not specify a duration less than 10 minutes"
+            yield invalid(f"{path}.expirationSeconds", seconds, text)
+        elif seconds is not None and seconds > 2**32:
+            yield invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
+
+
+class CSINodeStrategy(BuiltinStrategy):
+    """Strategy of storage.k8s.io/v1 CSINode."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the drivers, which have different names; only their allocatable counts are mutable."""
+        names: set[str] = set()
+        for position, driver in enumerate(obj["spec"].get("drivers") or ()):
+            path, name = f"spec.drivers[{position}]", driver.get("name") or ""
+            yield from csi_driver_name_errors(name, f"{path}.name")
+            if not driver.get("nodeID"):
+                yield required(f"{path}.nodeID")
+            elif len(driver["nodeID"]) > _MAX_NODE_ID:
+                yield invalid(f"{path}.nodeID", driver["nodeID"], f"must be {_MAX_NODE_ID} characters or less")
+            count = (driver.get("allocatable") or {}).get("count")
+            if count is not None and count < 0:
+                yield invalid(f"{path}.allocatable.count", count, "must be greater than or equal to 0")
+            yield from _topology_key_errors(driver.get("topologyKeys") or (), f"{path}.topologyKeys")
+            if name in names:
+                yield duplicate(f"{path}.name", name)
+            names.add(name)
+
+
+def _topology_key_errors(names: Sequence[str], path: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for name in names:
+        if not name:
+            yield required(path)
+            continue
+        if name in seen:
+            yield duplicate(path, name)
+        seen.add(name)
+        for problem in qualified_name(name):
+            yield invalid(path, name, problem)
+
+
+class CSIStorageCapacityStrategy(BuiltinStrategy):
+    """Strategy of storage.k8s.io/v1 CSIStorageCapacity."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the sizes, and of the class and the topology, which are immutable."""
+        yield from label_selector_errors(obj.get("nodeTopology"), "nodeTopology")
+        name = obj.get("storageClassName") or ""
+        for problem in dns_subdomain(name):
+            yield invalid("storageClassName", name, problem)
+        for field in ("capacity", "maximumVolumeSize"):
+            if obj.get(field) is not None and parse_quantity(obj[field]).value < 0:
+                yield invalid(field, obj[field], "must be greater than or equal to 0")
+        for field in ("nodeTopology", "storageClassName") if old is not None else ():
+            if obj.get(field) != (old or {}).get(field):
+                yield invalid(field, obj.get(field), _IMMUTABLE)
+
+
+class VolumeAttachmentStrategy(BuiltinStrategy):
+    """Strategy of storage.k8s.io/v1 VolumeAttachment."""
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """Clear the status: the volume is not attached."""
+        obj["status"] = {"attached": False}
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the spec, which is immutable, and of the size of what the status reports."""
+        spec = obj["spec"]
+        if old is None:
+            yield from csi_driver_name_errors(spec.get("attacher") or "", "spec.attacher")
+            name = spec["source"].get("persistentVolumeName")
+            for problem in dns_subdomain(name) if name else ():
+                yield invalid("spec.source.persistentVolumeName", name, problem)
+        elif not spec.get("attacher"):
+            yield required("spec.attacher")
+        yield from _attachment_source_errors(spec["source"], "spec.source")
+        for problem in dns_subdomain(spec.get("nodeName") or ""):
+            yield invalid("spec.nodeName", spec.get("nodeName") or "", problem)
+        if old is not None and spec != old["spec"]:
+            yield invalid("spec", spec, _IMMUTABLE)
+
+
+def _attachment_source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    volume, name = source.get("inlineVolumeSpec"), source.get("persistentVolumeName")
+    text = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+    if volume is None and name is None:
+        yield required(path, text)
+    elif volume is not None and name is not None:
+        yield forbidden(path, text)
+    elif volume is not None:
+        yield from inline_volume_errors(volume, f"{path}.inlineVolumeSpec")
+    elif not name:
+        yield required(f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName")

@@ -20,6 +20,7 @@ __all__ = [
     "cidr_errors",
     "condition_errors",
     "config_key",
+    "domain_prefixed_path_errors",
     "env_name",
     "header_name",
     "is_ip",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 INVALID_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+_HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
 
@@ -74,6 +76,21 @@ def port_name(name: str) -> list[str]:
     if name.startswith("-") or name.endswith("-"):
         problems.append("must not begin or end with a hyphen")
     return problems
+
+
+def domain_prefixed_path_errors(text: str, path: str) -> Iterator[FieldError]:
+    """Yield the errors of a path that begins with a domain: ``acme.io/foo``."""
+    if not text:
+        yield required(path)
+        return
+    host, _, rest = text.partition("/")
+    if not host or not rest:
+        yield invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')
+        return
+    for problem in dns_subdomain(host):
+        yield invalid(path, host, problem)
+    if not re.fullmatch(_HTTP_PATH, rest):
+        yield invalid(path, rest, f"Invalid path (regex used for validation is '{_HTTP_PATH}')")
 
 
 def port_number(port: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Validation of the volumes of a pod."""
+"""Validation of the volumes of a pod, and of what persistent volumes have in common with them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from envtest.builtins.container_rules import relative_path_errors
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_label
+from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
+from envtest.metadata import dns_label, dns_subdomain
 from envtest.schema.quantity import parse_quantity
 
-__all__ = ["volume_errors"]
+__all__ = [
+    "VOLUME_MODES",
+    "access_mode_errors",
+    "csi_driver_name_errors",
+    "host_path_errors",
+    "nfs_errors",
+    "path_step_errors",
+    "volume_errors",
+]
+
+VOLUME_MODES = ("Block", "Filesystem")
+_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 _HOST_PATHS = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 _MODE = "must be a number between 0 and 0777 (octal), both inclusive"
@@ -51,18 +62,9 @@ def _source_errors(kind: str, source: Mapping[str, Any], path: str) -> Iterator[
             if limit is not None and parse_quantity(limit).value < 0:
                 yield forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
         case "hostPath":
-            if not source.get("path"):
-                yield required(f"{path}.path")
-            elif ".." in source["path"].split("/"):
-                yield invalid(f"{path}.path", source["path"], "must not contain '..'")
-            if (source.get("type") or "") not in _HOST_PATHS:
-                yield not_supported(f"{path}.type", source["type"], _HOST_PATHS)
+            yield from host_path_errors(source, path)
         case "nfs":
-            for name in ("server", "path"):
-                if not source.get(name):
-                    yield required(f"{path}.{name}")
-            if source.get("path") and not source["path"].startswith("/"):
-                yield invalid(f"{path}.path", source["path"], "must be an absolute path")
+            yield from nfs_errors(source, path)
         case "secret" | "configMap":
             if kind == "configMap" and not source.get("name"):
                 yield required(f"{path}.name")
@@ -74,6 +76,54 @@ def _source_errors(kind: str, source: Mapping[str, Any], path: str) -> Iterator[
             yield from _mode_errors(source.get("defaultMode"), f"{path}.defaultMode")
             for position, each in enumerate(source.get("sources") or ()):
                 yield from _projection_errors(each, f"{path}.sources[{position}]")
+
+
+def access_mode_errors(spec: Mapping[str, Any], path: str, missing: str = "") -> Iterator[FieldError]:
+    """Yield the errors of the access modes of a volume or claim; ``missing`` explains that one is required."""
+    modes = spec.get("accessModes") or ()
+    if not modes:
+        yield required(f"{path}.accessModes", missing)
+    for mode in modes:
+        if mode not in _ACCESS_MODES:
+            yield not_supported(f"{path}.accessModes", mode, _ACCESS_MODES)
+    if "ReadWriteOncePod" in modes and any(mode != "ReadWriteOncePod" and mode in _ACCESS_MODES for mode in modes):
+        yield forbidden(f"{path}.accessModes", "may not use ReadWriteOncePod with other access modes")
+
+
+def csi_driver_name_errors(name: str, path: str) -> Iterator[FieldError]:
+    """Yield the errors of the name of a CSI driver."""
+    if not name:
+        yield required(path)
+        return
+    if len(name) > 63:
+        yield too_long(path, name, 63)
+    for problem in dns_subdomain(name.lower()):
+        yield invalid(path, name, problem)
+
+
+def host_path_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a path on the host and its type."""
+    if not source.get("path"):
+        yield required(f"{path}.path")
+        return
+    yield from path_step_errors(source["path"], f"{path}.path")
+    if (source.get("type") or "") not in _HOST_PATHS:
+        yield not_supported(f"{path}.type", source["type"], _HOST_PATHS)
+
+
+def path_step_errors(target: str, path: str) -> Iterator[FieldError]:
+    """Yield an error for a path with a step to the parent directory."""
+    if ".." in target.split("/"):
+        yield invalid(path, target, "must not contain '..'")
+
+
+def nfs_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a directory on an NFS server."""
+    for name in ("server", "path"):
+        if not source.get(name):
+            yield required(f"{path}.{name}")
+    if source.get("path") and not source["path"].startswith("/"):
+        yield invalid(f"{path}.path", source["path"], "must be an absolute path")
 
 
 def _projection_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:

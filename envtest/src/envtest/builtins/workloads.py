@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from envtest.builtins.claims import claim_errors
 from envtest.builtins.go_rendering import internal
 from envtest.builtins.pod_rules import template_errors
 from envtest.builtins.pod_warnings import name_warnings, template_warnings
 from envtest.builtins.pods import template_defaults
-from envtest.builtins.storage import claim_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
     label_selector_errors,

@@ -1,4 +1,4 @@
-"""Subresources of pods: binding, eviction and log, and the subresources that connect to a kubelet."""
+"""Subresources of pods: binding and eviction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from envtest.errors import (
     StatusError,
     bad_request,
     conflict,
-    internal_error,
     not_found,
     plain_error,
     too_many_requests,
@@ -26,7 +25,7 @@ from envtest.options import DeleteOptions, begin_write
 from envtest.response_transform import encode_as
 from envtest.server_core import Core
 
-__all__ = ["bind", "connect", "evict", "read_log"]
+__all__ = ["bind", "evict"]
 
 _BUDGETS = GroupResource("policy", "poddisruptionbudgets")
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -123,34 +122,3 @@ def _check_budgets(core: Core, ctx: RequestContext, pod: Object) -> None:
             details = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
             message = "Cannot evict pod as it would violate the pod's disruption budget."
             raise too_many_requests(message, 10, details=details)
-
-
-async def connect(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
-    """Handle exec, attach, portforward and proxy: an error, since there is no kubelet or pod to connect to."""
-    record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
-    if record is None:
-        raise not_found(ctx.info.resource, ctx.name)
-    if ctx.info.resource == GroupResource("", "pods") and not record.obj()["spec"].get("nodeName"):
-        raise bad_request(f"pod {ctx.name} does not have a host assigned")
-    raise internal_error("error dialing backend: this control plane runs no nodes")
-
-
-async def read_log(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
-    """Handle GET of a log, which is always empty, since no containers run."""
-    record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
-    if record is None:
-        raise not_found(ctx.info.resource, ctx.name)
-    pod = record.obj()
-    containers = [each.get("name", "") for each in pod["spec"].get("containers") or ()]
-    container = request.parameter("container")
-    if container and container not in containers:
-        raise bad_request(f"container {container} is not valid for pod {ctx.name}")
-    if not container and len(containers) > 1:
-        names = " ".join(containers)
-        raise bad_request(f"a container name must be specified for pod {ctx.name}, choose one of: [{names}]")
-    node = pod["spec"].get("nodeName")
-    if not node:
-        return Response(b"", 200, "text/plain")
-    if core.store.get(GroupResource("", "nodes"), "", node) is None:
-        raise not_found(ctx.info.resource, node)
-    return Response(b"", 200, "text/plain")

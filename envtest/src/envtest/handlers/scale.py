@@ -6,6 +6,7 @@ A write to the Scale is a write to the scaled object, but admission receives the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from envtest.apply.fieldset import Path
@@ -23,9 +24,10 @@ from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import begin_write
 from envtest.registry import ResourceInfo
-from envtest.response_transform import encode_as
+from envtest.response_transform import encode_as, object_response
 from envtest.server_core import Core
 from envtest.storage_version import from_storage
+from envtest.strategy import Strategy
 
 __all__ = ["scale", "scale_of"]
 
@@ -115,7 +117,7 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
         record = core.store.get(info.storage, ctx.namespace, ctx.name)
         if record is None:
             raise not_found(info.resource, ctx.name)
-        return Response(encode_as(scale_of(info, await from_storage(info, record)), output), 200, output.content_type)
+        return _response(request, ctx, scale_of(info, await from_storage(info, record)), output)
     change = await (_put_body(request, ctx) if ctx.verb == "update" else _patch_change(core, request, ctx))
     paths = _replicas_paths(info)
     tracker = core.trackers.scale
@@ -149,7 +151,27 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
         return old
 
     obj, _ = await update_object(core, ctx, transform, admission_view=lambda each: scale_of(info, each))
-    return Response(encode_as(scale_of(info, obj), output), 200, output.content_type)
+    return _response(request, ctx, scale_of(info, obj), output)
+
+
+def _response(request: Request, ctx: RequestContext, obj: Object, output: Output) -> Response:
+    if ctx.info.is_crd or not output.as_kind:
+        return Response(encode_as(obj, output), 200, output.content_type)
+    return object_response(request, _scale_info(), output, obj)
+
+
+@cache
+def _scale_info() -> ResourceInfo:
+    """Return a description of Scale, which is not a resource of its own, for its columns in a Table."""
+    return ResourceInfo(
+        group="autoscaling",
+        version="v1",
+        plural="scales",
+        singular="scale",
+        kind="Scale",
+        namespaced=True,
+        strategy=Strategy(),
+    )
 
 
 def _check_scale(scale: Object, parent: Object, ctx: RequestContext) -> None:

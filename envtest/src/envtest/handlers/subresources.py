@@ -17,8 +17,9 @@ from envtest.builtins.normalization import DecodeError, decode
 from envtest.context import RequestContext
 from envtest.decoder import check_strict, decode_object, duplicate_fields, parse_typed
 from envtest.errors import bad_request
+from envtest.handlers.connections import connect, proxy, read_log
 from envtest.handlers.namespaces import finalize
-from envtest.handlers.pods import bind, connect, evict, read_log
+from envtest.handlers.pods import bind, evict
 from envtest.handlers.scale import scale
 from envtest.handlers.write import check_namespace
 from envtest.http import Request, Response
@@ -91,8 +92,7 @@ SUBRESOURCES: dict[tuple[str, str, str], Handler] = {
     ("", "pods", "eviction"): evict,
     ("", "pods", "log"): read_log,
     ("", "bindings", "create"): bind,
-    **{("", "pods", name): connect for name in ("attach", "exec", "portforward", "proxy")},
-    ("", "services", "proxy"): connect,
-    ("", "nodes", "proxy"): connect,
+    **{("", "pods", name): connect for name in ("attach", "exec", "portforward")},
+    **{("", plural, "proxy"): proxy for plural in ("nodes", "pods", "services")},
     ("", "namespaces", "finalize"): finalize,
 }

@@ -108,6 +108,11 @@ def _job_status(obj: Object, status: Mapping[str, Any]) -> str:
     return "SuccessCriteriaMet" if "SuccessCriteriaMet" in true else "Running"
 
 
+def _scale(obj: Object, now: datetime) -> list[Any]:
+    replicas = [(obj.get(part) or {}).get("replicas") or 0 for part in ("spec", "status")]
+    return [obj["metadata"].get("name", ""), *replicas, age(obj["metadata"].get("creationTimestamp"), now)]
+
+
 def _job(obj: Object, now: datetime) -> list[Any]:
     name, object_age, spec, status = _common_fields(obj, now)
     succeeded = status.get("succeeded") or 0
@@ -303,6 +308,15 @@ WORKLOADS: Final[dict[tuple[str, str], Printer]] = {
             _SELECTOR,
         ),
         _cron_job,
+    ),
+    ("autoscaling", "Scale"): (
+        (
+            Column("Name", NAME.description),
+            Column("Desired", "The number of pods that are desired; see spec.replicas of this scale.", "integer"),
+            Column("Available", "The number of pods that are observed; see status.replicas of this scale.", "integer"),
+            AGE,
+        ),
+        _scale,
     ),
     ("autoscaling", "HorizontalPodAutoscaler"): (
         (

@@ -37,6 +37,12 @@ _RUNTIME_MESSAGES = (
     ("divide by zero", "division by zero"),
     ("index out of bounds", "index out of bounds"),
 )
+_CONVERSIONS = (
+    (re.compile(r"cannot convert string to (int|uint|double)"), ""),
+    (re.compile(r"Type conversion error from 'string' to '(bool)'"), ""),
+    (re.compile(r"String to (Duration|Timestamp) conversion failed"), "google.protobuf."),
+)
+_TYPE_NAME = re.compile(rf"\b(?:{'|'.join([*_SIMPLE.values(), 'LIST', 'MAP', 'NULL', 'TYPE', 'UINT'])})\b")
 _INDEX = re.compile(r"index=(-?\d+) size=")
 
 
@@ -58,6 +64,16 @@ class Program:
         self.source = source
         self.kind: str = str(expression.return_type()).lower()
 
+    @property
+    def type_name(self) -> str:
+        """The static type of the value as cel-go prints it: ``list(dyn)``, ``map(string, int)``."""
+        return _cel_go_type(str(self._expression.return_type()))
+
+    def checked(self) -> bytes:
+        """Return the checked expression as serialized by the library: a ``cel.expr.CheckedExpr`` in an ``Any``."""
+        data: bytes = self._expression.serialize()
+        return data
+
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
         """Return the value of the expression. Raises :class:`CELError`."""
         try:
@@ -69,11 +85,21 @@ class Program:
         return result.plain_value()
 
 
+def _cel_go_type(name: str) -> str:
+    """Translate the name of a type to cel-go's."""
+    name = name.replace("<", "(").replace(">", ")")
+    return _TYPE_NAME.sub(lambda match: "null_type" if match[0] == "NULL" else match[0].lower(), name)
+
+
 def _cel_go_message(message: str) -> str:
     """Translate a runtime error of the library to cel-go's message."""
     index = _INDEX.search(message)
     if index:
         return f"index out of bounds: {index.group(1)}"
+    for pattern, prefix in _CONVERSIONS:
+        conversion = pattern.search(message)
+        if conversion:
+            return f"type conversion error from 'string' to '{prefix}{conversion.group(1)}'"
     text = message.partition(": ")[2] or message
     for library_message, go_message in _RUNTIME_MESSAGES:
         if library_message in text:
@@ -102,36 +128,32 @@ def _type(kind: Kind) -> Any:
 
 
 @cache
-def _environment(variables: tuple[tuple[str, Kind], ...]) -> Any:
-    return _new_environment(variables, None)
+def _environment(variables: tuple[tuple[str, Kind], ...], patches: bool) -> Any:
+    return _new_environment(variables, None, patches)
 
 
-def _new_environment(variables: tuple[tuple[str, Kind], ...], pool: Any) -> Any:
+def _new_environment(variables: tuple[tuple[str, Kind], ...], pool: Any, patches: bool) -> Any:
     from cel_expr_python.ext import ext_bindings, ext_optional
-
-    from envtest.schema.cel_functions import declarations
 
     return _cel().NewEnv(
         descriptor_pool=pool,
         variables={name: _type(kind) for name, kind in variables},
         extensions=[ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
-        functions=_declarations(declarations),
+        functions=_declarations(patches),
     )
 
 
-_DECLARATIONS: list[Any] = []
+@cache
+def _declarations(patches: bool) -> list[Any]:
+    from envtest.schema.cel_functions import declarations, patch_declarations
 
-
-def _declarations(create: Any) -> list[Any]:
-    if not _DECLARATIONS:
-        _DECLARATIONS.extend(create())
-    return _DECLARATIONS
+    return [*declarations(), *patch_declarations()] if patches else declarations()
 
 
 @lru_cache(maxsize=4096)
-def _compile(expression: str, variables: tuple[tuple[str, Kind], ...]) -> Program:
+def _compile(expression: str, variables: tuple[tuple[str, Kind], ...], patches: bool) -> Program:
     try:
-        return Program(_environment(variables).compile(_with_formats(expression)), expression)
+        return Program(_environment(variables, patches).compile(_with_formats(expression)), expression)
     except (RuntimeError, ValueError, TypeError) as error:
         raise CELCompileError(_compile_message(error)) from None
 
@@ -148,21 +170,22 @@ def _compile_message(error: Exception) -> str:
     return str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
 
 
-def expression_kind(expression: str, variables: Mapping[str, Kind], pool: Any) -> Kind:
-    """Return the static type of an expression; the kinds of ``variables`` can name messages of a descriptor ``pool``.
+def type_check(expression: str, variables: Mapping[str, Kind], pool: Any, *, patches: bool = False) -> Program:
+    """Return the program of an expression; the kinds of ``variables`` can name messages of a descriptor ``pool``.
 
-    Raises :class:`CELCompileError`.
+    The program has types and cannot be evaluated on plain objects. Raises :class:`CELCompileError`.
     """
-    environment = _new_environment(tuple(variables.items()), pool)
+    environment = _new_environment(tuple(variables.items()), pool, patches)
     try:
-        return Program(environment.compile(_with_formats(expression)), expression).kind
+        return Program(environment.compile(_with_formats(expression)), expression)
     except (RuntimeError, ValueError, TypeError) as error:
         raise CELCompileError(_compile_message(error)) from None
 
 
-def compile_expression(expression: str, variables: Mapping[str, Kind]) -> Program:
+def compile_expression(expression: str, variables: Mapping[str, Kind], *, patches: bool = False) -> Program:
     """Compile ``expression`` over ``variables``. Raises :class:`CELCompileError`.
 
-    Programs are cached: the same expression over the same variables returns the same program.
+    ``patches`` adds the functions of mutating policies. Programs are cached: the same expression over the same
+    variables returns the same program.
     """
-    return _compile(expression, tuple(sorted(variables.items())))
+    return _compile(expression, tuple(sorted(variables.items())), patches)

@@ -26,7 +26,7 @@ from envtest.schema.formats import FORMATS
 from envtest.schema.patterns import compile_pattern
 from envtest.schema.quantity import Quantity, QuantityError, parse_quantity
 
-__all__ = ["declarations"]
+__all__ = ["declarations", "patch_declarations"]
 
 _T = cel.Type
 BOOL, INT, DOUBLE, STRING, DYN = _T.BOOL, _T.INT, _T.DOUBLE, _T.STRING, _T.DYN
@@ -69,6 +69,13 @@ def declarations() -> list[Any]:
     _versions(table)
     table.add("format.validate", format_errors, STRINGS, STRING, STRING)
     cel_authorizer.declare(table.method, OPAQUE, STRING, BOOL)
+    return list(table)
+
+
+def patch_declarations() -> list[Any]:
+    """Return the declarations of the functions that only mutating policies have."""
+    table = _Table()
+    table.add("jsonpatch.escapeKey", lambda key: key.replace("~", "~0").replace("/", "~1"), STRING, STRING)
     return list(table)
 
 

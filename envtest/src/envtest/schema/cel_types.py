@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from envtest.schema.cel import CELCompileError, Kind, expression_kind
+from envtest.schema.cel import CELCompileError, Kind, Program, type_check
 from envtest.schema.node import Schema
 
-__all__ = ["check_types", "escape", "escape_keywords"]
+__all__ = ["RESERVED_WORDS", "check_types", "escape", "escape_keywords"]
 
-_RESERVED = frozenset(
+RESERVED_WORDS = frozenset(
     {
         "as",
         "break",
@@ -41,7 +41,9 @@ _RESERVED = frozenset(
         "while",
     }
 )
-_KEYWORDS = "|".join(sorted(_RESERVED - {"false", "in", "null", "true"}))
+"""The words that cannot be identifiers in CEL."""
+
+_KEYWORDS = "|".join(sorted(RESERVED_WORDS - {"false", "in", "null", "true"}))
 _HAS_KEYWORD = re.compile(rf"\b(?:{_KEYWORDS})\b")
 _FIELD_OR_TEXT = re.compile(
     r"//[^\n]*"  # a comment
@@ -56,6 +58,7 @@ _PACKAGE = "schema"
 _TIME_FORMATS = {"date": "Timestamp", "date-time": "Timestamp", "duration": "Duration"}
 _WORD = re.compile(r"\w+")
 _STRING = Schema({"type": "string"})
+_KINDS: Mapping[Kind, Schema | None] = {"string": _STRING, "dyn": None}
 _METADATA = Schema({"type": "object", "properties": {"name": _STRING.raw, "generateName": _STRING.raw}})
 _STRUCT_SUFFIX = re.compile(r" not found in struct '[^']*'")
 
@@ -64,7 +67,7 @@ def escape(name: str) -> str | None:
     """Return the CEL identifier of a property (``a-b`` is ``a__dash__b``); ``None`` when it has none."""
     if not name or name[0].isdigit() or not all(c.isascii() and (c.isalnum() or c in "_.-/") for c in name):
         return None
-    if name in _RESERVED:
+    if name in RESERVED_WORDS:
         return f"__{name}__"
     for plain, escaped in _ESCAPES:
         name = name.replace(plain, escaped) if plain in name else name
@@ -83,15 +86,25 @@ def escape_keywords(source: str) -> str:
     return _FIELD_OR_TEXT.sub(lambda match: f"{match[1]}__{match[2]}__" if match[2] else match[0], source)
 
 
-def check_types(source: str, schemas: Mapping[str, Schema], others: Mapping[str, Kind], *, resource_root: bool) -> Kind:
-    """Return the type of an expression over values of ``schemas`` and variables of other kinds.
+def check_types(
+    source: str,
+    schemas: Mapping[str, Schema],
+    others: Mapping[str, Kind],
+    *,
+    resource_root: bool = False,
+    escapes: bool = True,
+    messages: Mapping[str, Mapping[str, Kind]] | None = None,
+) -> Program:
+    """Return the checked program of an expression over values of ``schemas`` and variables of other kinds.
 
-    Raises :class:`CELCompileError`.
+    ``escapes`` is whether the names of fields are escaped as in the rules of CRDs (``a-b`` is ``a__dash__b``).
+    ``messages`` are types that the expression constructs, with the kinds of their fields (``string`` or ``dyn``); with
+    them the expression can use the functions of mutating policies. Raises :class:`CELCompileError`.
     """
-    file = _DescriptorFile(frozenset(_WORD.findall(source)))
+    file = _DescriptorFile(frozenset(_WORD.findall(source)), escapes=escapes)
     kinds = {name: file.kind(schema, root=resource_root) for name, schema in schemas.items()}
     try:
-        return expression_kind(source, {**kinds, **others}, file.pool())
+        return type_check(source, {**kinds, **others}, file.pool(messages or {}), patches=messages is not None)
     except CELCompileError as error:
         raise CELCompileError(_STRUCT_SUFFIX.sub("", str(error))) from None
 
@@ -104,16 +117,18 @@ def _entry_name(field: str) -> str:
 class _DescriptorFile:
     """The protobuf messages for one expression; ``words`` are the identifiers that occur in it."""
 
-    def __init__(self, words: frozenset[str]) -> None:
+    def __init__(self, words: frozenset[str], *, escapes: bool) -> None:
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+        self._escapes = escapes
         self._words = words
         self._file = FileDescriptorProto(name="schema.proto", package=_PACKAGE, syntax="proto2")
         self._known: dict[int, tuple[Schema, str]] = {}
 
-    def pool(self) -> Any:
-        """Return a descriptor pool with all messages."""
+    def pool(self, constructed: Mapping[str, Mapping[str, Kind]]) -> Any:
+        """Return a descriptor pool with all messages and those that the expression constructs."""
         from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
+        from google.protobuf.descriptor_pb2 import FileDescriptorProto
         from google.protobuf.descriptor_pool import DescriptorPool
 
         pool = DescriptorPool()
@@ -121,6 +136,13 @@ class _DescriptorFile:
             pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
             self._file.dependency.append(module.DESCRIPTOR.name)
         pool.AddSerializedFile(self._file.SerializeToString())
+        if constructed:
+            file = FileDescriptorProto(name="constructed.proto", syntax="proto2", dependency=self._file.dependency)
+            for name, fields in constructed.items():
+                message = file.message_type.add(name=name)
+                for number, (field, kind) in enumerate(fields.items(), 1):
+                    self._type(message.field.add(name=field, number=number, label=1, json_name=field), _KINDS[kind])
+            pool.AddSerializedFile(file.SerializeToString())
         return pool
 
     def kind(self, schema: Schema, *, root: bool = False) -> Kind:
@@ -157,7 +179,7 @@ class _DescriptorFile:
         if root or schema.embedded:
             fields = {**fields, "apiVersion": _STRING, "kind": _STRING, "metadata": _METADATA}
         for field, node in fields.items():
-            identifier = escape(field)
+            identifier = escape(field) if self._escapes else field
             if identifier is not None and identifier in self._words:
                 self._field(message, identifier, node)
         return f"{_PACKAGE}.{name}"

@@ -283,7 +283,7 @@ def _compile(source: str, schema: Schema, optional: bool, root: bool, expected: 
         variables["oldSelf"] = kind
         text = source
     try:
-        actual = check_types(text, schemas, others, resource_root=root)
+        actual = check_types(text, schemas, others, resource_root=root).kind
         program = compile_expression(text, variables)
     except CELCompileError as error:
         return None, f"compilation failed: {error}"

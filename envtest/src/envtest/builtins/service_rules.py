@@ -1,0 +1,360 @@
+"""Validation of Services: the rules of kube-apiserver's ValidateService, and its warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_address
+from typing import Any
+
+from envtest.builtins.go_rendering import internal
+from envtest.builtins.string_validation import (
+    INVALID_IP,
+    cidr_errors,
+    is_ip,
+    load_balancer_errors,
+    port_name,
+    port_number,
+)
+from envtest.field_errors import FieldError, Verbatim, duplicate, forbidden, invalid, not_supported, required
+from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.objects import Object
+
+__all__ = [
+    "address_errors",
+    "change_errors",
+    "family_errors",
+    "needs_health_check",
+    "service_errors",
+    "service_warnings",
+    "status_errors",
+]
+
+_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_FAMILIES = ("IPv4", "IPv6")
+_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
+_POLICIES = ("Cluster", "Local")
+_DISTRIBUTIONS = ("PreferClose", "PreferSameZone", "PreferSameNode")
+_MAX_AFFINITY_SECONDS = 86400
+_KUBELET_PORT = 10250
+_SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
+_ONLY_LOAD_BALANCER = "may only be used when `type` is 'LoadBalancer'"
+
+
+def _is_external(spec: Mapping[str, Any]) -> bool:
+    """Return whether clients outside the cluster can reach the Service."""
+    kind = spec.get("type")
+    return kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
+
+
+def needs_health_check(spec: Mapping[str, Any]) -> bool:
+    """Return whether load balancers check on a node port if the node has endpoints."""
+    return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
+
+
+def address_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield the errors of the cluster IPs and families, which must be valid before addresses are allocated."""
+    if spec.get("type") == "ExternalName":
+        return
+    address, addresses = spec.get("clusterIP") or "", list(spec.get("clusterIPs") or ())
+    families, policy = spec.get("ipFamilies") or (), spec.get("ipFamilyPolicy")
+    if address and not addresses:
+        yield required("spec.clusterIPs")
+    elif address and addresses[0] != address:
+        yield invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`")
+    elif addresses and not address:
+        yield invalid("spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified")
+    for position, family in enumerate(families):
+        if family not in _FAMILIES:
+            yield not_supported(f"spec.ipFamilies[{position}]", family, _FAMILIES)
+        if family in families[:position]:
+            yield duplicate(f"spec.ipFamilies[{position}]", family)
+    if policy is not None and policy not in _FAMILY_POLICIES:
+        yield not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES)
+    is_valid = True
+    for position, each in enumerate(addresses):
+        if not position and each == "None":
+            if len(addresses) > 1:
+                is_valid = False
+                yield invalid("spec.clusterIPs", addresses, "'None' must be the first and only value")
+        elif not is_ip(each):
+            is_valid = False
+            yield invalid(f"spec.clusterIPs[{position}]", each, INVALID_IP)
+    if len(addresses) > 2:
+        yield invalid("spec.clusterIPs", addresses, "may only hold up to 2 values")
+    if not is_valid or address == "None":
+        return
+    versions = [ip_address(each).version for each in addresses]
+    if len(versions) > 1 and len(set(versions)) != 2:
+        yield invalid("spec.clusterIPs", addresses, "may specify no more than one IP for each IP family")
+    for position, (family, version) in enumerate(zip(families, versions, strict=False)):
+        if family in _FAMILIES and family != f"IPv{version}":
+            text = f"expected an {family} value as indicated by `ipFamilies[{position}]`"
+            yield invalid(f"spec.clusterIPs[{position}]", addresses[position], text)
+
+
+def family_errors(spec: Object) -> Iterator[FieldError]:
+    """Set the IP families and their policy, in place; yield the errors that a cluster with IPv4 only has."""
+    if spec.get("type") == "ExternalName":
+        return
+    addresses = [each for each in spec.get("clusterIPs") or () if each != "None"]
+    is_bare = spec.get("clusterIP") == "None" and not spec.get("selector")  # its endpoints may be of both families
+    families = list(spec.get("ipFamilies") or ())
+    policy = spec.setdefault("ipFamilyPolicy", "RequireDualStack" if is_bare else "SingleStack")
+    errors = []
+    if policy == "SingleStack":
+        for values, what in ((addresses, "cluster IPs"), (families, "IP families")):
+            if len(values) > 1:
+                text = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+                errors.append(invalid("spec.ipFamilyPolicy", policy, text))
+    for position, each in enumerate(addresses[len(families) :], len(families)):
+        family = f"IPv{ip_address(each).version}"
+        if family == "IPv4":
+            families.append(family)
+        else:
+            text = f"{family} is not configured on this cluster"
+            errors.append(invalid(f"spec.clusterIPs[{position}]", addresses, text))
+    if not errors and not is_bare:
+        if policy == "RequireDualStack":
+            errors.append(
+                invalid("spec.ipFamilyPolicy", policy, "this cluster is not configured for dual-stack services")
+            )
+        errors += [
+            invalid(f"spec.ipFamilies[{position}]", family, "not configured on this cluster")
+            for position, family in enumerate(families)
+            if family != "IPv4"
+        ]
+    yield from errors
+    families = families or ["IPv4"]
+    if is_bare and len(families) < 2 and policy != "SingleStack":
+        families.append("IPv6" if families[0] == "IPv4" else "IPv4")
+    spec["ipFamilies"] = families
+
+
+def service_errors(obj: Object) -> Iterator[FieldError]:
+    """Yield the errors of a Service whose addresses and ports are allocated."""
+    spec = obj["spec"]
+    kind, ports = spec.get("type") or "", spec.get("ports") or ()
+    is_headless = spec.get("clusterIP") == "None"
+    if not ports and kind != "ExternalName" and not is_headless:
+        yield required("spec.ports")
+    if kind == "LoadBalancer":
+        for position, port in enumerate(ports):
+            if port.get("port") == _KUBELET_PORT:
+                text = "may not expose port 10250 externally since it is used by kubelet"
+                yield invalid(f"spec.ports[{position}]", _KUBELET_PORT, text)
+    if kind in ("LoadBalancer", "NodePort") and is_headless:
+        yield invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
+    if kind == "ExternalName":
+        yield from _external_name_errors(spec)
+    yield from _port_errors(ports, headless=is_headless)
+    for name, value in (spec.get("selector") or {}).items():
+        for problem in qualified_name(name):
+            yield invalid("spec.selector", name, problem)
+        for problem in label_value(value):
+            yield invalid("spec.selector", value, problem)
+    yield from _affinity_errors(spec)
+    yield from address_errors(spec)
+    for position, each in enumerate(spec.get("externalIPs") or ()):
+        if not is_ip(each):
+            yield invalid(f"spec.externalIPs[{position}]", each, INVALID_IP)
+        else:
+            yield from _special_address_errors(each, f"spec.externalIPs[{position}]")
+    if kind not in _TYPES:
+        yield not_supported("spec.type", kind, _TYPES)
+    yield from _node_port_errors(kind, ports)
+    yield from _load_balancer_field_errors(obj)
+    yield from _traffic_errors(spec)
+
+
+def _external_name_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+        if spec.get(field):
+            yield forbidden(f"spec.{field}", "may not be set for ExternalName services")
+    name = (spec.get("externalName") or "").removesuffix(".")
+    if not name:
+        yield required("spec.externalName")
+    for problem in dns_subdomain(name) if name else ():
+        yield invalid("spec.externalName", name, problem)
+
+
+def _affinity_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    affinity, path = spec.get("sessionAffinity") or "", "spec.sessionAffinityConfig"
+    if not affinity:
+        yield required("spec.sessionAffinity")
+    elif affinity not in ("ClientIP", "None"):
+        yield not_supported("spec.sessionAffinity", affinity, ("ClientIP", "None"))
+    if affinity == "None" and spec.get("sessionAffinityConfig") is not None:
+        yield forbidden(path, "must not be set when session affinity is None")
+    if affinity != "ClientIP":
+        return
+    seconds = ((spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}).get("timeoutSeconds")
+    path = f"{path}.clientIP.timeoutSeconds"
+    if seconds is None:
+        yield required(path, "when session affinity type is ClientIP")
+    elif not 0 < seconds <= _MAX_AFFINITY_SECONDS:
+        yield invalid(path, seconds, f"must be greater than 0 and less than {_MAX_AFFINITY_SECONDS}")
+
+
+def _special_address_errors(text: str, path: str) -> Iterator[FieldError]:
+    address = ip_address(text)
+    if address.is_unspecified:
+        yield invalid(path, text, f"may not be unspecified ({text})")
+    if address.is_loopback:
+        yield invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+    if address.is_link_local:
+        yield invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+    if text.startswith("224.0.0.") or (address.version == 6 and text.lower().startswith("ff02:")):
+        yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+
+
+def _node_port_errors(kind: str, ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+    seen: set[tuple[Any, Any]] = set()
+    for position, port in enumerate(ports):
+        number = port.get("nodePort") or 0
+        if number and kind == "ClusterIP":
+            yield forbidden(f"spec.ports[{position}].nodePort", "may not be used when `type` is 'ClusterIP'")
+        identity = port.get("protocol"), number
+        if number and identity in seen:
+            yield duplicate(f"spec.ports[{position}].nodePort", number)
+        seen.add(identity)
+
+
+def _load_balancer_field_errors(obj: Object) -> Iterator[FieldError]:
+    spec, annotations = obj["spec"], obj["metadata"].get("annotations") or {}
+    is_load_balancer = spec.get("type") == "LoadBalancer"
+    path, ranges = (
+        "spec.LoadBalancerSourceRanges",
+        [each.strip() for each in spec.get("loadBalancerSourceRanges") or ()],
+    )
+    if not ranges and _SOURCE_RANGES in annotations:
+        path = f"metadata.annotations[{_SOURCE_RANGES}]"
+        if not is_load_balancer:
+            yield forbidden(path, _ONLY_LOAD_BALANCER)
+        text = annotations[_SOURCE_RANGES].strip()
+        for each in text.split(",") if text else ():
+            if any(True for _ in cidr_errors(path, each.strip())):
+                yield invalid(path, text, "must be a list of IP ranges. For example, 10.240.0.0/24,10.250.0.0/24")
+                break
+    elif ranges:
+        if not is_load_balancer:
+            yield forbidden(path, _ONLY_LOAD_BALANCER)
+        for position, each in enumerate(ranges):
+            yield from cidr_errors(f"{path}[{position}]", each)
+    allocates, name = spec.get("allocateLoadBalancerNodePorts"), spec.get("loadBalancerClass")
+    if allocates is not None and not is_load_balancer:
+        yield forbidden("spec.allocateLoadBalancerNodePorts", _ONLY_LOAD_BALANCER)
+    if name is not None and not is_load_balancer:
+        yield forbidden("spec.loadBalancerClass", _ONLY_LOAD_BALANCER)
+    for problem in qualified_name(name) if name is not None and is_load_balancer else ():
+        yield invalid("spec.loadBalancerClass", name, problem)
+
+
+def _traffic_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    external, inner = spec.get("externalTrafficPolicy") or "", spec.get("internalTrafficPolicy")
+    if not _is_external(spec):
+        if external:
+            yield invalid("spec.externalTrafficPolicy", external, "may only be set for externally-accessible services")
+    elif not external:
+        yield required("spec.externalTrafficPolicy")
+    elif external not in _POLICIES:
+        yield not_supported("spec.externalTrafficPolicy", external, _POLICIES)
+    port = spec.get("healthCheckNodePort") or 0
+    if needs_health_check(spec):
+        for problem in port_number(port):
+            yield invalid("spec.healthCheckNodePort", port, problem)
+    elif port:
+        text = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        yield invalid("spec.healthCheckNodePort", port, text)
+    if inner is not None and inner not in _POLICIES:
+        yield not_supported("spec.internalTrafficPolicy", inner, _POLICIES)
+    distribution = spec.get("trafficDistribution")
+    if distribution is not None and distribution not in _DISTRIBUTIONS:
+        yield not_supported("spec.trafficDistribution", distribution, _DISTRIBUTIONS)
+
+
+def status_errors(obj: Object) -> Iterator[FieldError]:
+    """Yield the errors of the status: only load balancers have addresses."""
+    ingress = (obj["status"].get("loadBalancer") or {}).get("ingress")
+    if ingress and obj["spec"].get("type") != "LoadBalancer":
+        yield forbidden("status.loadBalancer.ingress", "may only be used when `spec.type` is 'LoadBalancer'")
+        return
+    yield from load_balancer_errors(obj["status"])
+    for position, each in enumerate(ingress or ()):
+        path, mode = f"status.loadBalancer.ingress[{position}].ipMode", each.get("ipMode")
+        if each.get("ip") and mode is None:
+            yield required(path, "must be specified when `ip` is set")
+        elif mode is not None and not each.get("ip"):
+            yield forbidden(path, "may not be specified when `ip` is not set")
+        elif mode is not None and mode not in ("Proxy", "VIP"):
+            yield not_supported(path, mode, ("Proxy", "VIP"))
+
+
+def _port_errors(ports: Sequence[Mapping[str, Any]], *, headless: bool) -> Iterator[FieldError]:
+    names: set[str] = set()
+    numbers: set[tuple[Any, Any]] = set()
+    for position, port in enumerate(ports):
+        path, name, number = f"spec.ports[{position}]", port.get("name") or "", port.get("port") or 0
+        if len(ports) > 1 and not name:
+            yield required(f"{path}.name")
+        elif name:
+            for problem in dns_label(name):
+                yield invalid(f"{path}.name", name, problem)
+            if name in names:
+                yield duplicate(f"{path}.name", name)
+            names.add(name)
+        for problem in port_number(number):
+            yield invalid(f"{path}.port", number, problem)
+        protocol = port.get("protocol") or ""
+        if not protocol:
+            yield required(f"{path}.protocol")
+        elif protocol not in _PROTOCOLS:
+            yield not_supported(f"{path}.protocol", protocol, _PROTOCOLS)
+        target = port.get("targetPort", 0)
+        for problem in port_number(target) if isinstance(target, int) else port_name(target):
+            yield invalid(f"{path}.targetPort", target, problem)
+        for problem in qualified_name(port["appProtocol"]) if port.get("appProtocol") else ():
+            yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)
+        identity = (protocol, number)
+        if identity in numbers and not headless:
+            shown = {"name": "", "protocol": protocol, "appProtocol": None, "port": number}
+            yield duplicate(path, Verbatim(internal({**shown, "targetPort": 0, "nodePort": 0})))
+        numbers.add(identity)
+
+
+def service_warnings(obj: Object) -> Iterator[str]:
+    """Yield the warnings, with the messages of ``GetWarningsForService``."""
+    spec, kind = obj["spec"], obj["spec"].get("type")
+    hints = "service.kubernetes.io/topology-aware-hints"
+    if hints in (obj["metadata"].get("annotations") or {}):
+        yield f"annotation {hints} is deprecated, please use service.kubernetes.io/topology-mode instead"
+    if kind == "ClusterIP" and spec.get("clusterIP") == "None":
+        if spec.get("loadBalancerIP"):
+            yield "spec.loadBalancerIP is ignored for headless services"
+        if spec.get("externalIPs"):
+            yield "spec.externalIPs is ignored for headless services"
+        if spec.get("sessionAffinity") != "None":
+            yield "spec.SessionAffinity is ignored for headless services"
+    if kind == "ExternalName":
+        if spec.get("externalIPs"):
+            yield 'spec.externalIPs is ignored when spec.type is "ExternalName"'
+    elif spec.get("externalName"):
+        yield 'spec.externalName is ignored when spec.type is not "ExternalName"'
+    if spec.get("externalIPs"):
+        yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+    if spec.get("trafficDistribution") == "PreferClose":
+        yield 'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"'
+
+
+def change_errors(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield the errors of changes to allocated values."""
+    if spec.get("type") == "ExternalName" or before.get("type") == "ExternalName":
+        return
+    old, new = before.get("clusterIPs") or [], spec.get("clusterIPs") or []
+    if old and new and old[0] != new[0]:
+        yield invalid("spec.clusterIPs[0]", new, "may not change once set")
+    elif old and not new:
+        yield invalid("spec.clusterIPs[0]", None, "primary clusterIP can not be unset")
+    is_load_balancer = spec.get("type") == before.get("type") == "LoadBalancer"
+    if is_load_balancer and spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
+        yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), "may not change once set")

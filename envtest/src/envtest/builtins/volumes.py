@@ -1,0 +1,210 @@
+"""Strategy and validation of persistent volumes."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from envtest.builtins.go_rendering import difference, internal_volume_source
+from envtest.builtins.pods import source_defaults
+from envtest.builtins.scheduling_rules import node_selector_errors
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.volume_rules import (
+    VOLUME_MODES,
+    access_mode_errors,
+    csi_driver_name_errors,
+    host_path_errors,
+    nfs_errors,
+    path_step_errors,
+)
+from envtest.context import RequestContext
+from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
+from envtest.metadata import dns_subdomain
+from envtest.objects import Object
+from envtest.schema.quantity import parse_quantity
+
+__all__ = ["PersistentVolumeStrategy", "inline_volume_errors"]
+
+_RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
+_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
+    "hostPath": (),
+    "gcePersistentDisk": ("pdName",),
+    "awsElasticBlockStore": ("volumeID",),
+    "glusterfs": ("endpoints", "path"),
+    "flocker": (),
+    "nfs": (),
+    "rbd": ("monitors", "image"),
+    "quobyte": ("registry", "volume"),
+    "cephfs": ("monitors",),
+    "iscsi": ("targetPortal", "iqn"),
+    "cinder": ("volumeID",),
+    "fc": (),
+    "flexVolume": ("driver",),
+    "azureFile": ("secretName", "shareName"),
+    "vsphereVolume": ("volumePath",),
+    "photonPersistentDisk": ("pdID",),
+    "portworxVolume": ("volumeID",),
+    "azureDisk": ("diskName", "diskURI"),
+    "scaleIO": ("gateway", "system", "volumeName"),
+    "local": (),
+    "storageos": (),
+    "csi": (),
+}
+"""The sources of a volume in the order of their validation, with the fields that each of them requires."""
+
+_SECRETS = ("controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef")
+_ANNOTATIONS = {
+    "volume.beta.kubernetes.io/storage-class": 'deprecated since v1.8; use "storageClassName" attribute instead',
+    "volume.beta.kubernetes.io/mount-options": 'deprecated since v1.31; use "mountOptions" attribute instead',
+}
+_INLINE = "may not be specified in the context of inline volumes"
+
+
+class PersistentVolumeStrategy(BuiltinStrategy):
+    """Strategy of v1 PersistentVolume."""
+
+    def set_defaults(self, obj: Object) -> None:
+        """Set the phase ``Pending``, the reclaim policy ``Retain``, the volume mode and the defaults of the source."""
+        obj["status"].setdefault("phase", "Pending")
+        obj["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
+        obj["spec"].setdefault("volumeMode", "Filesystem")
+        source_defaults(obj["spec"])
+
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """Set the phase ``Pending`` and the time of this transition."""
+        obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": ctx.now}
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`Strategy.prepare_update`: updates the time of the last phase transition."""
+        super().prepare_update(new, old, ctx)
+        if ctx.subresource == "status" and new["status"].get("phase") != old["status"].get("phase"):
+            old_time = old["status"].get("lastPhaseTransitionTime")
+            if new["status"].get("lastPhaseTransitionTime") in (None, old_time):
+                new["status"]["lastPhaseTransitionTime"] = ctx.now
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the spec, whose source, volume mode and node affinity are immutable."""
+        spec = obj["spec"]
+        yield from _spec_errors(spec)
+        if old is None:
+            return
+        yield from _spec_errors(spec)  # kube-apiserver validates a changed volume twice
+        before, after = ({name: each[name] for name in _SOURCES if name in each} for each in (old["spec"], spec))
+        if before != after:
+            shown = difference(*(internal_volume_source(each) for each in (before, after)))
+            text = f"spec.persistentvolumesource is immutable after creation\n{shown}"
+            yield forbidden("spec.persistentvolumesource", text)
+        if spec.get("volumeMode") != old["spec"].get("volumeMode"):
+            yield invalid("volumeMode", spec.get("volumeMode"), "field is immutable")
+        affinity = old["spec"].get("nodeAffinity")
+        if affinity is not None and spec.get("nodeAffinity") != affinity:
+            yield invalid("nodeAffinity", spec.get("nodeAffinity"), "field is immutable")
+        if old["spec"].get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
+            yield forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: warns about deprecated annotations and the deprecated reclaim policy."""
+        texts = []
+        for name, text in _ANNOTATIONS.items():
+            if name in (obj["metadata"].get("annotations") or {}):
+                texts.append(f"{key('metadata.annotations', name)}: {text}")
+        if obj["spec"].get("persistentVolumeReclaimPolicy") == "Recycle":
+            text = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic "
+            texts.append(f"spec.persistentVolumeReclaimPolicy: {text}provisioning.")
+        return texts
+
+
+def _spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    yield from access_mode_errors(spec, "spec")
+    capacity = spec.get("capacity") or {}
+    if not capacity:
+        yield required("spec.capacity")
+    if set(capacity) != {"storage"}:
+        yield not_supported("spec.capacity", capacity, ("storage",))
+    for name, quantity in capacity.items():
+        if parse_quantity(quantity).value <= 0:
+            yield invalid(f"spec.capacity[{name}]", quantity, "must be greater than zero")
+    policy = spec.get("persistentVolumeReclaimPolicy")
+    if policy not in _RECLAIM_POLICIES:
+        yield not_supported("spec.persistentVolumeReclaimPolicy", policy or "", _RECLAIM_POLICIES)
+    affinity = spec.get("nodeAffinity")
+    if affinity is not None:
+        if affinity.get("required") is None:
+            yield required("spec.nodeAffinity.required", "must specify required node constraints")
+        else:
+            yield from node_selector_errors(affinity["required"], "spec.nodeAffinity.required")
+    yield from _source_errors(spec, "spec")
+    path = (spec.get("hostPath") or {}).get("path")
+    if path and posixpath.normpath(path) in ("/", "//") and policy == "Recycle":
+        yield forbidden("spec.persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
+    for problem in dns_subdomain(spec["storageClassName"]) if spec.get("storageClassName") else ():
+        yield invalid("spec.storageClassName", spec["storageClassName"], problem)
+    mode = spec.get("volumeMode")
+    if mode is not None and mode not in VOLUME_MODES:
+        yield not_supported("spec.volumeMode", mode, VOLUME_MODES)
+    yield from _attributes_class_errors(spec, "spec")
+
+
+def _attributes_class_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    name = spec.get("volumeAttributesClassName")
+    if name is None:
+        return
+    if not name:
+        yield required(f"{path}.volumeAttributesClassName", "an empty string is disallowed")
+    for problem in dns_subdomain(name) if name else ():
+        yield invalid(f"{path}.volumeAttributesClassName", name, problem)
+    if spec.get("csi") is None:
+        yield required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
+
+
+def inline_volume_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the spec of a volume that is part of a VolumeAttachment."""
+    for name in ("claimRef", "capacity", "nodeAffinity", "storageClassName"):
+        if spec.get(name):
+            yield forbidden(f"{path}.{name}", _INLINE)
+    if spec.get("csi") is None:
+        yield required(f"{path}.csi", "has to be specified in the context of inline volumes")
+    yield from access_mode_errors(spec, path)
+    if spec.get("persistentVolumeReclaimPolicy") not in (None, "", "Retain"):
+        yield forbidden(f"{path}.persistentVolumeReclaimPolicy", "may only be Retain in the context of inline volumes")
+    yield from _source_errors(spec, path)
+    if spec.get("volumeMode") not in (None, "Filesystem"):
+        text = "may not specify volumeMode other than Filesystem in the context of inline volumes"
+        yield forbidden(f"{path}.volumeMode", text)
+    yield from _attributes_class_errors(spec, path)
+
+
+def _source_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    sources = [name for name in _SOURCES if name in spec]
+    if not sources:
+        yield required(path, "must specify a volume type")
+        return
+    for extra in sources[1:]:
+        yield forbidden(f"{path}.{extra}", "may not specify more than 1 volume type")
+    kind = sources[0]
+    source = spec[kind] or {}
+    source_path = f"{path}.{'persistentDisk' if kind == 'gcePersistentDisk' else kind}"
+    for name in _SOURCES[kind]:
+        if not source.get(name):
+            yield required(f"{source_path}.{name}")
+    match kind:
+        case "hostPath":
+            yield from host_path_errors(source, source_path)
+        case "nfs":
+            yield from nfs_errors(source, source_path)
+        case "local":
+            if not source.get("path"):
+                yield required(f"{source_path}.path")
+            else:
+                yield from path_step_errors(source["path"], f"{source_path}.path")
+            if spec.get("nodeAffinity") is None:
+                yield required(f"{path}.nodeAffinity", "Local volume requires node affinity")
+        case "csi":
+            yield from csi_driver_name_errors(source.get("driver") or "", f"{source_path}.driver")
+            if not source.get("volumeHandle"):
+                yield required(f"{source_path}.volumeHandle")
+            for secret in _SECRETS:
+                for name in ("name", "namespace") if source.get(secret) is not None else ():
+                    if not source[secret].get(name):
+                        yield required(f"{source_path}.{secret}.{name}")

@@ -1,0 +1,152 @@
+"""Subresources that connect to a kubelet, a pod or a Service: log, exec, attach, portforward and proxy.
+
+Requests are validated as by kube-apiserver. Then they end with an error, since there is no node to connect to; the log
+of a pod without a node is empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from typing import Any, Final
+
+from envtest.context import RequestContext
+from envtest.errors import (
+    GroupResource,
+    bad_request,
+    internal_error,
+    invalid_object,
+    not_found,
+    service_unavailable,
+)
+from envtest.field_errors import FieldError, forbidden, go_quote, invalid
+from envtest.http import Request, Response
+from envtest.negotiation import Output
+from envtest.objects import Object
+from envtest.server_core import Core
+
+__all__ = ["connect", "proxy", "read_log"]
+
+_PODS: Final = GroupResource("", "pods")
+_NODES: Final = GroupResource("", "nodes")
+_SERVICES: Final = GroupResource("", "services")
+_ENDPOINTS: Final = GroupResource("", "endpoints")
+_CONTAINER_LISTS: Final = ("containers", "initContainers", "ephemeralContainers")
+_INTEGERS: Final = ("tailLines", "sinceSeconds", "limitBytes")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_NO_NODES: Final = "error dialing backend: this control plane runs no nodes"
+
+
+def _stored(core: Core, resource: GroupResource, namespace: str, name: str) -> Object:
+    record = core.store.get(resource, namespace, name)
+    if record is None:
+        raise not_found(resource, name)
+    return record.obj()
+
+
+async def connect(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
+    """Handle exec, attach and portforward."""
+    pod = _stored(core, _PODS, ctx.namespace, ctx.name)
+    if ctx.subresource != "portforward":
+        _check_container(request, pod)
+    node = pod["spec"].get("nodeName")
+    if not node:
+        raise bad_request(f"pod {ctx.name} does not have a host assigned")
+    _stored(core, _NODES, "", node)
+    raise internal_error(_NO_NODES)
+
+
+async def read_log(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
+    """Handle GET of a log, which is always empty, since no containers run."""
+    errors = list(_log_errors({name: _integer(request.parameter(name)) for name in _INTEGERS}, request))
+    if errors:
+        raise invalid_object("", "PodLogOptions", ctx.name, errors)
+    pod = _stored(core, _PODS, ctx.namespace, ctx.name)
+    _check_container(request, pod)
+    node = pod["spec"].get("nodeName")
+    if not node:
+        return Response(b"", 204, "")
+    if core.store.get(_NODES, "", node) is None:
+        raise not_found(ctx.info.resource, node)
+    return Response(b"", 200, "text/plain")
+
+
+def _integer(text: str) -> int | None:
+    """Parse a parameter as Go's ``strconv.ParseInt``. Raises StatusError (400)."""
+    if not text:
+        return None
+    problem = "" if _INTEGER.fullmatch(text) else "invalid syntax"
+    if not problem and (len(text) > 20 or not -(2**63) <= int(text) < 2**63):
+        problem = "value out of range"
+    if problem:
+        raise bad_request(f"strconv.ParseInt: parsing {go_quote(text)}: {problem}")
+    return int(text)
+
+
+def _log_errors(numbers: Mapping[str, int | None], request: Request) -> Iterator[FieldError]:
+    lines, size, seconds = (numbers[name] for name in ("tailLines", "limitBytes", "sinceSeconds"))
+    if lines is not None and lines < 0:
+        yield invalid("tailLines", lines, "must be greater than or equal to 0")
+    if size is not None and size < 1:
+        yield invalid("limitBytes", size, "must be greater than 0")
+    if seconds is not None and request.parameter("sinceTime"):
+        yield forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified")
+    elif seconds is not None and seconds < 1:
+        yield invalid("sinceSeconds", seconds, "must be greater than 0")
+    if request.parameter("stream"):
+        yield forbidden("stream", "may not be specified")
+
+
+def _check_container(request: Request, pod: Object) -> None:
+    """Raise StatusError (400) unless the request names a container, or the pod has only one."""
+    name, wanted = pod["metadata"]["name"], request.parameter("container")
+    names = {kind: [each.get("name", "") for each in pod["spec"].get(kind) or ()] for kind in _CONTAINER_LISTS}
+    if wanted:
+        if not any(wanted in each for each in names.values()):
+            raise bad_request(f"container {wanted} is not valid for pod {name}")
+    elif len(names["containers"]) > 1:
+        choice = f"choose one of: [{' '.join(names['containers'])}]"
+        if names["initContainers"]:
+            choice += f" or one of the init containers: [{' '.join(names['initContainers'])}]"
+        raise bad_request(f"a container name must be specified for pod {name}, {choice}")
+
+
+async def proxy(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
+    """Handle the proxy of a pod, Service or node, named as ``name``, ``name:port`` or ``scheme:name:port``."""
+    resource = ctx.info.resource
+    parts = ctx.name.split(":")
+    scheme, name, port = {1: ("", *parts, ""), 2: ("", *parts), 3: tuple(parts)}.get(len(parts), ("", "", ""))
+    if not name or scheme not in ("", "http", "https"):
+        raise bad_request(f"invalid {ctx.info.singular} request {go_quote(ctx.name)}")
+    if resource == _SERVICES:
+        _check_endpoints(core, ctx.namespace, name, port)
+    else:
+        found = _stored(core, resource, ctx.namespace if ctx.info.namespaced else "", name)
+        if resource == _PODS and not _is_global((found.get("status") or {}).get("podIP") or ""):
+            raise bad_request("address not allowed")
+    raise internal_error(_NO_NODES)
+
+
+def _check_endpoints(core: Core, namespace: str, name: str, port: str) -> None:
+    """Raise StatusError (404, 503) unless the Service has the port and endpoints."""
+    if _INTEGER.fullmatch(port):
+        ports: list[dict[str, Any]] = _stored(core, _SERVICES, namespace, name)["spec"].get("ports") or []
+        if not any(str(each.get("port")) == port for each in ports):
+            raise service_unavailable(f"no service port {port} found for service {go_quote(name)}")
+    record = core.store.get(_ENDPOINTS, namespace, name)
+    if record is None:
+        raise not_found(_SERVICES, name)
+    if not record.obj().get("subsets"):
+        raise service_unavailable(f"no endpoints available for service {go_quote(name)}")
+
+
+def _is_global(text: str) -> bool:
+    """Return whether an address is global unicast (``net.IP.IsGlobalUnicast``, which includes private addresses)."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    is_broadcast = text == "255.255.255.255"
+    special = address.is_unspecified or address.is_loopback or address.is_multicast or address.is_link_local
+    return not (special or is_broadcast)
