@@ -101,8 +101,8 @@ def test_initial_objects_of_flow_control_are_valid() -> None:
             {"queues": 10_000_000, "handSize": 9},
             [
                 (
-                    "handSize: Invalid value: 9: required entropy bits of deckSize 10000000 and handSize 9 should not be "
-                    "greater than 60"
+                    "handSize: Invalid value: 9: required entropy bits of deckSize 10000000 and handSize 9 "
+                    "should not be greater than 60"
                 )
             ],
         ),
