@@ -146,10 +146,15 @@ def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
         raise _invalid_token(f"illegal base64 data at input byte {len(token) - 1}") from None
     try:
         document = orjson.loads(raw)
-        version, revision, start = (document.get(name) or zero for name, zero in (("v", ""), ("rv", 0), ("start", "")))
-        revision = int(revision)
+        version, start = (str(document.get(name) or "") for name in ("v", "start"))
+        revision = int(document.get("rv") or 0)
     except (ValueError, TypeError, AttributeError):
-        raise _invalid_token(f"invalid character {chr(raw[0])!r} looking for beginning of value") from None
+        why = (
+            f"invalid character {chr(raw[0])!r} looking for beginning of value"
+            if raw
+            else "unexpected end of JSON input"
+        )
+        raise _invalid_token(why) from None
     if version != _CONTINUE_FORMAT:
         raise _invalid_token(f"server does not recognize this encoded version {version}")
     if not revision:

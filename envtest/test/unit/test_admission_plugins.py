@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from envtest.admission.claim_resize import PersistentVolumeClaimResize
 from envtest.admission.serviceaccount import MOUNT_PATH
 from envtest.errors import StatusError
 from envtest.objects import Object
@@ -130,3 +131,41 @@ async def test_claims_nodes_and_ingresses_get_defaults(store: Store) -> None:
     assert ingress["spec"]["ingressClassName"] == "usual"
     node = await admission.mutate(context(NODES), {"metadata": {"name": "n"}}, None)
     assert node["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "why"),
+    [
+        ("grows", "Bound", ""),
+        ("grows", "Pending", "Only bound persistent volume claims can be expanded"),
+        ("fixed", "Bound", "only dynamically provisioned pvc can be resized"),
+        ("", "Bound", "only dynamically provisioned pvc can be resized"),
+    ],
+)
+def test_claim_grows_if_its_class_allows_it(store: Store, name: str, phase: str, why: str) -> None:
+    for each, allows in (("grows", True), ("fixed", False)):
+        store_object(store, "storage.k8s.io/v1", "StorageClass", "storageclasses", each, allowVolumeExpansion=allows)
+    info = ResourceInfo(
+        group="",
+        version="v1",
+        kind="PersistentVolumeClaim",
+        plural="persistentvolumeclaims",
+        singular="persistentvolumeclaim",
+        namespaced=True,
+        strategy=Strategy(),
+    )
+    old, new = (
+        {
+            "metadata": {"name": "c"},
+            "spec": {"storageClassName": name, "resources": {"requests": {"storage": size}}},
+            "status": {"phase": phase},
+        }
+        for size in ("1Gi", "2Gi")
+    )
+    plugin = PersistentVolumeClaimResize(store)
+    plugin.validate(context(info, "UPDATE", name="c"), old, new)
+    if not why:
+        plugin.validate(context(info, "UPDATE", name="c"), new, old)
+        return
+    with pytest.raises(StatusError, match=why):
+        plugin.validate(context(info, "UPDATE", name="c"), new, old)

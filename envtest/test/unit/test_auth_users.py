@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from envtest.auth.attributes import Attributes, attributes_of
 from envtest.auth.authenticator import Authenticator, TokenFileError, load_token_file
-from envtest.auth.impersonation import impersonate, requested_user
+from envtest.auth.impersonation import LastModes, impersonate, requested_user
 from envtest.auth.rbac import Decision
 from envtest.auth.tokens import ISSUER, BoundObject, InvalidToken, ServiceAccountTokens
 from envtest.auth.user import ANONYMOUS, MASTERS, User, service_account
@@ -230,6 +230,15 @@ def test_legacy_impersonate_permission_is_sufficient() -> None:
     assert user == User("bob", groups=("system:authenticated",))
     with pytest.raises(StatusError):
         impersonate(FakeAuthorizer(("impersonate", "users", "bob")), LIST, User("bob", groups=("devs",)))
+
+
+def test_error_is_that_of_the_mode_that_last_allowed_such_a_request() -> None:
+    last_modes, authorizer = LastModes(limit=1), FakeAuthorizer(("impersonate", "users", "bob"))
+    impersonate(authorizer, LIST, User("bob"), last_modes)
+    with pytest.raises(StatusError, match='users "joe" is forbidden: User "alice" cannot impersonate resource "users"'):
+        impersonate(authorizer, LIST, User("joe"), last_modes)
+    with pytest.raises(StatusError, match="cannot impersonate-on:user-info:watch"):
+        impersonate(authorizer, LIST.with_verb("watch"), User("joe"), last_modes)
 
 
 def test_constrained_impersonation_requires_both_permissions() -> None:

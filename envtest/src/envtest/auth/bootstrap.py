@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from envtest.auth.controller_roles import controller_roles
@@ -266,8 +267,12 @@ def _scheduler() -> list[Rule]:
     ]
 
 
-def _approval(signer: str) -> Rule:
-    return _rule("approve", "certificates.k8s.io", "signers", names=(signer,))
+def _approval(signer: str) -> list[Rule]:
+    return [_rule("approve", "certificates.k8s.io", "signers", names=(signer,))]
+
+
+def _client_request(name: str) -> list[Rule]:
+    return [_rule("create", "certificates.k8s.io", f"certificatesigningrequests/{name}")]
 
 
 def _provisioner() -> list[Rule]:
@@ -363,13 +368,11 @@ _CLUSTER_ROLES: Final[dict[str, Callable[[], list[Rule]]]] = {
         _rule("get list patch update watch", "", "persistentvolumeclaims"),
     ],
     **{
-        f"system:certificates.k8s.io:{name}-approver": (lambda signer=name: [_approval(f"kubernetes.io/{signer}")])
+        f"system:certificates.k8s.io:{name}-approver": partial(_approval, f"kubernetes.io/{name}")
         for name in ("legacy-unknown", "kubelet-serving", "kube-apiserver-client", "kube-apiserver-client-kubelet")
     },
     **{
-        f"system:certificates.k8s.io:certificatesigningrequests:{name}": (
-            lambda name=name: [_rule("create", "certificates.k8s.io", f"certificatesigningrequests/{name}")]
-        )
+        f"system:certificates.k8s.io:certificatesigningrequests:{name}": partial(_client_request, name)
         for name in ("nodeclient", "selfnodeclient")
     },
     "system:service-account-issuer-discovery": lambda: [

@@ -1,8 +1,8 @@
 """The cluster roles of kube-controller-manager's controllers, which run with service accounts of their own.
 
 The source is ``plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go`` of Kubernetes 1.36. Each role is
-a list of rules ``VERBS | GROUPS | RESOURCES | NAMES``; ``core`` is the group without a name, ``read`` stands for
-``get list watch`` and ``events`` for the rule that allows writing events.
+a list of rules ``VERBS | GROUPS | RESOURCES | NAMES``; ``core`` is the group without a name, ``read`` means
+``get list watch``, and ``events`` the rule that allows writing events.
 """
 
 from __future__ import annotations

@@ -162,7 +162,8 @@ def _signer_errors(signer: str) -> Iterator[FieldError]:
         why = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
         yield invalid(path, signer, why)
     else:
-        yield from _signer_part_errors(*signer.split("/"), path)
+        domain, _, name = signer.partition("/")
+        yield from _signer_part_errors(domain, name, path)
 
 
 def _signer_part_errors(domain: str, name: str, path: str) -> Iterator[FieldError]:
