@@ -9,6 +9,7 @@ from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocatio
 from envtest.admission.lifecycle import NamespaceLifecycle
 from envtest.admission.limits import LimitRanger
 from envtest.admission.matching import Matcher
+from envtest.admission.pod_placement import PodTopologyLabels, RuntimeClass
 from envtest.admission.pod_security import PodSecurity
 from envtest.admission.serviceaccount import ServiceAccountPlugin
 from envtest.admission.settings import (
@@ -114,6 +115,8 @@ def standard_chain(
         PodSecurity(store),
         DefaultClass.storage(store),
         StorageObjectInUseProtection(),
+        RuntimeClass(store),
+        PodTopologyLabels(store),
         DefaultClass.ingress(store),
         _MutatingPolicyWarning(),
     ]
