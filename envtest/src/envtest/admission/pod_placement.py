@@ -1,4 +1,4 @@
-"""Plugins that complete pods from cluster objects that tell where and how pods run: RuntimeClasses and Nodes."""
+"""Plugins that complete pods from RuntimeClasses and Nodes."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class PriorityClassStrategy(BuiltinStrategy):
             text = "maximum allowed value of a user defined priority is 1000000000"
             yield forbidden("value", text)
         policy = obj.get("preemptionPolicy")
-        if policy is not None and policy not in _POLICIES:
+        if old is None and policy is not None and policy not in _POLICIES:
             yield not_supported("preemptionPolicy", policy, _POLICIES)
         if old is not None:
             if value != (old.get("value") or 0):

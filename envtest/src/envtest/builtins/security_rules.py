@@ -75,7 +75,7 @@ def pod_security_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldErr
 def container_security_errors(container: Mapping[str, Any], path: str, *, host_users: bool) -> Iterator[FieldError]:
     """Yield the errors of the security context of a container.
 
-    ``host_users`` tells whether the pod shares the user namespace of the host.
+    ``host_users`` is true if the pod shares the user namespace of the host.
     """
     security, field_path = container.get("securityContext"), f"{path}.securityContext"
     if security is None:

@@ -104,7 +104,7 @@ def _rejection(cause: str, *, retry_after: int = 0) -> StatusError:
 
 
 async def add_disruption_target(core: Core, ctx: RequestContext) -> str:
-    """Set the pod condition that tells why the pod ends; return the pod's new resourceVersion."""
+    """Set the pod condition with the reason of the disruption; return the pod's new resourceVersion."""
     status = RequestContext(ctx.user, "update", ctx.info, ctx.namespace, ctx.name, "status", operation="UPDATE")
 
     async def add(pod: Object | None) -> Object:
