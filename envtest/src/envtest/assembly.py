@@ -19,6 +19,7 @@ from envtest.auth.authenticator import Authenticator
 from envtest.auth.bootstrap import install_policy
 from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.reviews import Reviews
+from envtest.builtins.system_priorities import system_priority_classes
 from envtest.builtins.table import register_builtins
 from envtest.context import RequestContext, User
 from envtest.create_update import create_object
@@ -220,17 +221,24 @@ def resume(api_server: APIServer) -> None:
                 info.strategy.adopt(record.obj())
 
 
-async def create_initial_objects(api_server: APIServer) -> None:
-    """Store the objects that every control plane has: its namespaces, its own Service and the bootstrap RBAC policy."""
-    core = api_server.core
-    info = core.registry.lookup("", "v1", "namespaces")
+async def _create_missing(core: Core, plural: str, obj: Object) -> None:
+    """Create a cluster-scoped object unless it exists."""
+    group, _, version = obj["apiVersion"].rpartition("/")
+    info = core.registry.lookup(group, version, plural)
     assert info is not None
+    if core.store.get(info.resource, "", obj["metadata"]["name"]) is None:
+        ctx = RequestContext(SYSTEM, "create", info, "", "", operation="CREATE", field_manager="kube-apiserver")
+        info.strategy.decode(obj, ctx)
+        await create_object(core, ctx, obj)
+
+
+async def create_initial_objects(api_server: APIServer) -> None:
+    """Store the objects that every control plane has: its namespaces, priority classes, own Service and RBAC policy."""
+    core = api_server.core
     for name in NAMESPACES:
-        if core.store.get(GroupResource("", "namespaces"), "", name) is None:
-            namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            ctx = RequestContext(SYSTEM, "create", info, "", "", operation="CREATE", field_manager="kube-apiserver")
-            info.strategy.decode(namespace, ctx)
-            await create_object(core, ctx, namespace)
+        await _create_missing(core, "namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    for priority_class in system_priority_classes():
+        await _create_missing(core, "priorityclasses", priority_class)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     create_initial_objects_in(core.store, core.registry, api_server.service_network, now)
     install_policy(core.store, now)

@@ -271,7 +271,7 @@ _UNCOUNTED = frozenset({"metadata", "status", "apiVersion", "kind"})
 
 def _count_generation(new: Object, old: Object, ctx: RequestContext) -> None:
     """Increment ``metadata.generation`` if anything except metadata and status changed."""
-    if not ctx.info.strategy.has_spec_generation:
+    if not ctx.info.strategy.has_spec_generation or ctx.subresource == "binding":  # kube-apiserver stores it directly
         return
     names = (new.keys() | old.keys()) - _UNCOUNTED
     if any(new.get(name) != old.get(name) for name in names):

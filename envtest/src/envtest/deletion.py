@@ -65,7 +65,8 @@ def mark_deleting(obj: Object, ctx: RequestContext) -> None:
     metadata["deletionGracePeriodSeconds"] = 0
 
 
-def _check_preconditions(obj: Object, ctx: RequestContext, options: DeleteOptions) -> None:
+def check_preconditions(obj: Object, ctx: RequestContext, options: DeleteOptions) -> None:
+    """Raise StatusError (409) if the options require another uid or resourceVersion than the object has."""
     metadata, name = obj["metadata"], ctx.name
     kind = GroupResource(ctx.info.group, ctx.info.kind)
     if options.uid is not None and options.uid != metadata.get("uid"):
@@ -180,7 +181,7 @@ async def delete_object(
         if record is None:
             raise not_found(info.resource, ctx.name)
         obj = await from_storage(info, record)
-        _check_preconditions(obj, ctx, options)
+        check_preconditions(obj, ctx, options)
         if not skip_admission:
             grace = _begin_grace(copy_json(obj), ctx, options)
             if grace.pending:

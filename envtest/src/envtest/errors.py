@@ -229,7 +229,9 @@ def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError
 
 
 def too_many_requests(message: str, retry_after: int, *, details: Mapping[str, Any] | None = None) -> StatusError:
-    """Return a 429; ``retry_after`` in seconds."""
+    """Return a 429; ``retry_after`` in seconds, 0 if the client cannot know when to try again."""
+    if not retry_after:
+        return StatusError(429, "TooManyRequests", message, dict(details or {}))
     body = {"retryAfterSeconds": retry_after, **(details or {})}
     return StatusError(429, "TooManyRequests", message, body, headers={"Retry-After": str(retry_after)})
 

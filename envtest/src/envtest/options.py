@@ -139,7 +139,11 @@ async def delete_options(request: Request) -> DeleteOptions:
     Raises StatusError: 400 for a body that cannot be decoded, 422 for invalid options.
     """
     body = await request.body()
-    document: dict[str, Any] = _decode_delete_options(request, body) if body else _query_delete_options(request)
+    return delete_options_of(_decode_delete_options(request, body) if body else _query_delete_options(request))
+
+
+def delete_options_of(document: dict[str, Any]) -> DeleteOptions:
+    """Return the options in a document. Raises StatusError (422) for invalid options."""
     dry_run = document.get("dryRun") or []
     propagation = document.get("propagationPolicy")
     orphan = document.get("orphanDependents")

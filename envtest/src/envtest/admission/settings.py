@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from envtest.admission.chain import Plugin
 from envtest.admission.lifecycle import display_name
+from envtest.builtins.system_priorities import SYSTEM_PRIORITIES
 from envtest.context import RequestContext
 from envtest.errors import GroupResource, StatusError, forbidden
 from envtest.objects import Object
@@ -35,7 +36,6 @@ _PRIORITY_CLASSES: Final = GroupResource("scheduling.k8s.io", "priorityclasses")
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _TOLERATION_SECONDS: Final = 300
-_SYSTEM_PRIORITIES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
 
 def _applies_to(ctx: RequestContext, resource: GroupResource, *operations: str) -> bool:
@@ -53,10 +53,12 @@ class Priority(Plugin):
         self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
-        """Set the fields.
+        """Set the fields; protect the system's classes.
 
         Raises StatusError (403) for an unknown class, or a priority or policy that differs from the class's.
         """
+        if ctx.info.resource == _PRIORITY_CLASSES and ctx.operation == "DELETE" and ctx.name in SYSTEM_PRIORITIES:
+            raise forbidden(_PRIORITY_CLASSES, ctx.name, "this is a system priority class and cannot be deleted")
         if _applies_to(ctx, _PODS, "UPDATE") and old is not None:
             for field in ("priority", "preemptionPolicy"):
                 spec, before = obj.setdefault("spec", {}), old.get("spec") or {}
@@ -97,8 +99,8 @@ class Priority(Plugin):
         if record is not None:
             found = record.obj()
             return name, found["value"], found.get("preemptionPolicy", "PreemptLowerPriority")
-        if name in _SYSTEM_PRIORITIES:
-            return name, _SYSTEM_PRIORITIES[name], "PreemptLowerPriority"
+        if name in SYSTEM_PRIORITIES:
+            return name, SYSTEM_PRIORITIES[name][0], "PreemptLowerPriority"
         raise _rejection(ctx, obj, f"no PriorityClass with name {name} was found")
 
 

@@ -11,6 +11,7 @@ from envtest.admission.claim_resize import PersistentVolumeClaimResize
 from envtest.admission.lifecycle import NamespaceLifecycle
 from envtest.admission.limits import LimitRanger
 from envtest.admission.matching import Matcher
+from envtest.admission.pod_placement import PodTopologyLabels, RuntimeClass
 from envtest.admission.pod_security import PodSecurity
 from envtest.admission.serviceaccount import ServiceAccountPlugin
 from envtest.admission.settings import (
@@ -108,6 +109,8 @@ def standard_chain(
         DefaultClass.storage(store),
         PersistentVolumeClaimResize(store),
         StorageObjectInUseProtection(),
+        RuntimeClass(store),
+        PodTopologyLabels(store),
         CertificateApprovalAndSigning(authorizer),
         CertificateSubjectRestriction(),
         DefaultClass.ingress(store),

@@ -8,7 +8,7 @@ from typing import Any
 from envtest.builtins.go_rendering import difference
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import label_selector_errors
-from envtest.builtins.volume_rules import VOLUME_MODES, access_mode_errors
+from envtest.builtins.volume_sources import VOLUME_MODES, access_mode_errors
 from envtest.context import RequestContext
 from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
 from envtest.metadata import dns_label, dns_subdomain

@@ -1,147 +1,195 @@
-"""Validation of containers: image, ports, variables, mounts, resources, probes, hooks and security context."""
+"""Validation of the containers of a pod: containers, init containers and ephemeral containers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from envtest.builtins.resource_names import container_resource_errors, quantity_errors
-from envtest.builtins.string_validation import (
-    INVALID_IP,
-    config_key,
-    env_name,
-    header_name,
-    is_ip,
-    port_name,
-    port_number,
-)
+from envtest.builtins.container_resources import container_requirement_errors
+from envtest.builtins.environment_rules import env_errors, env_from_errors
+from envtest.builtins.handler_rules import PROBES, lifecycle_errors, probe_errors
+from envtest.builtins.mount_rules import Volumes, device_errors, mount_errors
+from envtest.builtins.security_rules import container_security_errors
+from envtest.builtins.string_validation import port_name, port_number
 from envtest.field_errors import (
     FieldError,
     duplicate,
     forbidden,
     invalid,
-    key,
     not_found,
     not_supported,
     required,
+    too_many,
 )
 from envtest.metadata import dns_label
-from envtest.schema.quantity import parse_quantity
 
-__all__ = ["containers_errors", "relative_path_errors", "security_errors"]
+__all__ = ["PodContext", "containers_errors", "image_space_errors"]
 
-_ENV_SOURCES = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-_STANDARD_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
-_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
-_HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
-_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-_FIELD_PATHS = (
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
+_PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
+_RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
+_RESTART_RULES: Final = 20
+_EXIT_CODES: Final = 255
+_PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+_NOT_EPHEMERAL: Final = (
+    "ports",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
 )
-_CONVERTIBLE = frozenset(
-    {*_FIELD_PATHS, "metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName"}
-    | {"spec.host", "status.phase"}
-)
-"""The field labels that kube-apiserver can convert; only some of them are supported in containers."""
-_MAX_ID = 2**31 - 1
-_SECCOMP = ("Localhost", "RuntimeDefault", "Unconfined")
+"""The fields of containers that ephemeral containers do not have; also ``resources``, which has a default."""
 
 
-def containers_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of all containers of a pod."""
-    volumes = [volume.get("name") or "" for volume in spec.get("volumes") or ()]
+@dataclass(frozen=True, slots=True)
+class PodContext:
+    """What the rules of containers need of the pod: its valid volumes, its claims and some fields of its spec."""
+
+    volumes: Volumes
+    claims: Collection[str]
+    grace: int | None
+    restart_policy: str
+    host_users: bool
+
+
+def containers_errors(spec: Mapping[str, Any], path: str, pod: PodContext) -> Iterator[FieldError]:
+    """Yield the errors of all containers of a pod; their names are unique among all kinds."""
+    names: set[str] = set()
+    host_ports: set[str] = set()
     if not spec.get("containers"):
         yield required(f"{path}.containers")
-    seen: set[str] = set()
-    used_host_ports: set[str] = set()
-    for kind in ("containers", "initContainers"):
-        for position, container in enumerate(spec.get(kind) or ()):
-            field_path = f"{path}.{kind}[{position}]"
-            yield from _container_errors(container, field_path, volumes, seen)
-            if kind == "initContainers":
-                yield from _init_errors(container, field_path)
-            else:
-                yield from _host_port_errors(container, field_path, used_host_ports)
-            if spec.get("hostNetwork"):
-                yield from _host_network_errors(container, field_path)
+    for position, container in enumerate(spec.get("containers") or ()):
+        field_path = f"{path}.containers[{position}]"
+        yield from _common_errors(container, field_path, pod, names)
+        yield from lifecycle_errors(container, field_path, pod.grace)
+        yield from probe_errors(container, field_path, pod.grace)
+        yield from _restart_errors(container, field_path)
+        yield from _host_port_errors(container, field_path, host_ports)
+    for position, container in enumerate(spec.get("initContainers") or ()):
+        field_path = f"{path}.initContainers[{position}]"
+        yield from _common_errors(container, field_path, pod, names)
+        yield from _restart_errors(container, field_path)
+        yield from _host_port_errors(container, f"{path}.initContainers[0]", set())
+        if container.get("restartPolicy") == "Always":
+            yield from lifecycle_errors(container, field_path, pod.grace)
+            yield from probe_errors(container, field_path, pod.grace)
+        else:
+            for name in ("lifecycle", *PROBES):
+                if container.get(name) is not None:
+                    text = "may not be set for init containers without restartPolicy=Always"
+                    yield forbidden(f"{field_path}.{name}", text)
+    regular = frozenset(names)
+    for position, container in enumerate(spec.get("ephemeralContainers") or ()):
+        field_path = f"{path}.ephemeralContainers[{position}]"
+        yield from _common_errors(container, field_path, pod, names)
+        yield from image_space_errors(container, field_path)
+        yield from _ephemeral_errors(container, field_path, regular)
 
 
-def _container_errors(
-    container: Mapping[str, Any], path: str, volumes: Sequence[str], seen: set[str]
-) -> Iterator[FieldError]:
+def image_space_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield an error if the image begins or ends with white space, which only templates may have."""
+    image = container.get("image") or ""
+    if image != image.strip():
+        yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
+
+
+def _common_errors(container: Mapping[str, Any], path: str, pod: PodContext, names: set[str]) -> Iterator[FieldError]:
+    """Yield the errors that all kinds of containers have in common; add the name to ``names``."""
     name = container.get("name") or ""
     if not name:
         yield required(f"{path}.name")
-    else:
-        for problem in dns_label(name):
-            yield invalid(f"{path}.name", name, problem)
-        if name in seen:
-            yield duplicate(f"{path}.name", name)
-    seen.add(name)
-    image = container.get("image") or ""
-    if not image:
+    for problem in dns_label(name) if name else ():
+        yield invalid(f"{path}.name", name, problem)
+    if name and name in names:
+        yield duplicate(f"{path}.name", name)
+    names.add(name)
+    if not container.get("image"):
         yield required(f"{path}.image")
-    elif image != image.strip():
-        yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
-    for hook in ("postStart", "preStop"):
-        handler = (container.get("lifecycle") or {}).get(hook)
-        if handler is not None:
-            yield from _handler_errors(handler, f"{path}.lifecycle.{hook}", _HOOK_HANDLERS)
-    for probe in _PROBES:
-        if probe in container:
-            yield from _probe_errors(container[probe], f"{path}.{probe}")
-    policies = ("Always", "IfNotPresent", "Never")
-    if container.get("terminationMessagePolicy") not in ("File", "FallbackToLogsOnError"):
-        policy = container.get("terminationMessagePolicy") or ""
+    policy = container.get("terminationMessagePolicy") or ""
+    if policy not in ("File", "FallbackToLogsOnError"):
         yield not_supported(f"{path}.terminationMessagePolicy", policy, ("FallbackToLogsOnError", "File"))
     yield from _port_errors(container.get("ports") or (), f"{path}.ports")
-    yield from _env_errors(container.get("env") or (), f"{path}.env")
-    yield from _env_from_errors(container.get("envFrom") or (), f"{path}.envFrom")
-    yield from _mount_errors(container.get("volumeMounts") or (), f"{path}.volumeMounts", volumes)
-    if container.get("imagePullPolicy") not in policies:
-        yield not_supported(f"{path}.imagePullPolicy", container.get("imagePullPolicy") or "", policies)
-    yield from resource_errors(container.get("resources") or {}, f"{path}.resources")
-    security = container.get("securityContext")
-    if security is not None:
-        yield from security_errors(security, f"{path}.securityContext")
-        if security.get("allowPrivilegeEscalation") is False and security.get("privileged"):
-            text = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            yield invalid(f"{path}.securityContext", {**security}, text)
+    yield from env_errors(container.get("env") or (), f"{path}.env")
+    yield from env_from_errors(container.get("envFrom") or (), f"{path}.envFrom")
+    yield from mount_errors(container, f"{path}.volumeMounts", pod.volumes)
+    yield from device_errors(container, f"{path}.volumeDevices", pod.volumes)
+    pull_policy = container.get("imagePullPolicy") or ""
+    if pull_policy not in _PULL_POLICIES:
+        yield not_supported(f"{path}.imagePullPolicy", pull_policy, _PULL_POLICIES)
+    yield from container_requirement_errors(container.get("resources") or {}, f"{path}.resources", pod.claims)
+    yield from _resize_policy_errors(container.get("resizePolicy") or (), f"{path}.resizePolicy", pod)
+    yield from container_security_errors(container, path, host_users=pod.host_users)
 
 
-def _init_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    policy = container.get("restartPolicy")
-    if policy is not None and policy != "Always":
-        yield not_supported(f"{path}.restartPolicy", policy, ("Always",))
-    if policy == "Always":
-        return
-    for name in ("lifecycle", *_PROBES):
+def _resize_policy_errors(policies: Sequence[Mapping[str, Any]], path: str, pod: PodContext) -> Iterator[FieldError]:
+    """Yield the errors of the resize policies, which kube-apiserver reports without their position."""
+    seen: set[str] = set()
+    for position, policy in enumerate(policies):
+        resource, restart = policy.get("resourceName") or "", policy.get("restartPolicy") or ""
+        if resource in seen:
+            yield duplicate(f"{path}[{position}]", resource)
+        seen.add(resource)
+        for value, supported in (
+            (resource, ("cpu", "memory")),
+            (restart, ("NotRequired", "RestartContainer")),
+        ):
+            if not value:
+                yield required(path)
+            elif value not in supported:
+                yield not_supported(path, value, supported)
+        if pod.restart_policy == "Never" and restart != "NotRequired":
+            yield invalid(path, restart, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
+
+
+def _restart_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a container's own restart policy, and of its rules by exit code."""
+    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
+    if policy is not None and policy not in _RESTART_POLICIES:
+        yield not_supported(f"{path}.restartPolicy", policy, _RESTART_POLICIES)
+    if policy is None and rules:
+        yield required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
+    if len(rules) > _RESTART_RULES:
+        yield too_many(f"{path}.restartPolicyRules", len(rules), _RESTART_RULES)
+    for position, rule in enumerate(rules):
+        field_path, codes = f"{path}.restartPolicyRules[{position}]", rule.get("exitCodes")
+        if rule.get("action") != "Restart":
+            yield not_supported(f"{field_path}.action", rule.get("action") or "", ("Restart",))
+        if codes is None:
+            yield required(f"{field_path}.exitCodes", "must be specified")
+            continue
+        if codes.get("operator") not in ("In", "NotIn"):
+            yield not_supported(f"{field_path}.exitCodes.operator", codes.get("operator") or "", ("In", "NotIn"))
+        if len(codes.get("values") or ()) > _EXIT_CODES:
+            yield too_many(f"{field_path}.exitCodes.values", len(codes["values"]), _EXIT_CODES)
+
+
+def _ephemeral_errors(container: Mapping[str, Any], path: str, others: Collection[str]) -> Iterator[FieldError]:
+    """Yield the errors of an ephemeral container, which lacks fields and can share a container's namespaces."""
+    text = "cannot be set for an Ephemeral Container"
+    target = container.get("targetContainerName")
+    if target and target not in others:
+        yield not_found(f"{path}.targetContainerName", target)
+    for name in _NOT_EPHEMERAL:
         if container.get(name) is not None:
-            yield forbidden(f"{path}.{name}", "may not be set for init containers without restartPolicy=Always")
+            yield forbidden(f"{path}.{name}", text)
+    if container.get("resources"):
+        yield forbidden(f"{path}.resources", text)
+    for position, mount in enumerate(container.get("volumeMounts") or ()):
+        for name in ("subPath", "subPathExpr"):
+            if mount.get(name):
+                yield forbidden(f"{path}.volumeMounts[{position}].{name}", text)
 
 
-def _host_port_errors(container: Mapping[str, Any], path: str, used_host_ports: set[str]) -> Iterator[FieldError]:
+def _host_port_errors(container: Mapping[str, Any], path: str, used: set[str]) -> Iterator[FieldError]:
     for position, port in enumerate(container.get("ports") or ()):
         if port.get("hostPort"):
             text = f"{port.get('protocol') or ''}/{port.get('hostIP') or ''}/{port['hostPort']}"
-            if text in used_host_ports:
+            if text in used:
                 yield duplicate(f"{path}.ports[{position}].hostPort", text)
-            used_host_ports.add(text)
-
-
-def _host_network_errors(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    for position, port in enumerate(container.get("ports") or ()):
-        if port.get("hostPort") and port["hostPort"] != port.get("containerPort"):
-            text = "must match `containerPort` when `hostNetwork` is true"
-            yield invalid(f"{path}.ports[{position}].hostPort", port["hostPort"], text)
+            used.add(text)
 
 
 def _port_errors(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
@@ -157,199 +205,11 @@ def _port_errors(ports: Sequence[Mapping[str, Any]], path: str) -> Iterator[Fiel
             names.add(name)
         if not number:
             yield required(f"{field_path}.containerPort")
-        else:
-            for problem in port_number(number):
-                yield invalid(f"{field_path}.containerPort", number, problem)
-        if port.get("hostPort"):
-            for problem in port_number(port["hostPort"]):
-                yield invalid(f"{field_path}.hostPort", port["hostPort"], problem)
+        for problem in port_number(number) if number else ():
+            yield invalid(f"{field_path}.containerPort", number, problem)
+        for problem in port_number(port["hostPort"]) if port.get("hostPort") else ():
+            yield invalid(f"{field_path}.hostPort", port["hostPort"], problem)
         if not port.get("protocol"):
             yield required(f"{field_path}.protocol")
-        elif port["protocol"] not in ("TCP", "UDP", "SCTP"):
-            yield not_supported(f"{field_path}.protocol", port["protocol"], ("SCTP", "TCP", "UDP"))
-        if port.get("hostIP") and not is_ip(port["hostIP"]):
-            yield invalid(f"{field_path}.hostIP", port["hostIP"], INVALID_IP)
-
-
-def _env_errors(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    for position, variable in enumerate(variables):
-        field_path, name, source = f"{path}[{position}]", variable.get("name") or "", variable.get("valueFrom")
-        if not name:
-            yield required(f"{field_path}.name")
-        for problem in env_name(name):
-            yield invalid(f"{field_path}.name", name, problem)
-        if source is None:
-            continue
-        if len(source) == 0:
-            text = (
-                "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-            )
-            yield invalid(f"{field_path}.valueFrom", "", text)
-        elif len(source) > 1:
-            yield invalid(f"{field_path}.valueFrom", "", "may not have more than one field specified at a time")
-        elif variable.get("value"):
-            yield invalid(f"{field_path}.valueFrom", "", "may not be specified when `value` is not empty")
-        yield from _source_errors(source, f"{field_path}.valueFrom")
-
-
-def _source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the source that an environment variable takes its value from."""
-    for kind in ("configMapKeyRef", "secretKeyRef"):
-        if kind in source:
-            if not source[kind].get("name"):
-                yield required(f"{path}.{kind}.name")
-            if not source[kind].get("key"):
-                yield required(f"{path}.{kind}.key")
-            else:
-                for problem in config_key(source[kind]["key"]):
-                    yield invalid(f"{path}.{kind}.key", source[kind]["key"], problem)
-    if "fieldRef" in source:
-        field = source["fieldRef"].get("fieldPath") or ""
-        subscripted = field.startswith(("metadata.labels['", "metadata.annotations['")) and field.endswith("']")
-        if not field:
-            yield required(f"{path}.fieldRef.fieldPath")
-        elif not subscripted and field not in _CONVERTIBLE:
-            text = f"error converting fieldPath: field label not supported: {field}"
-            yield invalid(f"{path}.fieldRef.fieldPath", field, text)
-        elif field not in _FIELD_PATHS and not subscripted:
-            yield not_supported(f"{path}.fieldRef.fieldPath", field, _FIELD_PATHS)
-    if "resourceFieldRef" in source and not source["resourceFieldRef"].get("resource"):
-        yield required(f"{path}.resourceFieldRef.resource")
-
-
-def _env_from_errors(sources: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    for position, source in enumerate(sources):
-        field_path = f"{path}[{position}]"
-        for problem in env_name(source.get("prefix") or ""):
-            yield invalid(f"{field_path}.prefix", source["prefix"], problem)
-        kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
-        for kind in kinds:
-            if not source[kind].get("name"):
-                yield required(f"{field_path}.{kind}.name")
-        if not kinds:
-            yield invalid(field_path, "", "must specify one of: `configMapRef` or `secretRef`")
-        elif len(kinds) > 1:
-            yield invalid(field_path, "", "may not have more than one field specified at a time")
-
-
-def _mount_errors(mounts: Sequence[Mapping[str, Any]], path: str, volumes: Sequence[str]) -> Iterator[FieldError]:
-    seen: set[str] = set()
-    for position, mount in enumerate(mounts):
-        field_path, name, target = f"{path}[{position}]", mount.get("name") or "", mount.get("mountPath") or ""
-        if not name:
-            yield required(f"{field_path}.name")
-        if name not in volumes:
-            yield not_found(f"{field_path}.name", name)
-        if not target:
-            yield required(f"{field_path}.mountPath")
-        if target in seen:
-            yield invalid(f"{field_path}.mountPath", target, "must be unique")
-        seen.add(target)
-        if mount.get("subPath"):
-            yield from relative_path_errors(mount["subPath"], f"{field_path}.subPath")
-        if mount.get("subPathExpr"):
-            if mount.get("subPath"):
-                text = "subPathExpr and subPath are mutually exclusive"
-                yield invalid(f"{field_path}.subPathExpr", mount["subPathExpr"], text)
-            yield from relative_path_errors(mount["subPathExpr"], f"{field_path}.subPathExpr")
-        modes = ("Bidirectional", "HostToContainer", "None")
-        if mount.get("mountPropagation") is not None and mount["mountPropagation"] not in modes:
-            yield not_supported(f"{field_path}.mountPropagation", mount["mountPropagation"], modes)
-
-
-def relative_path_errors(text: str, path: str) -> Iterator[FieldError]:
-    """Yield the errors of a path that must be relative and must not contain ``..``."""
-    if text.startswith("/"):
-        yield invalid(path, text, "must be a relative path")
-    if ".." in text.split("/"):
-        yield invalid(path, text, "must not contain '..'")
-
-
-def resource_errors(resources: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the limits and requests of a container, or of the overhead of a RuntimeClass."""
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    for kind, quantities in (("limits", limits), ("requests", requests)):
-        for name, quantity in quantities.items():
-            field_path = key(f"{path}.{kind}", name)
-            yield from container_resource_errors(name, field_path)
-            yield from quantity_errors(name, quantity, field_path)
-    for name, quantity in requests.items():
-        if name not in limits:
-            continue
-        standard = name in _STANDARD_RESOURCES
-        if standard and parse_quantity(quantity).value > parse_quantity(limits[name]).value:
-            text = f"must be less than or equal to {name} limit of {limits[name]}"
-            yield invalid(f"{path}.requests", quantity, text)
-        elif not standard and parse_quantity(quantity).value != parse_quantity(limits[name]).value:
-            text = f"must be equal to {name} limit of {limits[name]}"
-            yield invalid(f"{path}.requests", quantity, text)
-
-
-def _probe_errors(probe: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    yield from _handler_errors(probe, path, _HANDLERS)
-    names = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
-    for name in names:
-        if (probe.get(name) or 0) < 0:
-            yield invalid(f"{path}.{name}", probe[name], "must be greater than or equal to 0")
-    grace = probe.get("terminationGracePeriodSeconds")
-    if path.endswith(".readinessProbe"):
-        if grace is not None:
-            text = "must not be set for readinessProbes"
-            yield invalid(f"{path}.terminationGracePeriodSeconds", grace, text)
-        return
-    if probe.get("successThreshold") != 1:
-        yield invalid(f"{path}.successThreshold", probe.get("successThreshold"), "must be 1")
-    if grace is not None and grace <= 0:
-        yield invalid(f"{path}.terminationGracePeriodSeconds", grace, "must be greater than 0")
-
-
-def _handler_errors(handler: Mapping[str, Any], path: str, kinds: Sequence[str]) -> Iterator[FieldError]:
-    """Yield the errors of the handler of a probe or hook, which has exactly one action."""
-    found = [kind for kind in kinds if kind in handler]
-    for extra in found[1:]:
-        yield forbidden(f"{path}.{extra}", "may not specify more than 1 handler type")
-    if not found:
-        yield required(path, "must specify a handler type")
-        return
-    kind, action = found[0], handler[found[0]]
-    if kind == "exec" and not action.get("command"):
-        yield required(f"{path}.exec.command")
-    if kind in ("httpGet", "tcpSocket"):
-        port = action.get("port", 0)
-        for problem in port_number(port) if isinstance(port, int) else port_name(port):
-            yield invalid(f"{path}.{kind}.port", port, problem)
-    if kind == "grpc":
-        for problem in port_number(action.get("port") or 0):
-            yield invalid(f"{path}.grpc.port", action.get("port") or 0, problem)
-    if kind == "httpGet":
-        if not action.get("path"):
-            yield required(f"{path}.httpGet.path")
-        if action.get("scheme") not in ("HTTP", "HTTPS"):
-            yield not_supported(f"{path}.httpGet.scheme", action.get("scheme"), ("HTTP", "HTTPS"))
-        for header in action.get("httpHeaders") or ():
-            for problem in header_name(header.get("name") or ""):
-                yield invalid(f"{path}.httpGet.httpHeaders", header.get("name") or "", problem)
-
-
-def security_errors(security: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the fields that the security contexts of pods and of containers share."""
-    for name in ("runAsUser", "runAsGroup", "fsGroup"):
-        number = security.get(name)
-        if number is not None and not 0 <= number <= _MAX_ID:
-            yield invalid(f"{path}.{name}", number, f"must be between 0 and {_MAX_ID}, inclusive")
-    profile = security.get("seccompProfile")
-    if profile is None:
-        return
-    kind, file = profile.get("type") or "", profile.get("localhostProfile")
-    field_path = f"{path}.seccompProfile"
-    if not kind:
-        yield required(f"{field_path}.type", "type is required when seccompProfile is set")
-    elif kind not in _SECCOMP:
-        yield not_supported(f"{field_path}.type", kind, _SECCOMP)
-    elif kind == "Localhost":
-        if file is None:
-            yield required(f"{field_path}.localhostProfile", "must be set when seccomp type is Localhost")
-        else:
-            yield from relative_path_errors(file, f"{field_path}.localhostProfile")
-    elif file is not None:
-        yield invalid(f"{field_path}.localhostProfile", file, "can only be set when seccomp type is Localhost")
+        elif port["protocol"] not in _PROTOCOLS:
+            yield not_supported(f"{field_path}.protocol", port["protocol"], _PROTOCOLS)

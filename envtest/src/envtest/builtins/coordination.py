@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import nonnegative
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid
+from envtest.field_errors import FieldError, invalid
 from envtest.objects import Object
 
 __all__ = ["LeaseStrategy"]
+
+
+_COORDINATION = ("strategy", "preferredHolder")
 
 
 class LeaseStrategy(BuiltinStrategy):
@@ -18,13 +21,20 @@ class LeaseStrategy(BuiltinStrategy):
 
     allow_create_on_update = True
 
+    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
+        """Drop the fields of coordinated leader election, which kube-apiserver does not enable by default."""
+        for name in _COORDINATION:
+            obj["spec"].pop(name, None)
+
+    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
+        """See :meth:`prepare_create`."""
+        super().prepare_update(new, old, ctx)
+        self.prepare_create(new, ctx)
+
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the duration, the number of transitions and the preferred holder."""
+        """Yield the errors of the duration and the number of transitions."""
         spec = obj["spec"]
         duration = spec.get("leaseDurationSeconds")
         if duration is not None and duration <= 0:
             yield invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
         yield from nonnegative("spec.leaseTransitions", spec.get("leaseTransitions"))
-        strategy, preferred = spec.get("strategy"), spec.get("preferredHolder")
-        if preferred and not strategy:
-            yield forbidden("spec.preferredHolder", "may only be specified if `strategy` is specified")

@@ -1,26 +1,24 @@
-"""Strategies of core/v1 kinds other than pods, services and volumes, and of events.k8s.io."""
+"""Strategies of core/v1 kinds other than nodes, pods, services and volumes, and of events.k8s.io."""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import INVALID_IP, config_key, is_ip, port_number
 from envtest.context import RequestContext
 from envtest.field_errors import (
     FieldError,
-    duplicate,
     forbidden,
     invalid,
     key,
-    not_supported,
     required,
     too_long,
 )
-from envtest.metadata import dns_label, label_value, mask_trailing_dash, qualified_name
+from envtest.metadata import dns_label, mask_trailing_dash, qualified_name
 from envtest.objects import Object
 from envtest.schema.shaping import copy_json
 
@@ -29,7 +27,6 @@ __all__ = [
     "EndpointsStrategy",
     "EventStrategy",
     "NamespaceStrategy",
-    "NodeStrategy",
     "SecretStrategy",
     "ServiceAccountStrategy",
 ]
@@ -201,60 +198,6 @@ class NamespaceStrategy(BuiltinStrategy):
                 problems = [*problems, "name is neither a standard finalizer name nor is it fully qualified"]
             for problem in problems:
                 yield invalid("spec.finalizers", name, problem)
-
-
-class NodeStrategy(BuiltinStrategy):
-    """Strategy of v1 Node."""
-
-    _NOT_READY: ClassVar = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Taint the node as not ready. The status is kept: nodes are created with theirs."""
-        spec = obj["spec"]
-        taints = spec.get("taints") or []
-        if not any(each.get("key") == self._NOT_READY["key"] for each in taints):
-            spec["taints"] = [*taints, dict(self._NOT_READY)]
-
-    def set_defaults(self, obj: Object) -> None:
-        """Make the whole capacity allocatable, and keep ``podCIDR`` and ``podCIDRs`` consistent."""
-        status, spec = obj["status"], obj["spec"]
-        if status.get("capacity") and not status.get("allocatable"):
-            status["allocatable"] = copy_json(status["capacity"])
-        if spec.get("podCIDR") and (not spec.get("podCIDRs") or spec["podCIDRs"][0] != spec["podCIDR"]):
-            spec["podCIDRs"] = [spec["podCIDR"]]
-        elif spec.get("podCIDRs") and not spec.get("podCIDR"):
-            spec["podCIDR"] = spec["podCIDRs"][0]
-
-    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the taints, and of changes to the immutable ``podCIDRs`` and ``providerID``."""
-        seen: set[tuple[Any, Any]] = set()
-        for position, taint in enumerate(obj["spec"].get("taints") or ()):
-            path = f"metadata.taints[{position}]"
-            for problem in qualified_name(taint.get("key") or ""):
-                yield invalid(f"{path}.key", taint.get("key") or "", problem)
-            for problem in label_value(taint.get("value") or ""):
-                yield invalid(f"{path}.value", taint.get("value"), problem)
-            effect = taint.get("effect") or ""
-            if not effect:
-                yield required(f"{path}.effect")
-            elif effect not in self._EFFECTS:
-                yield not_supported(f"{path}.effect", effect, self._EFFECTS)
-            identity = (taint.get("key"), effect)
-            if identity in seen:
-                rendered = {"key": taint.get("key"), "effect": effect}
-                text = "taints must be unique by key and effect pair"
-                yield duplicate(path, rendered)._replace(detail=text)
-            seen.add(identity)
-        if old is not None:
-            before = old["spec"].get("podCIDRs")
-            if before and obj["spec"].get("podCIDRs") != before:
-                text = 'node updates may not change podCIDR except from "" to valid'
-                yield forbidden("spec.podCIDRs", text)
-            provider = old["spec"].get("providerID")
-            if provider and obj["spec"].get("providerID") != provider:
-                text = 'node updates may not change providerID except from "" to valid'
-                yield forbidden("spec.providerID", text)
 
 
 class EventStrategy(BuiltinStrategy):

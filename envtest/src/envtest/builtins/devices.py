@@ -1,11 +1,49 @@
-"""Strategies of resource.k8s.io: claims of devices (dynamic resource allocation)."""
+"""Strategies of resource.k8s.io: devices and claims to them (dynamic resource allocation)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
+from envtest.builtins.device_rules import (
+    claim_spec_errors,
+    claim_status_errors,
+    configuration_errors,
+    selector_errors,
+)
+from envtest.builtins.go_rendering import internal
+from envtest.builtins.resource_names import is_extended
+from envtest.builtins.slice_rules import slice_errors
 from envtest.builtins.strategy import BuiltinStrategy
+from envtest.context import RequestContext
+from envtest.field_errors import FieldError, Verbatim, forbidden, invalid
+from envtest.metadata import label_errors
 from envtest.objects import Object
 
-__all__ = ["DeviceClaimStrategy", "DeviceClaimTemplateStrategy"]
+__all__ = ["DeviceClaimStrategy", "DeviceClaimTemplateStrategy", "DeviceClassStrategy", "DeviceSliceStrategy"]
+
+_TEMPLATE_METADATA: Final = frozenset({"labels", "annotations", "creationTimestamp"})
+
+
+def _immutable_spec_errors(new: Object, old: Object | None) -> Iterator[FieldError]:
+    if old is not None and new["spec"] != old["spec"]:
+        yield invalid("spec", Verbatim(internal(new["spec"])), "field is immutable")
+
+
+class DeviceClassStrategy(BuiltinStrategy):
+    """Strategy of resource.k8s.io DeviceClass."""
+
+    has_spec_generation = True
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the selectors, the configurations and the extended resource of the class."""
+        spec = obj["spec"]
+        yield from selector_errors(spec.get("selectors") or (), "spec.selectors")
+        for position, configuration in enumerate(spec.get("config") or ()):
+            yield from configuration_errors(configuration, f"spec.config[{position}]")
+        name = spec.get("extendedResourceName")
+        if name is not None and not is_extended(name):
+            yield invalid("spec.extendedResourceName", name, "must be a valid extended resource name")
 
 
 class DeviceClaimStrategy(BuiltinStrategy):
@@ -15,6 +53,16 @@ class DeviceClaimStrategy(BuiltinStrategy):
         """Set the defaults of the device requests: one device each."""
         _request_defaults(obj["spec"])
 
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the requests, which are immutable, or of the status."""
+        if ctx.subresource == "status":
+            assert old is not None
+            yield from claim_status_errors(obj.get("status") or {}, old.get("status") or {})
+        elif old is None:
+            yield from claim_spec_errors(obj["spec"], "spec")
+        else:
+            yield from _immutable_spec_errors(obj, old)
+
 
 class DeviceClaimTemplateStrategy(BuiltinStrategy):
     """Strategy of resource.k8s.io ResourceClaimTemplate."""
@@ -22,6 +70,28 @@ class DeviceClaimTemplateStrategy(BuiltinStrategy):
     def set_defaults(self, obj: Object) -> None:
         """Set the defaults of ResourceClaims in the template."""
         _request_defaults(obj["spec"].get("spec") or {})
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the template: its claims have labels and annotations, but no names."""
+        if old is not None:
+            yield from _immutable_spec_errors(obj, old)
+            return
+        metadata = obj["spec"].get("metadata") or {}
+        for name in metadata.keys() - _TEMPLATE_METADATA:
+            if metadata[name]:
+                yield forbidden(f"spec.metadata.{name}", "cannot be set")
+        yield from label_errors(metadata.get("labels") or {}, "spec.metadata.labels")
+        yield from claim_spec_errors(obj["spec"].get("spec") or {}, "spec.spec")
+
+
+class DeviceSliceStrategy(BuiltinStrategy):
+    """Strategy of resource.k8s.io ResourceSlice."""
+
+    has_spec_generation = True
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the devices and of the nodes that have them."""
+        yield from slice_errors(obj["spec"], None if old is None else old["spec"])
 
 
 def _request_defaults(spec: Object) -> None:
@@ -32,3 +102,6 @@ def _request_defaults(spec: Object) -> None:
                 device_request["allocationMode"] = "ExactCount"
             if device_request["allocationMode"] == "ExactCount" and not device_request.get("count"):
                 device_request["count"] = 1
+            for toleration in device_request.get("tolerations") or ():
+                if not toleration.get("operator"):
+                    toleration["operator"] = "Equal"

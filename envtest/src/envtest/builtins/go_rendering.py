@@ -13,7 +13,17 @@ from typing import Any
 
 from envtest.field_errors import Verbatim, go_json
 
-__all__ = ["difference", "internal", "internal_pod_spec", "internal_pod_template", "internal_volume_source"]
+__all__ = [
+    "BUDGET",
+    "TAINT",
+    "TOLERATION",
+    "difference",
+    "internal",
+    "internal_fields",
+    "internal_pod_spec",
+    "internal_pod_template",
+    "internal_volume_source",
+]
 
 _POD_SPEC = (
     "Volumes InitContainers Containers EphemeralContainers RestartPolicy! TerminationGracePeriodSeconds "
@@ -72,12 +82,27 @@ def internal(value: Any) -> str:
 def _fields(layout: str, value: Mapping[str, Any], overrides: Mapping[str, str]) -> str:
     parts = []
     for word in layout.split():
-        name = word.rstrip("!?")
+        name = word.rstrip("!?#")
         json_name = _json_name(name)
-        zero = '""' if word.endswith("!") else "false" if word.endswith("?") else "null"
+        zero = '""' if word.endswith("!") else "false" if word.endswith("?") else "0" if word.endswith("#") else "null"
         text = overrides.get(name) or (internal(value[json_name]) if json_name in value else zero)
         parts.append(f'"{name}":{text}')
     return "{" + ",".join(parts) + "}"
+
+
+TOLERATION = "Key! Operator! Value! Effect! TolerationSeconds"
+TAINT = "Key! Value! Effect! TimeAdded"
+BUDGET = "MinAvailable Selector MaxUnavailable UnhealthyPodEvictionPolicy"
+"""The fields of internal types, for :func:`internal_fields`."""
+
+
+def internal_fields(layout: str, value: Mapping[str, Any]) -> Verbatim:
+    """Return a struct as Go prints its internal type.
+
+    ``layout`` has the names of all fields in their order, with ``!`` for strings, ``?`` for booleans and ``#`` for
+    numbers that are no pointers.
+    """
+    return Verbatim(_fields(layout, value, {}))
 
 
 def _container(container: Mapping[str, Any]) -> str:

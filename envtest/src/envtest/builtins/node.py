@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envtest.builtins.container_rules import resource_errors
+from envtest.builtins.container_resources import container_requirement_errors
+from envtest.builtins.go_rendering import TOLERATION, internal_fields
 from envtest.builtins.scheduling_rules import toleration_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.context import RequestContext
@@ -29,11 +30,12 @@ class RuntimeClassStrategy(BuiltinStrategy):
             yield invalid("handler", handler, problem)
         overhead, scheduling = obj.get("overhead"), obj.get("scheduling")
         if overhead is not None:
-            yield from resource_errors({"limits": overhead.get("podFixed")}, "overhead")
+            yield from container_requirement_errors({"limits": overhead.get("podFixed")}, "overhead")
         if scheduling is not None:
             yield from label_errors(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
             tolerations = scheduling.get("tolerations") or ()
             yield from toleration_errors(tolerations, "scheduling.tolerations")
             for position, toleration in enumerate(tolerations):
                 if toleration in tolerations[:position]:
-                    yield duplicate(f"scheduling.tolerations[{position}]", toleration)
+                    shown = internal_fields(TOLERATION, toleration)
+                    yield duplicate(f"scheduling.tolerations[{position}]", shown)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from envtest.builtins.container_rules import containers_errors, security_errors
+from envtest.builtins.container_resources import container_requirement_errors
+from envtest.builtins.container_rules import PodContext, containers_errors, image_space_errors
+from envtest.builtins.go_rendering import internal_fields
+from envtest.builtins.pod_resources import pod_resource_errors
 from envtest.builtins.scheduling_rules import affinity_errors, spread_errors, toleration_errors
-from envtest.builtins.string_validation import INVALID_IP, is_ip
-from envtest.builtins.volume_rules import volume_errors
+from envtest.builtins.security_rules import os_errors, pod_security_errors
+from envtest.builtins.string_validation import INVALID_IP, is_ip, underscore_subdomain
+from envtest.builtins.volume_rules import check_volumes
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.metadata import dns_label, dns_subdomain, label_errors, label_value, qualified_name
 
-__all__ = ["pod_spec_errors", "template_errors"]
+__all__ = ["pod_only_errors", "pod_spec_errors", "template_errors"]
 
-_RESTART_POLICIES = ("Always", "OnFailure", "Never")
-_DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
+_DNS_POLICIES: Final = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+_NAME_SERVERS: Final = 3
+_SEARCHES: Final = 32
+_SEARCH_CHARACTERS: Final = 2048
+_CLAIM_SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName")
 
 
 def template_errors(template: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -35,83 +43,145 @@ def template_errors(template: Mapping[str, Any], path: str) -> Iterator[FieldErr
         yield forbidden(f"{path}.spec.ephemeralContainers", text)
 
 
-def pod_spec_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of a PodSpec, in kube-apiserver's order."""
-    yield from volume_errors(spec.get("volumes") or (), f"{path}.volumes")
-    yield from containers_errors(spec, path)
-    policy = spec.get("restartPolicy") or ""
+def pod_spec_errors(spec: Mapping[str, Any], path: str, *, pod_name: str = "") -> Iterator[FieldError]:
+    """Yield the errors of a PodSpec, in kube-apiserver's order; ``pod_name`` is empty for templates."""
+    errors, volumes = check_volumes(spec.get("volumes") or (), f"{path}.volumes", pod_name)
+    yield from errors
+    claims = frozenset(each["name"] for each in spec.get("resourceClaims") or () if each.get("name"))
+    yield from _claim_errors(spec.get("resourceClaims") or (), f"{path}.resourceClaims")
+    pod = PodContext(
+        volumes=volumes,
+        claims=claims,
+        grace=spec.get("terminationGracePeriodSeconds"),
+        restart_policy=spec.get("restartPolicy") or "",
+        host_users=spec.get("hostUsers") is not False,
+    )
+    yield from containers_errors(spec, path, pod)
+    yield from pod_resource_errors(spec, f"{path}.resources", claims)
+    yield from _host_network_errors(spec, path)
+    policy, dns = spec.get("restartPolicy") or "", spec.get("dnsPolicy")
     if not policy:
         yield required(f"{path}.restartPolicy")
     elif policy not in _RESTART_POLICIES:
         yield not_supported(f"{path}.restartPolicy", policy, _RESTART_POLICIES)
-    dns = spec.get("dnsPolicy")
     if dns and dns not in _DNS_POLICIES:
         yield not_supported(f"{path}.dnsPolicy", dns, _DNS_POLICIES)
-    for name, value in (spec.get("nodeSelector") or {}).items():
-        for problem in qualified_name(name):
-            yield invalid(f"{path}.nodeSelector", name, problem)
-        for problem in label_value(value):
-            yield invalid(f"{path}.nodeSelector", value, problem)
-    if spec.get("hostPID") and spec.get("shareProcessNamespace"):
-        text = "ShareProcessNamespace and HostPID cannot both be enabled"
-        yield invalid(f"{path}.securityContext.shareProcessNamespace", True, text)
-    yield from _security_errors(spec.get("securityContext") or {}, f"{path}.securityContext")
+    yield from label_errors(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+    yield from pod_security_errors(spec, path)
     yield from affinity_errors(spec.get("affinity") or {}, f"{path}.affinity")
-    yield from _dns_errors(spec, path)
+    yield from _dns_errors(spec, f"{path}.dnsConfig")
     yield from _gate_errors(spec, path)
     yield from spread_errors(spec.get("topologySpreadConstraints") or (), f"{path}.topologySpreadConstraints")
-    for name in ("serviceAccountName", "nodeName"):
-        for problem in dns_subdomain(spec[name]) if spec.get(name) else ():
-            yield invalid(f"{path}.{name}", spec[name], problem)
+    yield from _name_errors(spec, path)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 2**31 - 1:
         yield invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
-    for name in ("hostname", "subdomain"):
-        for problem in dns_label(spec[name]) if spec.get(name) else ():
-            yield invalid(f"{path}.{name}", spec[name], problem)
     yield from toleration_errors(spec.get("tolerations") or (), f"{path}.tolerations")
-    for position, alias in enumerate(spec.get("hostAliases") or ()):
-        field_path = f"{path}.hostAliases[{position}]"
-        if not is_ip(alias.get("ip") or ""):
-            yield invalid(f"{field_path}.ip", alias.get("ip") or "", INVALID_IP)
-        for hostname in alias.get("hostnames") or ():
-            for problem in dns_subdomain(hostname):
-                yield invalid(f"{field_path}.hostnames", hostname, problem)
-    for name in ("priorityClassName", "runtimeClassName"):
-        for problem in dns_subdomain(spec[name]) if spec.get(name) else ():
-            yield invalid(f"{path}.{name}", spec[name], problem)
+    yield from _alias_errors(spec.get("hostAliases") or (), f"{path}.hostAliases")
     preemption = spec.get("preemptionPolicy")
     if preemption is not None and preemption not in ("Never", "PreemptLowerPriority"):
         yield not_supported(f"{path}.preemptionPolicy", preemption, ("Never", "PreemptLowerPriority"))
+    if spec.get("overhead") is not None:
+        yield from container_requirement_errors({"limits": spec["overhead"]}, f"{path}.overhead")
+    yield from os_errors(spec, path)
 
 
-def _security_errors(security: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    yield from security_errors(security, path)
-    for position, group in enumerate(security.get("supplementalGroups") or ()):
-        if not 0 <= group <= 2**31 - 1:
-            text = "must be between 0 and 2147483647, inclusive"
-            yield invalid(f"{path}.supplementalGroups[{position}]", group, text)
-    policy = security.get("fsGroupChangePolicy")
-    if policy is not None and policy not in ("Always", "OnRootMismatch"):
-        yield not_supported(f"{path}.fsGroupChangePolicy", policy, ("Always", "OnRootMismatch"))
+def pod_only_errors(pod: Mapping[str, Any], *, new: bool) -> Iterator[FieldError]:
+    """Yield the errors that a pod has and a template does not; ``new`` if it is created."""
+    spec = pod["spec"]
+    yield from pod_spec_errors(spec, "spec", pod_name=pod["metadata"].get("name") or "")
+    if not spec.get("serviceAccountName"):
+        for position, volume in enumerate(spec.get("volumes") or ()):
+            for number, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
+                if "serviceAccountToken" in source:
+                    field_path = f"spec.volumes[{position}].projected.sources[{number}].serviceAccountToken"
+                    yield forbidden(field_path, "must not be specified when serviceAccountName is not set")
+    for kind in ("containers", "initContainers"):
+        for position, container in enumerate(spec.get(kind) or ()):
+            yield from image_space_errors(container, f"spec.{kind}[{position}]")
+    if new and spec.get("ephemeralContainers"):
+        yield forbidden("spec.ephemeralContainers", "cannot be set on create")
+    if new and spec.get("nodeName") and spec.get("schedulingGates"):
+        yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+
+
+def _host_network_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for position, container in enumerate((spec.get("containers") or ()) if spec.get("hostNetwork") else ()):
+        for number, port in enumerate(container.get("ports") or ()):
+            if port.get("hostPort") and port["hostPort"] != port.get("containerPort"):
+                text = "must match `containerPort` when `hostNetwork` is true"
+                yield invalid(f"{path}.containers[{position}].ports[{number}].hostPort", port["hostPort"], text)
+
+
+def _claim_errors(claims: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the resource claims of a pod, each of which exists or is created from a template."""
+    seen: set[str] = set()
+    for position, claim in enumerate(claims):
+        field_path, name = f"{path}[{position}]", claim.get("name") or ""
+        if not name:
+            yield required(f"{field_path}.name")
+        elif name in seen:
+            yield duplicate(f"{field_path}.name", name)
+        else:
+            for problem in dns_label(name):
+                yield invalid(f"{field_path}.name", name, problem)
+        seen.add(name)
+        sources = [each for each in _CLAIM_SOURCES if claim.get(each) is not None]
+        if len(sources) > 1:
+            text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            yield invalid(field_path, internal_fields("Name! ResourceClaimName ResourceClaimTemplateName", claim), text)
+        elif not sources:
+            text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            yield invalid(field_path, internal_fields("Name! ResourceClaimName ResourceClaimTemplateName", claim), text)
+        for each in sources:
+            for problem in dns_subdomain(claim[each]):
+                yield invalid(f"{field_path}.{each}", claim[each], problem)
+
+
+def _name_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for name in ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"):
+        for problem in dns_subdomain(spec[name]) if spec.get(name) else ():
+            yield invalid(f"{path}.{name}", spec[name], problem)
+    for name in ("hostname", "subdomain"):
+        for problem in dns_label(spec[name]) if spec.get(name) else ():
+            yield invalid(f"{path}.{name}", spec[name], problem)
+
+
+def _alias_errors(aliases: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    for position, alias in enumerate(aliases):
+        if not is_ip(alias.get("ip") or ""):
+            yield invalid(f"{path}[{position}].ip", alias.get("ip") or "", INVALID_IP)
+        for number, hostname in enumerate(alias.get("hostnames") or ()):
+            for problem in dns_subdomain(hostname):
+                yield invalid(f"{path}[{position}].hostnames[{number}]", hostname, problem)
 
 
 def _dns_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    config = spec.get("dnsConfig") or {}
-    servers, searches = config.get("nameservers") or (), config.get("searches") or ()
-    if spec.get("dnsPolicy") == "None" and not servers:
-        text = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-        yield required(f"{path}.dnsConfig.nameservers", text)
-    if len(servers) > 3:
-        yield invalid(f"{path}.dnsConfig.nameservers", list(servers), "must not have more than 3 nameservers")
+    config = spec.get("dnsConfig")
+    servers, searches = (config or {}).get("nameservers") or [], (config or {}).get("searches") or []
+    if spec.get("dnsPolicy") == "None" and config is None:
+        yield required(path, "must provide `dnsConfig` when `dnsPolicy` is None")
+    elif spec.get("dnsPolicy") == "None" and not servers:
+        yield required(f"{path}.nameservers", "must provide at least one DNS nameserver when `dnsPolicy` is None")
+    if config is None:
+        return
+    if len(servers) > _NAME_SERVERS:
+        yield invalid(f"{path}.nameservers", servers, f"must not have more than {_NAME_SERVERS} nameservers")
     for position, server in enumerate(servers):
         if not is_ip(server):
-            yield invalid(f"{path}.dnsConfig.nameservers[{position}]", server, INVALID_IP)
-    if len(searches) > 32:
-        yield invalid(f"{path}.dnsConfig.searches", list(searches), "must not have more than 32 search paths")
+            yield invalid(f"{path}.nameservers[{position}]", server, INVALID_IP)
+    if len(searches) > _SEARCHES:
+        yield invalid(f"{path}.searches", searches, f"must not have more than {_SEARCHES} search paths")
+    if len(" ".join(searches)) > _SEARCH_CHARACTERS:
+        text = f"must not have more than {_SEARCH_CHARACTERS} characters (including spaces) in the search list"
+        yield invalid(f"{path}.searches", searches, text)
+    for position, search in enumerate(searches):
+        name = search.removesuffix(".")
+        for problem in underscore_subdomain(name) if search != "." else ():
+            yield invalid(f"{path}.searches[{position}]", name, problem)
     for position, option in enumerate(config.get("options") or ()):
         if not option.get("name"):
-            yield required(f"{path}.dnsConfig.options[{position}]", "must not be empty")
+            yield required(f"{path}.options[{position}]", "must not be empty")
 
 
 def _gate_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:

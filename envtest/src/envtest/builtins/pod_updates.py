@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from envtest.builtins.go_rendering import difference
-from envtest.field_errors import FieldError, forbidden, invalid, key, required
+from envtest.builtins.go_rendering import difference, internal
+from envtest.field_errors import FieldError, Verbatim, forbidden, invalid, key, required
 from envtest.objects import Object
 from envtest.schema.shaping import copy_json
 
@@ -113,6 +113,7 @@ def _restore(new: Object, old: Mapping[str, Any], name: str) -> None:
         new.pop(name, None)
 
 
+_NO_TERM = {"matchExpressions": None, "matchFields": None}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -126,7 +127,8 @@ def _node_affinity_errors(new: Mapping[str, Any], old: Mapping[str, Any]) -> Ite
         return
     for position, (term, earlier) in enumerate(zip(after or (), before, strict=False)):
         if not _only_adds(term, earlier):
-            yield invalid(f"{path}[{position}]", term, "only additions are allowed (no mutations or deletions)")
+            shown = Verbatim(internal({**_NO_TERM, **term}))
+            yield invalid(f"{path}[{position}]", shown, "only additions are allowed (no mutations or deletions)")
 
 
 def _only_adds(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:

@@ -115,7 +115,7 @@ def _warnings(pod: Mapping[str, Any], prefix: str, *, is_template: bool) -> Iter
             yield from _fractional_bytes(quantities, f"{item_path}.resources.{part}")
         yield from _hidden_variables(container, f"{item_path}.env")
     yield from _port_clashes(containers)
-    if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
+    if is_template and (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         text = "must be >= 0; negative values are invalid and will be treated as 1"
         yield f"{spec_path}.terminationGracePeriodSeconds: {text}"
     yield from _pod_affinity(spec, f"{spec_path}.affinity")

@@ -6,7 +6,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.builtins.pod_rules import pod_spec_errors
+from envtest.builtins.pod_label_keys import merge_label_keys
+from envtest.builtins.pod_resize import (
+    ephemeral_container_change_errors,
+    keep_ephemeral_containers,
+    keep_resources,
+    resize_errors,
+)
+from envtest.builtins.pod_resources import qos_class, round_up, set_pod_resource_defaults, set_resource_defaults
+from envtest.builtins.pod_rules import pod_only_errors
+from envtest.builtins.pod_status_rules import pod_status_errors
 from envtest.builtins.pod_updates import APP_ARMOR, annotation_change_errors, pod_change_errors
 from envtest.builtins.pod_warnings import pod_warnings
 from envtest.builtins.strategy import BuiltinStrategy
@@ -140,13 +149,13 @@ class PodStrategy(BuiltinStrategy):
         """Set the defaults of the pod spec, and the defaults that only pods have."""
         spec = obj["spec"]
         template_defaults(spec)
+        round_up(spec.get("overhead"))
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-            resources = container.setdefault("resources", {})
-            for name, value in (resources.get("limits") or {}).items():
-                resources.setdefault("requests", {}).setdefault(name, value)
+            set_resource_defaults(container.setdefault("resources", {}))
             if spec.get("hostNetwork"):
                 for port in container.get("ports") or ():
                     port.setdefault("hostPort", port.get("containerPort"))
+        set_pod_resource_defaults(spec)
         spec.setdefault("enableServiceLinks", True)
         status = obj["status"]
         if status.get("podIP") and (status.get("podIPs") or [{}])[0].get("ip") != status["podIP"]:
@@ -165,7 +174,7 @@ class PodStrategy(BuiltinStrategy):
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Set the phase and QoS class, and the values that kube-apiserver's default admission plugins set."""
         spec = obj["spec"]
-        obj["status"] = {"phase": "Pending", "qosClass": _qos_class(spec)}
+        obj["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
         spec.setdefault("priority", 0)
         spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
         tolerations = spec.get("tolerations") or []
@@ -174,16 +183,24 @@ class PodStrategy(BuiltinStrategy):
                 entry = {"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
                 tolerations = [*tolerations, entry]
         spec["tolerations"] = tolerations
+        merge_label_keys(spec, obj["metadata"].get("labels") or {})
         if any(spec.get("schedulingGates") or ()):
             gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": None}
-            gate |= {"lastTransitionTime": None, "message": "Scheduling is blocked due to non-empty scheduling gates"}
+            gate |= {
+                "lastTransitionTime": ctx.now,
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
             obj["status"]["conditions"] = [gate]
         _set_app_armor_profiles(obj, ctx)
 
     def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
         """See :meth:`Strategy.prepare_update`."""
         super().prepare_update(new, old, ctx)
-        if ctx.subresource == "status":
+        if ctx.subresource == "ephemeralcontainers":
+            keep_ephemeral_containers(new, old)
+        elif ctx.subresource == "resize":
+            keep_resources(new, old)
+        elif ctx.subresource == "status":
             new["status"].setdefault("qosClass", (old.get("status") or {}).get("qosClass", "BestEffort"))
 
     def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
@@ -193,12 +210,20 @@ class PodStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of a pod."""
         if ctx.subresource == "status":
+            assert old is not None
+            yield from pod_status_errors(obj, old)
             return
-        yield from pod_spec_errors(obj["spec"], "spec")
-        if old is not None:
-            yield from annotation_change_errors(obj["metadata"], old["metadata"])
-        if old is not None and not ctx.subresource:
-            yield from pod_change_errors(obj["spec"], old["spec"])
+        yield from pod_only_errors(obj, new=old is None)
+        if old is None:
+            return
+        yield from annotation_change_errors(obj["metadata"], old["metadata"])
+        match ctx.subresource:
+            case "":
+                yield from pod_change_errors(obj["spec"], old["spec"])
+            case "ephemeralcontainers":
+                yield from ephemeral_container_change_errors(obj, old)
+            case "resize":
+                yield from resize_errors(obj, old)
 
 
 _APP_ARMOR_TYPES = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefault"}
@@ -229,20 +254,3 @@ def _set_app_armor_profiles(pod: Object, ctx: RequestContext) -> None:
 def _tolerates(toleration: Mapping[str, Any], taint: str) -> bool:
     key_matches = toleration.get("key") in (None, "", taint)
     return key_matches and toleration.get("effect") in (None, "", "NoExecute")
-
-
-def _qos_class(spec: Mapping[str, Any]) -> str:
-    """Return Guaranteed, Burstable or BestEffort, from the requests and limits of cpu and memory."""
-    requests: set[str] = set()
-    guaranteed = True
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        resources = container.get("resources") or {}
-        limits, container_requests = resources.get("limits") or {}, resources.get("requests") or {}
-        for name in ("cpu", "memory"):
-            if name in container_requests or name in limits:
-                requests.add(name)
-            if name not in limits or container_requests.get(name, limits[name]) != limits[name]:
-                guaranteed = False
-    if not requests:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"

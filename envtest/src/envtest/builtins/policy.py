@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envtest.builtins.go_rendering import BUDGET, internal_fields
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
     condition_errors,
@@ -34,7 +35,7 @@ class DisruptionBudgetStrategy(BuiltinStrategy):
         spec = obj["spec"]
         if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
             text = "minAvailable and maxUnavailable cannot be both set"
-            yield invalid("spec", {**spec}, text)
+            yield invalid("spec", internal_fields(BUDGET, spec), text)
         for name in ("minAvailable", "maxUnavailable"):
             if spec.get(name) is not None:
                 yield from percent_or_int_errors(f"spec.{name}", spec[name])

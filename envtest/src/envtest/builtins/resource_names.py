@@ -12,6 +12,8 @@ from envtest.schema.quantity import parse_quantity
 __all__ = [
     "container_resource_errors",
     "is_extended",
+    "is_huge_page",
+    "is_overcommit_allowed",
     "is_standard_for_quota",
     "quantity_errors",
     "quota_resource_errors",
@@ -42,18 +44,28 @@ _QUOTA: Final = frozenset(
 )
 
 
-def _is_huge_page(name: str) -> bool:
+def is_huge_page(name: str) -> bool:
+    """Return whether a resource is memory in huge pages of the size that its name contains."""
     return name.startswith("hugepages-")
+
+
+def _is_native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_overcommit_allowed(name: str) -> bool:
+    """Return whether containers can request less of a resource than their limit."""
+    return _is_native(name) and not is_huge_page(name)
 
 
 def is_standard_for_quota(name: str) -> bool:
     """Return whether a ResourceQuota may limit a resource with this name, which has no domain."""
-    return name in _QUOTA or _is_huge_page(name.removeprefix("requests."))
+    return name in _QUOTA or is_huge_page(name.removeprefix("requests."))
 
 
 def is_extended(name: str) -> bool:
     """Return whether a resource is of another domain than Kubernetes, as devices are; these are counted in integers."""
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+    return not (_is_native(name) or name.startswith("requests.") or qualified_name(f"requests.{name}"))
 
 
 def resource_name_errors(name: str, path: str) -> Iterator[FieldError]:
@@ -76,9 +88,9 @@ def container_resource_errors(name: str, path: str) -> Iterator[FieldError]:
     """Yield the errors of a name that limits a container."""
     yield from resource_name_errors(name, path)
     if "/" not in name:
-        if name not in _COMPUTE and not _is_huge_page(name):
+        if name not in _COMPUTE and not is_huge_page(name):
             yield invalid(path, name, "must be a standard resource for containers")
-    elif "kubernetes.io/" not in name and not is_extended(name):
+    elif not _is_native(name) and not is_extended(name):
         yield invalid(path, name, "doesn't follow extended resource name standard")
 
 

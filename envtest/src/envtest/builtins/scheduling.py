@@ -6,10 +6,14 @@ from collections.abc import Iterator
 
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid
+from envtest.field_errors import FieldError, forbidden, invalid, not_supported
 from envtest.objects import Object
 
 __all__ = ["PriorityClassStrategy"]
+
+
+_RESERVED = "priority class names with 'system-' prefix are reserved for system use only."
+_POLICIES = ("PreemptLowerPriority", "Never")
 
 
 class PriorityClassStrategy(BuiltinStrategy):
@@ -31,11 +35,14 @@ class PriorityClassStrategy(BuiltinStrategy):
         name, value = obj["metadata"].get("name") or "", obj.get("value") or 0
         if name.startswith("system-"):
             if old is None and name not in ("system-node-critical", "system-cluster-critical"):
-                text = "priority class names with 'system-' prefix are reserved for system use only. error: " + name
+                text = f"{_RESERVED} error: {name} is not a known system priority class"
                 yield forbidden("metadata.name", text)
         elif value > 1_000_000_000:
             text = "maximum allowed value of a user defined priority is 1000000000"
             yield forbidden("value", text)
+        policy = obj.get("preemptionPolicy")
+        if old is None and policy is not None and policy not in _POLICIES:
+            yield not_supported("preemptionPolicy", policy, _POLICIES)
         if old is not None:
             if value != (old.get("value") or 0):
                 yield forbidden("value", "may not be changed in an update.")

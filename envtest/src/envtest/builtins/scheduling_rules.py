@@ -7,7 +7,7 @@ from typing import Any
 
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import label_value, qualified_name
+from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
 
 __all__ = ["affinity_errors", "node_selector_errors", "spread_errors", "toleration_errors"]
 
@@ -17,7 +17,11 @@ _REQUIRED, _PREFERRED = (
 )
 _WEIGHT = "must be in the range 1-100"
 _NO_KEY = "can not be empty"
+_NO_OPERATOR = "not a valid selector operator"
+_NO_SELECTOR = "must not be specified when labelSelector is not set"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
+_INCLUSION = ("Honor", "Ignore")
 
 
 def toleration_errors(tolerations: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
@@ -34,8 +38,8 @@ def toleration_errors(tolerations: Sequence[Mapping[str, Any]], path: str) -> It
             text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             yield invalid(f"{field_path}.effect", toleration.get("effect") or "", text)
         if operator in ("", "Equal"):
-            for problem in label_value(toleration.get("value") or ""):
-                yield invalid(f"{field_path}.operator", toleration.get("value"), problem)
+            if problems := label_value(toleration.get("value") or ""):
+                yield invalid(f"{field_path}.operator", toleration.get("value"), ";".join(problems))
         elif operator == "Exists":
             if toleration.get("value"):
                 text = "value must be empty when `operator` is 'Exists'"
@@ -55,7 +59,7 @@ def affinity_errors(affinity: Mapping[str, Any], path: str) -> Iterator[FieldErr
     for position, each in enumerate(node.get(_PREFERRED) or ()):
         field_path = f"{path}.nodeAffinity.{_PREFERRED}[{position}]"
         yield from _weight_errors(each, field_path)
-        yield from _term_errors(each.get("preference") or {}, f"{field_path}.preference")
+        yield from _term_errors(each.get("preference") or {}, f"{field_path}.preference", check_values=False)
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = affinity.get(kind) or {}
         for position, term in enumerate(pods.get(_REQUIRED) or ()):
@@ -72,7 +76,7 @@ def node_selector_errors(selector: Mapping[str, Any], path: str) -> Iterator[Fie
     if not terms:
         yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
     for position, term in enumerate(terms):
-        yield from _term_errors(term, f"{path}.nodeSelectorTerms[{position}]")
+        yield from _term_errors(term, f"{path}.nodeSelectorTerms[{position}]", check_values=True)
 
 
 def _weight_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -81,58 +85,105 @@ def _weight_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.weight", weight, _WEIGHT)
 
 
-def _term_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _term_errors(term: Mapping[str, Any], path: str, *, check_values: bool) -> Iterator[FieldError]:
+    """Yield the errors of a term; preferred terms may compare with values that no label can have."""
     for position, requirement in enumerate(term.get("matchExpressions") or ()):
-        field_path = f"{path}.matchExpressions[{position}]"
+        yield from _expression_errors(requirement, f"{path}.matchExpressions[{position}]", check_values=check_values)
+    for position, requirement in enumerate(term.get("matchFields") or ()):
+        field_path = f"{path}.matchFields[{position}]"
         operator, values = requirement.get("operator") or "", requirement.get("values") or ()
-        if operator in ("In", "NotIn"):
-            if not values:
-                yield required(f"{field_path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield forbidden(f"{field_path}.values", text)
-        elif operator in ("Gt", "Lt"):
-            if len(values) != 1:
-                text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-                yield required(f"{field_path}.values", text)
-        else:
-            yield invalid(f"{field_path}.operator", operator, "not a valid selector operator")
-        for problem in qualified_name(requirement.get("key") or ""):
-            yield invalid(f"{field_path}.key", requirement.get("key") or "", problem)
+        if operator not in ("In", "NotIn"):
+            yield invalid(f"{field_path}.operator", operator, _NO_OPERATOR)
+        elif len(values) != 1:
+            text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+            yield required(f"{field_path}.values", text)
+        if requirement.get("key") != "metadata.name":
+            yield invalid(f"{field_path}.key", requirement.get("key") or "", "not a valid field selector key")
+            continue
+        for number, value in enumerate(values):
+            for problem in dns_subdomain(value):
+                yield invalid(f"{field_path}.values[{number}]", value, problem)
+
+
+def _expression_errors(requirement: Mapping[str, Any], path: str, *, check_values: bool) -> Iterator[FieldError]:
+    operator, values = requirement.get("operator") or "", requirement.get("values") or ()
+    if operator in ("In", "NotIn"):
+        if not values:
+            yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+    elif operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+    else:
+        yield invalid(f"{path}.operator", operator, _NO_OPERATOR)
+    for problem in qualified_name(requirement.get("key") or ""):
+        yield invalid(f"{path}.key", requirement.get("key") or "", problem)
+    for number, value in enumerate(values if check_values else ()):
+        for problem in label_value(value):
+            yield invalid(f"{path}.values[{number}]", value, problem)
 
 
 def _pod_term_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     yield from label_selector_errors(term.get("labelSelector"), f"{path}.labelSelector")
     yield from label_selector_errors(term.get("namespaceSelector"), f"{path}.namespaceSelector")
-    yield from _topology_key_errors(term, path)
-
-
-def _topology_key_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for namespace in term.get("namespaces") or ():
+        for problem in dns_label(namespace):
+            yield invalid(f"{path}.namespace", namespace, problem)
+    yield from _label_keys_errors(term, path)
     name = term.get("topologyKey") or ""
     if not name:
         yield required(f"{path}.topologyKey", _NO_KEY)
-    else:
-        for problem in qualified_name(name):
-            yield invalid(f"{path}.topologyKey", name, problem)
+    for problem in qualified_name(name):
+        yield invalid(f"{path}.topologyKey", name, problem)
+
+
+def _label_keys_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the keys of labels in which the pods of an affinity term agree or differ."""
+    matched, mismatched = term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()
+    for kind, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)):
+        if keys and term.get("labelSelector") is None:
+            yield forbidden(f"{path}.{kind}", _NO_SELECTOR)
+            continue
+        for position, name in enumerate(keys):
+            for problem in qualified_name(name):
+                yield invalid(f"{path}.{kind}[{position}]", name, problem)
+    positions = {name: position for position, name in enumerate(matched)}
+    for name in _repeated_keys(term.get("labelSelector") or {}):
+        if name in positions:
+            yield invalid(f"{path}[{positions[name]}]", name, "exists in both matchLabelKeys and labelSelector")
+    for position, name in enumerate(matched):
+        if name in mismatched:
+            text = "exists in both matchLabelKeys and mismatchLabelKeys"
+            yield invalid(f"{path}.matchLabelKeys[{position}]", name, text)
+
+
+def _repeated_keys(selector: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys of expressions of a selector that an earlier part of it has too."""
+    seen = set(selector.get("matchLabels") or ())
+    for expression in selector.get("matchExpressions") or ():
+        name = expression.get("key") or ""
+        if name in seen:
+            yield name
+        seen.add(name)
 
 
 def spread_errors(constraints: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     """Yield the errors of topology spread constraints."""
-    actions = ("DoNotSchedule", "ScheduleAnyway")
-    seen: set[tuple[Any, Any]] = set()
+    pairs = [(each.get("topologyKey") or "", each.get("whenUnsatisfiable") or "") for each in constraints]
+    last = {pair: position for position, pair in enumerate(pairs)}
     for position, constraint in enumerate(constraints):
         field_path, skew = f"{path}[{position}]", constraint.get("maxSkew") or 0
+        topology_key, action = pairs[position]
         if skew <= 0:
             yield invalid(f"{field_path}.maxSkew", skew, "must be greater than zero")
-        yield from _topology_key_errors(constraint, field_path)
-        action = constraint.get("whenUnsatisfiable") or ""
-        if action not in actions:
-            yield not_supported(f"{field_path}.whenUnsatisfiable", action, actions)
-        pair = constraint.get("topologyKey"), action
-        if pair in seen:
-            yield duplicate(f"{field_path}.{{topologyKey, whenUnsatisfiable}}", f"{{{pair[0]}, {pair[1]}}}")
-        seen.add(pair)
+        if not topology_key:
+            yield required(f"{field_path}.topologyKey", _NO_KEY)
+        if action not in _ACTIONS:
+            yield not_supported(f"{field_path}.whenUnsatisfiable", action, _ACTIONS)
+        if last[pairs[position]] > position:
+            yield duplicate(f"{field_path}.{{topologyKey, whenUnsatisfiable}}", f"{{{topology_key}, {action}}}")
         domains = constraint.get("minDomains")
         if domains is not None:
             if domains <= 0:
@@ -140,4 +191,20 @@ def spread_errors(constraints: Sequence[Mapping[str, Any]], path: str) -> Iterat
             if action != "DoNotSchedule":
                 text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
                 yield invalid(f"{field_path}.minDomains", domains, text)
+        for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+            if constraint.get(name) is not None and constraint[name] not in _INCLUSION:
+                yield not_supported(f"{field_path}.{name}", constraint[name], _INCLUSION)
+        yield from _spread_keys_errors(constraint, f"{field_path}.matchLabelKeys")
         yield from label_selector_errors(constraint.get("labelSelector"), f"{field_path}.labelSelector")
+
+
+def _spread_keys_errors(constraint: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    keys, selector = constraint.get("matchLabelKeys") or (), constraint.get("labelSelector")
+    if keys and selector is None:
+        yield forbidden(path, _NO_SELECTOR)
+    used = {*((selector or {}).get("matchLabels") or ()), *_repeated_keys(selector or {})}
+    for position, name in enumerate(keys):
+        for problem in qualified_name(name):
+            yield invalid(f"{path}[{position}]", name, problem)
+        if name in used:
+            yield invalid(f"{path}[{position}]", name, "exists in both matchLabelKeys and labelSelector")

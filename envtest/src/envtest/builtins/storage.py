@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import label_selector_errors
-from envtest.builtins.volume_rules import csi_driver_name_errors
+from envtest.builtins.volume_sources import csi_driver_name_errors
 from envtest.builtins.volumes import inline_volume_errors
 from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long

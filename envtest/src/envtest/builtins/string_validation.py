@@ -32,6 +32,7 @@ __all__ = [
     "port_name",
     "port_number",
     "selects",
+    "underscore_subdomain",
     "webhook_service_errors",
     "webhook_url_errors",
     "wildcard_subdomain",
@@ -59,6 +60,21 @@ def wildcard_subdomain(name: str) -> list[str]:
             "of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character"
         )
         problems.append(_regex_message(text, pattern, "*.example.com"))
+    return problems
+
+
+def underscore_subdomain(name: str) -> list[str]:
+    """Validate a DNS subdomain whose labels may also contain underscores, as the names of services in DNS do."""
+    pattern = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*"
+    problems = []
+    if len(name) > 253:
+        problems.append("must be no more than 253 characters")
+    if not re.fullmatch(pattern, name):
+        text = (
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and "
+            "must start and end with an alphanumeric character"
+        )
+        problems.append(_regex_message(text, pattern, "example.com"))
     return problems
 
 

@@ -1,166 +1,274 @@
-"""Validation of the volumes of a pod, and of what persistent volumes have in common with them."""
+"""Validation of the volumes of a pod."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from envtest.builtins.container_rules import relative_path_errors
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
+from envtest.builtins.environment_rules import VOLUME_FIELD_PATHS, field_ref_errors, resource_ref_errors
+from envtest.builtins.path_rules import unreserved_path_errors
+from envtest.builtins.string_validation import label_selector_errors
+from envtest.builtins.volume_sources import host_path_errors, nfs_errors
+from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from envtest.metadata import dns_label, dns_subdomain
 from envtest.schema.quantity import parse_quantity
 
-__all__ = [
-    "VOLUME_MODES",
-    "access_mode_errors",
-    "csi_driver_name_errors",
-    "host_path_errors",
-    "nfs_errors",
-    "path_step_errors",
-    "volume_errors",
-]
+__all__ = ["check_volumes"]
 
-VOLUME_MODES = ("Block", "Filesystem")
-_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-
-_HOST_PATHS = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
-_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
-_REQUIRED_FIELDS = {
+_PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
+_MODE: Final = "must be a number between 0 and 0777 (octal), both inclusive"
+_REQUIRED_FIELDS: Final[Mapping[str, Sequence[str]]] = {
+    "awsElasticBlockStore": ("volumeID",),
+    "azureDisk": ("diskName", "diskURI"),
+    "azureFile": ("secretName", "shareName"),
+    "cephfs": ("monitors",),
+    "cinder": ("volumeID",),
+    "configMap": ("name",),
     "csi": ("driver",),
+    "flexVolume": ("driver",),
+    "gcePersistentDisk": ("pdName",),
+    "gitRepo": ("repository",),
+    "glusterfs": ("endpoints", "path"),
+    "image": ("reference",),
+    "iscsi": ("targetPortal", "iqn"),
     "persistentVolumeClaim": ("claimName",),
+    "photonPersistentDisk": ("pdID",),
+    "portworxVolume": ("volumeID",),
+    "rbd": ("monitors", "image"),
+    "scaleIO": ("gateway", "system", "volumeName"),
     "secret": ("secretName",),
+    "storageos": ("volumeName",),
+    "vsphereVolume": ("volumePath",),
 }
 
 
-def volume_errors(volumes: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """Yield the errors of all volumes."""
-    seen: set[str] = set()
+def check_volumes(
+    volumes: Sequence[Mapping[str, Any]], path: str, pod_name: str = ""
+) -> tuple[list[FieldError], dict[str, Mapping[str, Any]]]:
+    """Return the errors of all volumes, and the volumes without errors by name: containers can mount only these.
+
+    ``pod_name`` is the name of the pod, which with the volume's name is the name of the claim of an ephemeral volume;
+    it is empty for templates.
+    """
+    errors: list[FieldError] = []
+    valid: dict[str, Mapping[str, Any]] = {}
     for position, volume in enumerate(volumes):
-        field_path, name = f"{path}[{position}]", volume.get("name") or ""
-        sources = [each for each in volume if each != "name"]
-        for extra in sources[1:]:
-            yield forbidden(f"{field_path}.{extra}", "may not specify more than 1 volume type")
-        for source in sources[:1]:
-            yield from _source_errors(source, volume[source] or {}, f"{field_path}.{source}")
-        if not name:
-            yield required(f"{field_path}.name")
-        elif problems := dns_label(name):
-            for problem in problems:
-                yield invalid(f"{field_path}.name", name, problem)
-        elif name in seen:
-            yield duplicate(f"{field_path}.name", name)
-        seen.add(name)
+        found = list(_volume_errors(volume, f"{path}[{position}]", pod_name))
+        name = volume.get("name") or ""
+        if name in valid:
+            found.append(duplicate(f"{path}[{position}].name", name))
+        if not found:
+            valid[name] = volume
+        errors += found
+    return errors, valid
+
+
+def _volume_errors(volume: Mapping[str, Any], path: str, pod_name: str) -> Iterator[FieldError]:
+    name = volume.get("name") or ""
+    sources = [each for each in volume if each != "name"]
+    for extra in sources[1:]:
+        yield forbidden(f"{path}.{extra}", "may not specify more than 1 volume type")
+    for source in sources[:1]:
+        yield from _source_errors(source, volume[source] or {}, f"{path}.{source}")
+    if sources[:1] == ["ephemeral"] and pod_name and name:
+        for problem in dns_subdomain(f"{pod_name}-{name}"):
+            yield invalid(f"{path}.name", name, f'PVC name "{pod_name}-{name}": {problem}')
+    if not sources:
+        yield required(path, "must specify a volume type")
+    if not name:
+        yield required(f"{path}.name")
+    for problem in dns_label(name) if name else ():
+        yield invalid(f"{path}.name", name, problem)
 
 
 def _source_errors(kind: str, source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for name in _REQUIRED_FIELDS.get(kind, ()):
         if not source.get(name):
             yield required(f"{path}.{name}")
-    match kind:
-        case "emptyDir":
-            limit = source.get("sizeLimit")
-            if limit is not None and parse_quantity(limit).value < 0:
-                yield forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
-        case "hostPath":
-            yield from host_path_errors(source, path)
-        case "nfs":
-            yield from nfs_errors(source, path)
-        case "secret" | "configMap":
-            if kind == "configMap" and not source.get("name"):
-                yield required(f"{path}.name")
-            yield from _mode_errors(source.get("defaultMode"), f"{path}.defaultMode")
-            yield from _item_errors(source.get("items") or (), f"{path}.items")
-        case "downwardAPI":
-            yield from _mode_errors(source.get("defaultMode"), f"{path}.defaultMode")
-        case "projected":
-            yield from _mode_errors(source.get("defaultMode"), f"{path}.defaultMode")
-            for position, each in enumerate(source.get("sources") or ()):
-                yield from _projection_errors(each, f"{path}.sources[{position}]")
+    rule = _RULES.get(kind)
+    if rule is not None:
+        yield from rule(source, path)
 
 
-def access_mode_errors(spec: Mapping[str, Any], path: str, missing: str = "") -> Iterator[FieldError]:
-    """Yield the errors of the access modes of a volume or claim; ``missing`` explains that one is required."""
-    modes = spec.get("accessModes") or ()
-    if not modes:
-        yield required(f"{path}.accessModes", missing)
-    for mode in modes:
-        if mode not in _ACCESS_MODES:
-            yield not_supported(f"{path}.accessModes", mode, _ACCESS_MODES)
-    if "ReadWriteOncePod" in modes and any(mode != "ReadWriteOncePod" and mode in _ACCESS_MODES for mode in modes):
-        yield forbidden(f"{path}.accessModes", "may not use ReadWriteOncePod with other access modes")
+def _empty_dir_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    limit = source.get("sizeLimit")
+    if limit is not None and parse_quantity(limit).value < 0:
+        yield forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
 
 
-def csi_driver_name_errors(name: str, path: str) -> Iterator[FieldError]:
-    """Yield the errors of the name of a CSI driver."""
-    if not name:
-        yield required(path)
-        return
-    if len(name) > 63:
-        yield too_long(path, name, 63)
-    for problem in dns_subdomain(name.lower()):
-        yield invalid(path, name, problem)
+def _file_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from _mode_errors(source.get("defaultMode"), f"{path}.defaultMode")
+    yield from _item_errors(source.get("items") or (), f"{path}.items")
 
 
-def host_path_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of a path on the host and its type."""
-    if not source.get("path"):
+def _partition_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    partition = source.get("partition") or 0
+    if not 0 <= partition <= 255:
+        yield invalid(f"{path}.partition", partition, "must be between 0 and 255, inclusive")
+
+
+def _iscsi_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    name, lun = source.get("iqn") or "", source.get("lun") or 0
+    if name and not name.startswith(("iqn", "eui", "naa")):
+        yield invalid(f"{path}.iqn", name, "must be valid format starting with iqn, eui, or naa")
+    if not 0 <= lun <= 255:
+        yield invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive")
+    if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and source.get("secretRef") is None:
+        yield required(f"{path}.secretRef")
+
+
+def _fc_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    names, wwids, lun = source.get("targetWWNs") or [], source.get("wwids") or [], source.get("lun")
+    if not names and not wwids:
+        yield required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
+    if names and wwids:
+        yield invalid(f"{path}.targetWWNs", names, "targetWWNs and wwids can not be specified simultaneously")
+    if names and lun is None:
+        yield required(f"{path}.lun", "lun is required if targetWWNs is specified")
+    if names and lun is not None and not 0 <= lun <= 255:
+        yield invalid(f"{path}.lun", lun, "must be between 0 and 255, inclusive")
+
+
+def _image_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    policy = source.get("pullPolicy") or ""
+    if policy not in _PULL_POLICIES:
+        yield not_supported(f"{path}.pullPolicy", policy, _PULL_POLICIES)
+
+
+def _csi_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    reference = source.get("nodePublishSecretRef")
+    if reference is not None and not reference.get("name"):
+        yield required(f"{path}.nodePublishSecretRef.name")
+
+
+def _ephemeral_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    if source.get("volumeClaimTemplate") is None:
+        yield required(f"{path}.volumeClaimTemplate")
+
+
+def _downward_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from _mode_errors(source.get("defaultMode"), f"{path}.defaultMode")
+    for item in source.get("items") or ():
+        yield from _downward_item_errors(item, path)
+
+
+def _downward_item_errors(item: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a file of a downward API volume, which kube-apiserver reports without its position."""
+    target = item.get("path") or ""
+    if not target:
         yield required(f"{path}.path")
-        return
-    yield from path_step_errors(source["path"], f"{path}.path")
-    if (source.get("type") or "") not in _HOST_PATHS:
-        yield not_supported(f"{path}.type", source["type"], _HOST_PATHS)
+    yield from unreserved_path_errors(target, f"{path}.path")
+    field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
+    if field is not None:
+        yield from field_ref_errors(field, f"{path}.fieldRef", VOLUME_FIELD_PATHS)
+        if resource is not None:
+            yield invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+    elif resource is not None:
+        yield from resource_ref_errors(resource, f"{path}.resourceFieldRef", needs_container=True)
+    else:
+        yield required(path, "one of fieldRef and resourceFieldRef is required")
+    yield from _mode_errors(item.get("mode"), f"{path}.mode")
 
 
-def path_step_errors(target: str, path: str) -> Iterator[FieldError]:
-    """Yield an error for a path with a step to the parent directory."""
-    if ".." in target.split("/"):
-        yield invalid(path, target, "must not contain '..'")
+def _projected_errors(volume: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from _mode_errors(volume.get("defaultMode"), f"{path}.defaultMode")
+    targets: set[str] = set()
+    for position, source in enumerate(volume.get("sources") or ()):
+        field_path = f"{path}.sources[{position}]"
+        for kind in ("secret", "configMap"):
+            if kind in source:
+                if not source[kind].get("name"):
+                    yield required(f"{field_path}.{kind}.name")
+                yield from _item_errors(source[kind].get("items") or (), f"{field_path}.{kind}.items")
+        for item in (source.get("downwardAPI") or {}).get("items") or ():
+            yield from _downward_item_errors(item, f"{field_path}.downwardAPI")
+        if "serviceAccountToken" in source:
+            yield from _token_errors(source["serviceAccountToken"], f"{field_path}.serviceAccountToken", path)
+        if "clusterTrustBundle" in source:
+            yield from _bundle_errors(source["clusterTrustBundle"], f"{field_path}.clusterTrustBundle")
+        for shown, target in _targets(source):
+            if target in targets:
+                yield invalid(path, shown, "conflicting duplicate paths")
+            targets.add(target)
+        if len(source) > 1:
+            yield forbidden(field_path, "may not specify more than 1 volume type per source")
 
 
-def nfs_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of a directory on an NFS server."""
-    for name in ("server", "path"):
-        if not source.get(name):
-            yield required(f"{path}.{name}")
-    if source.get("path") and not source["path"].startswith("/"):
-        yield invalid(f"{path}.path", source["path"], "must be an absolute path")
-
-
-def _projection_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    if len(source) > 1:
-        yield forbidden(path, "may not specify more than 1 volume type")
+def _targets(source: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the path of each file of a projection, after the value that a conflict shows."""
     for kind in ("secret", "configMap"):
-        if kind in source:
-            if not source[kind].get("name"):
-                yield required(f"{path}.{kind}.name")
-            yield from _item_errors(source[kind].get("items") or (), f"{path}.{kind}.items")
-    token = source.get("serviceAccountToken")
-    if token is not None:
-        seconds = token.get("expirationSeconds") or 0
-        if seconds < 600:
-            text = "may not specify a duration less than 10 minutes"
-            yield invalid(f"{path}.serviceAccountToken.expirationSeconds", seconds, text)
-        elif seconds > 2**32:
-            text = "may not specify a duration larger than 2^32 seconds"
-            yield invalid(f"{path}.serviceAccountToken.expirationSeconds", seconds, text)
-        if not token.get("path"):
-            yield required(f"{path}.serviceAccountToken.path")
+        for item in (source.get(kind) or {}).get("items") or ():
+            if item.get("path"):
+                yield source[kind].get("name") or "", item["path"]
+    for item in (source.get("downwardAPI") or {}).get("items") or ():
+        if item.get("path"):
+            yield item["path"], item["path"]
+    target = (source.get("clusterTrustBundle") or {}).get("path")
+    if target:
+        yield target, target
+
+
+def _token_errors(token: Mapping[str, Any], path: str, volume_path: str) -> Iterator[FieldError]:
+    seconds, target = token.get("expirationSeconds") or 0, token.get("path") or ""
+    if seconds < 600:
+        yield invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+    elif seconds > 2**32:
+        yield invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
+    if not target:
+        yield required(f"{volume_path}.path")
+    else:
+        yield from unreserved_path_errors(target, f"{volume_path}.path")
+
+
+def _bundle_errors(bundle: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    name, signer, target = bundle.get("name"), bundle.get("signerName"), bundle.get("path") or ""
+    if name is not None and signer is not None:
+        yield invalid(path, {**bundle}, "only one of name and signerName may be used")
+    elif name is not None:
+        if not name:
+            yield required(f"{path}.name", "must be a valid object name")
+        if bundle.get("labelSelector") is not None:
+            text = "labelSelector must be unset if name is specified"
+            yield invalid(f"{path}.labelSelector", bundle["labelSelector"], text)
+    elif signer is not None:
+        if not signer:
+            yield required(f"{path}.signerName", "must be a valid signer name")
+        yield from label_selector_errors(bundle.get("labelSelector"), f"{path}.labelSelector")
+    else:
+        yield required(path, "either name or signerName must be specified")
+    if not target:
+        yield required(f"{path}.path")
+    yield from unreserved_path_errors(target, f"{path}.path")
 
 
 def _item_errors(items: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     for position, item in enumerate(items):
-        field_path, name, target = f"{path}[{position}]", item.get("key") or "", item.get("path") or ""
-        if not name:
-            yield required(f"{field_path}.key")
-        if not target:
-            yield required(f"{field_path}.path")
-        else:
-            yield from relative_path_errors(target, f"{field_path}.path")
-            if target.startswith("..") and ".." not in target.split("/"):
-                yield invalid(f"{field_path}.path", target, "must not start with '..'")
+        field_path = f"{path}[{position}]"
+        for name in ("key", "path"):
+            if not item.get(name):
+                yield required(f"{field_path}.{name}")
+        yield from unreserved_path_errors(item.get("path") or "", f"{field_path}.path")
         yield from _mode_errors(item.get("mode"), f"{field_path}.mode")
 
 
 def _mode_errors(mode: int | None, path: str) -> Iterator[FieldError]:
     if mode is not None and not 0 <= mode <= 0o777:
         yield invalid(path, mode, _MODE)
+
+
+_RULES: Final[Mapping[str, Callable[[Mapping[str, Any], str], Iterator[FieldError]]]] = {
+    "awsElasticBlockStore": _partition_errors,
+    "configMap": _file_errors,
+    "csi": _csi_errors,
+    "downwardAPI": _downward_errors,
+    "emptyDir": _empty_dir_errors,
+    "ephemeral": _ephemeral_errors,
+    "fc": _fc_errors,
+    "gcePersistentDisk": _partition_errors,
+    "hostPath": host_path_errors,
+    "image": _image_errors,
+    "iscsi": _iscsi_errors,
+    "nfs": nfs_errors,
+    "projected": _projected_errors,
+    "secret": _file_errors,
+}

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from envtest.builtins.go_rendering import difference, internal_volume_source
+from envtest.builtins.path_rules import backstep_errors
 from envtest.builtins.pods import source_defaults
 from envtest.builtins.scheduling_rules import node_selector_errors
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.builtins.volume_rules import (
+from envtest.builtins.volume_sources import (
     VOLUME_MODES,
     access_mode_errors,
     csi_driver_name_errors,
     host_path_errors,
     nfs_errors,
-    path_step_errors,
 )
 from envtest.context import RequestContext
 from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
@@ -197,7 +197,7 @@ def _source_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
             if not source.get("path"):
                 yield required(f"{source_path}.path")
             else:
-                yield from path_step_errors(source["path"], f"{source_path}.path")
+                yield from backstep_errors(source["path"], f"{source_path}.path")
             if spec.get("nodeAffinity") is None:
                 yield required(f"{path}.nodeAffinity", "Local volume requires node affinity")
         case "csi":

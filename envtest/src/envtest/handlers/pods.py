@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from envtest.context import RequestContext
-from envtest.create_update import update_object
+from envtest.create_update import registry_key, update_object
 from envtest.decoder import parse_typed
-from envtest.deletion import delete_object
+from envtest.deletion import check_preconditions, delete_object
 from envtest.errors import (
     GroupResource,
     StatusError,
@@ -15,19 +16,18 @@ from envtest.errors import (
     conflict,
     not_found,
     plain_error,
-    too_many_requests,
 )
+from envtest.field_errors import aggregate, not_supported, required
+from envtest.handlers.disruptions import add_disruption_target, spend_budget
 from envtest.http import Request, Response
-from envtest.label_selectors import matches_label_selector
 from envtest.negotiation import Output
-from envtest.objects import Object, find_condition, set_condition
-from envtest.options import DeleteOptions, begin_write
+from envtest.objects import Object, set_condition
+from envtest.options import begin_write, delete_options_of
 from envtest.response_transform import encode_as
 from envtest.server_core import Core
 
 __all__ = ["bind", "evict"]
 
-_BUDGETS = GroupResource("policy", "poddisruptionbudgets")
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
@@ -35,22 +35,29 @@ async def bind(core: Core, request: Request, ctx: RequestContext, output: Output
     """Handle POST of a Binding, which assigns a pod to a node, once."""
     begin_write(request, ctx, "CREATE")
     binding, _ = await parse_typed(request, group="", version="v1", kind="Binding")
+    metadata: dict[str, Any] = binding.get("metadata") or {}
     if not ctx.name:  # the legacy resource "bindings", whose body names the pod
         pods = core.registry.lookup("", "v1", "pods")
         assert pods is not None
         ctx.info, ctx.subresource = pods, "binding"
-        ctx.name = (binding.get("metadata") or {}).get("name") or ""
+        ctx.name = metadata.get("name") or ""
+    if metadata.get("name") != ctx.name:
+        raise bad_request("name in URL does not match name in Binding object")
     target: dict[str, Any] = binding.get("target") or {}
-    node = target.get("name") or ""
-    if not node:
-        raise StatusError(422, "Invalid", f'Binding "{ctx.name}" is invalid: target.name: Required value', None)
+    node, kind = target.get("name") or "", target.get("kind") or ""
+    errors = [] if kind in {"", "Node"} else [not_supported("target.kind", kind, ("Node", "<empty>"))]
+    errors += [] if node else [required("target.name")]
+    if errors:  # kube-apiserver returns the errors of a Binding without a reason
+        raise plain_error(aggregate(errors))
     await core.admission.mutate(ctx, binding, None)
     await core.admission.validate(ctx, binding, None)
+    metadata = binding.get("metadata") or {}
     resource = GroupResource("", "pods/binding")
 
     async def assign(pod: Object | None) -> Object:
         if pod is None:
             raise not_found(ctx.info.resource, ctx.name)
+        _check_precondition(ctx, pod, metadata, "resourceVersion", "ResourceVersion")
         if pod["metadata"].get("deletionTimestamp"):
             raise conflict(resource, ctx.name, f"pod {ctx.name} is being deleted, cannot be assigned to a host")
         assigned = pod["spec"].get("nodeName")
@@ -59,24 +66,34 @@ async def bind(core: Core, request: Request, ctx: RequestContext, output: Output
         if pod["spec"].get("schedulingGates"):
             raise conflict(resource, ctx.name, f"pod {ctx.name} has non-empty .spec.schedulingGates")
         pod["spec"]["nodeName"] = node
-        annotations = (binding.get("metadata") or {}).get("annotations")
-        if annotations:
-            pod["metadata"].setdefault("annotations", {}).update(annotations)
-        conditions = pod.setdefault("status", {}).setdefault("conditions", [])
-        if find_condition(conditions, "PodScheduled") is None:
-            set_condition(conditions, {"type": "PodScheduled", "status": "True", "lastProbeTime": None}, now=ctx.now)
+        if metadata.get("annotations"):
+            pod["metadata"].setdefault("annotations", {}).update(metadata["annotations"])
+        if metadata.get("labels"):
+            pod["metadata"]["labels"] = {**metadata["labels"], **(pod["metadata"].get("labels") or {})}
+        conditions = pod["status"].get("conditions") or []
+        pod["status"]["conditions"] = [each for each in conditions if each.get("type") != "PodScheduled"]
+        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+        set_condition(pod["status"]["conditions"], scheduled, now=ctx.now)
         return pod
 
-    await update_object(core, ctx, assign, skip_validating=True)
+    await update_object(core, ctx, assign, uid=metadata.get("uid") or "", skip_validating=True)
     return Response(encode_as(_SUCCESS, output), 201, output.content_type)
+
+
+def _check_precondition(ctx: RequestContext, pod: Object, metadata: Object, name: str, shown: str) -> None:
+    """Raise StatusError (409) if the body requires another value of a metadata field than the pod has."""
+    wanted, actual = metadata.get(name), pod["metadata"].get(name)
+    if wanted and wanted != actual:
+        why = f"Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {actual}"
+        prefix = f"StorageError: invalid object, Code: 4, Key: {registry_key(ctx)}, ResourceVersion: 0"
+        raise conflict(ctx.info.resource, ctx.name, f"{prefix}, AdditionalErrorMsg: {why}")
 
 
 async def evict(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle POST of an Eviction: a deletion that a PodDisruptionBudget may reject (429)."""
     begin_write(request, ctx, "CREATE")
-    eviction, _ = await parse_typed(request, group="policy", version="v1", kind="Eviction")
-    name = (eviction.get("metadata") or {}).get("name")
-    if name and name != ctx.name:
+    eviction = await _parse_eviction(request)
+    if (eviction.get("metadata") or {}).get("name") != ctx.name:
         raise bad_request("name in URL does not match name in Eviction object")
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
     if record is None:
@@ -84,41 +101,36 @@ async def evict(core: Core, request: Request, ctx: RequestContext, output: Outpu
     await core.admission.mutate(ctx, eviction, None)
     await core.admission.validate(ctx, eviction, None)
     pod = record.obj()
+    options = delete_options_of(_delete_document(eviction, dry_run=ctx.dry_run))
     if (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed", "Pending"} and not record.deleting:
-        _check_budgets(core, ctx, pod)
-    delete_options: dict[str, Any] = eviction.get("deleteOptions") or {}
-    preconditions = delete_options.get("preconditions") or {}
-    options = DeleteOptions(
-        grace_period=delete_options.get("gracePeriodSeconds"),
-        propagation=delete_options.get("propagationPolicy"),
-        uid=preconditions.get("uid"),
-        resource_version=preconditions.get("resourceVersion"),
-        dry_run=ctx.dry_run or bool(delete_options.get("dryRun")),
-    )
+        await spend_budget(core, ctx, pod, dry_run=options.dry_run)
+    check_preconditions(pod, ctx, options)
+    if not options.dry_run:
+        revision = await add_disruption_target(core, ctx)
+        if options.resource_version is not None:
+            options = replace(options, resource_version=revision)
     ctx.operation, ctx.subresource, ctx.dry_run = "DELETE", "", options.dry_run
     await delete_object(core, ctx, options, skip_admission=True)
     return Response(encode_as(_SUCCESS, output), 201, output.content_type)
 
 
-def _check_budgets(core: Core, ctx: RequestContext, pod: Object) -> None:
-    labels = pod["metadata"].get("labels") or {}
-    budgets = [
-        budget
-        for budget in (record.obj() for record in core.store.list(_BUDGETS, ctx.namespace))
-        if matches_label_selector((budget.get("spec") or {}).get("selector"), labels)
-    ]
-    if len(budgets) > 1:
-        raise plain_error(
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        )
-    for budget in budgets:
-        status = budget.get("status") or {}
-        if (status.get("disruptionsAllowed") or 0) <= 0:
-            name = budget["metadata"]["name"]
-            cause = (
-                f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
-                f"{status.get('currentHealthy', 0)} currently"
-            )
-            details = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
-            message = "Cannot evict pod as it would violate the pod's disruption budget."
-            raise too_many_requests(message, 10, details=details)
+async def _parse_eviction(request: Request) -> Object:
+    try:
+        eviction, _ = await parse_typed(request, group="policy", version="v1", kind="Eviction")
+    except StatusError as error:
+        try:
+            eviction, _ = await parse_typed(request, group="policy", version="v1beta1", kind="Eviction")
+        except StatusError:
+            raise error from None
+    return eviction
+
+
+def _delete_document(eviction: Object, *, dry_run: bool) -> Object:
+    """Return the DeleteOptions of an eviction; the request and the body can both ask for a dry run."""
+    document: Object = dict(eviction.get("deleteOptions") or {})
+    if dry_run and document.get("dryRun") and document["dryRun"] != ["All"]:
+        shown = " ".join(map(str, document["dryRun"]))
+        raise bad_request(f"Non-matching dry-run options in request and content: [All] and [{shown}]")
+    if dry_run:
+        document["dryRun"] = ["All"]
+    return document

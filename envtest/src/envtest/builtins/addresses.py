@@ -1,0 +1,92 @@
+"""Strategies of networking.k8s.io ServiceCIDR and IPAddress: the addresses that Services have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from ipaddress import IPv6Address, ip_address, ip_network
+
+from envtest.builtins.go_rendering import internal_fields
+from envtest.builtins.nodes import is_dual_stack
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import INVALID_IP, cidr_errors
+from envtest.context import RequestContext
+from envtest.field_errors import FieldError, invalid, required
+from envtest.metadata import dns_subdomain, path_segment
+from envtest.objects import Object
+
+__all__ = ["AddressStrategy", "ServiceNetworkStrategy"]
+
+_IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}", re.ASCII)
+_FAMILIES = 2
+
+
+class ServiceNetworkStrategy(BuiltinStrategy):
+    """Strategy of networking.k8s.io/v1 ServiceCIDR."""
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the networks: one or two, of different IP families; the first is immutable."""
+        if ctx.subresource == "status":
+            return
+        networks = obj["spec"].get("cidrs") or []
+        before = [] if old is None else old["spec"].get("cidrs") or []
+        if before and (networks == before or networks[: len(before)] != before):
+            if networks != before:
+                yield invalid("spec.cidrs", networks, "field is immutable")
+            return
+        if not networks:
+            yield required("spec.cidrs", "at least one CIDR required")
+        elif len(networks) > _FAMILIES:
+            yield invalid("spec.cidrs", internal_fields("CIDRs", {"cidrs": networks}), "may only hold up to 2 values")
+        elif len(networks) == _FAMILIES and not is_dual_stack(networks):
+            text = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
+            yield invalid("spec.cidrs", networks, text)
+        else:
+            for position, text in enumerate(networks):
+                yield from _network_errors(text, f"spec.cidrs[{position}]")
+
+
+def _network_errors(text: str, path: str) -> Iterator[FieldError]:
+    problems = list(cidr_errors(path, text))
+    yield from problems
+    if problems:
+        return
+    network = ip_network(text, strict=False)
+    if str(ip_address(text.partition("/")[0])) != str(network.network_address):
+        yield invalid(path, text, "must not have bits set beyond the prefix length")
+    elif str(network) != text:
+        yield invalid(path, text, f'must be in canonical form ("{network}")')
+
+
+class AddressStrategy(BuiltinStrategy):
+    """Strategy of networking.k8s.io/v1 IPAddress."""
+
+    def validate_name(self, name: str, *, prefix: bool = False) -> list[str] | None:
+        """Require an IP address in canonical form."""
+        try:
+            address = ip_address(name)
+        except ValueError:
+            parts = name.split(".")
+            if _IPV4.fullmatch(name) and all(int(part) <= 255 for part in parts):
+                return ["must not have leading 0s"]
+            return [INVALID_IP]
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            return ["must not be an IPv4-mapped IPv6 address"]
+        return [] if str(address) == name else [f'must be in canonical form ("{address}")']
+
+    def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
+        """Yield the errors of the reference to the object that has the address, which is immutable."""
+        parent = obj["spec"].get("parentRef")
+        if parent is None:
+            yield required("spec.parentRef")
+            return
+        for name in ("resource", "name"):
+            if not parent.get(name):
+                yield required(f"spec.parentRef.{name}")
+        for name in ("resource", "name", "namespace"):
+            for problem in path_segment(parent[name]) if parent.get(name) else ():
+                yield invalid(f"spec.parentRef.{name}", parent[name], problem)
+        for problem in dns_subdomain(parent["group"]) if parent.get("group") else ():
+            yield invalid("spec.parentRef.group", parent["group"], problem)
+        if old is not None and parent != old["spec"].get("parentRef"):
+            yield invalid("spec.parentRef", parent, "field is immutable")

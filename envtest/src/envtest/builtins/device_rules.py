@@ -1,0 +1,207 @@
+"""Validation of the device requests of claims (dynamic resource allocation), without their CEL expressions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from envtest.builtins.go_rendering import internal
+from envtest.field_errors import (
+    FieldError,
+    Verbatim,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
+from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
+
+__all__ = ["claim_spec_errors", "claim_status_errors", "configuration_errors", "selector_errors"]
+
+_MAX_ITEMS: Final = 32
+_MAX_ALTERNATIVES: Final = 8
+_MAX_TOLERATIONS: Final = 16
+_MAX_PARAMETERS: Final = 10 * 1024
+_ONE_KIND: Final = "exactly one of `exactly` or `firstAvailable` is required"
+_ONE_ATTRIBUTE: Final = (
+    'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+)
+_UNKNOWN: Final = (
+    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+)
+_EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
+
+
+def claim_spec_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a ResourceClaimSpec."""
+    devices, field_path = spec.get("devices") or {}, f"{path}.devices"
+    requests = devices.get("requests") or ()
+    yield from _set_errors(requests, f"{field_path}.requests", _MAX_ITEMS, _request_errors)
+    names = set(_request_names(requests))
+    for kind in ("constraints", "config"):
+        if len(devices.get(kind) or ()) > _MAX_ITEMS:
+            yield too_many(f"{field_path}.{kind}", len(devices[kind]), _MAX_ITEMS)
+    for position, constraint in enumerate(devices.get("constraints") or ()):
+        item_path = f"{field_path}.constraints[{position}]"
+        yield from _reference_errors(constraint.get("requests") or (), f"{item_path}.requests", names)
+        attributes = [name for name in ("matchAttribute", "distinctAttribute") if constraint.get(name) is not None]
+        if len(attributes) != 1:
+            yield required(item_path, _ONE_ATTRIBUTE)
+        for name in attributes[:1]:
+            yield from _qualified_errors(constraint[name], f"{item_path}.{name}")
+    for position, configuration in enumerate(devices.get("config") or ()):
+        item_path = f"{field_path}.config[{position}]"
+        yield from _reference_errors(configuration.get("requests") or (), f"{item_path}.requests", names)
+        yield from configuration_errors(configuration, item_path)
+
+
+def _set_errors(
+    items: Sequence[Mapping[str, Any]],
+    path: str,
+    limit: int,
+    rule: Callable[[Mapping[str, Any], str], Iterator[FieldError]],
+) -> Iterator[FieldError]:
+    """Yield the errors of a list of items with unique names."""
+    if len(items) > limit:
+        yield too_many(path, len(items), limit)
+    seen: set[str] = set()
+    for position, item in enumerate(items):
+        yield from rule(item, f"{path}[{position}]")
+        name = item.get("name") or ""
+        if name in seen:
+            yield duplicate(f"{path}[{position}]", name)
+        seen.add(name)
+
+
+def _request_names(requests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for request in requests:
+        yield request.get("name") or ""
+        for alternative in request.get("firstAvailable") or ():
+            yield f"{request.get('name') or ''}/{alternative.get('name') or ''}"
+
+
+def _request_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or ()
+    yield from _name_errors(request, path)
+    if exactly is None and not alternatives:
+        yield required(path, _ONE_KIND)
+    if exactly is not None and alternatives:
+        yield invalid(path, None, f"{_ONE_KIND}, but multiple fields are set")
+    if exactly is not None:
+        yield from _device_errors(exactly, f"{path}.exactly")
+    yield from _set_errors(alternatives, f"{path}.firstAvailable", _MAX_ALTERNATIVES, _alternative_errors)
+
+
+def _alternative_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    yield from _name_errors(request, path)
+    yield from _device_errors(request, path)
+
+
+def _name_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    name = request.get("name") or ""
+    if not name:
+        yield required(f"{path}.name")
+    for problem in dns_label(name) if name else ():
+        yield invalid(f"{path}.name", name, problem)
+
+
+def _device_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    device_class = request.get("deviceClassName") or ""
+    if not device_class:
+        yield required(f"{path}.deviceClassName")
+    for problem in dns_subdomain(device_class) if device_class else ():
+        yield invalid(f"{path}.deviceClassName", device_class, problem)
+    yield from selector_errors(request.get("selectors") or (), f"{path}.selectors")
+    mode, count = request.get("allocationMode") or "", request.get("count") or 0
+    if mode == "All":
+        if count:
+            yield invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
+    elif mode == "ExactCount":
+        if count <= 0:
+            yield invalid(f"{path}.count", count, "must be greater than zero")
+    else:
+        yield not_supported(f"{path}.allocationMode", mode, ("All", "ExactCount"))
+    tolerations = request.get("tolerations") or ()
+    if len(tolerations) > _MAX_TOLERATIONS:
+        yield too_many(f"{path}.tolerations", len(tolerations), _MAX_TOLERATIONS)
+    for position, toleration in enumerate(tolerations):
+        yield from _toleration_errors(toleration, f"{path}.tolerations[{position}]")
+
+
+def selector_errors(selectors: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the selectors of devices; their expressions are not compiled."""
+    if len(selectors) > _MAX_ITEMS:
+        yield too_many(path, len(selectors), _MAX_ITEMS)
+    for position, selector in enumerate(selectors):
+        if selector.get("cel") is None:
+            yield required(f"{path}[{position}].cel")
+
+
+def _toleration_errors(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    name, operator, effect = (toleration.get(field) or "" for field in ("key", "operator", "effect"))
+    for problem in qualified_name(name) if name else ():
+        yield invalid(f"{path}.key", name, problem)
+    if operator == "Exists":
+        if toleration.get("value"):
+            yield invalid(f"{path}.value", toleration["value"], "must be empty for operator `Exists`")
+    elif operator == "Equal":
+        for problem in label_value(toleration.get("value") or ""):
+            yield invalid(f"{path}.value", toleration.get("value") or "", problem)
+    elif not operator:
+        yield required(f"{path}.operator")
+    else:
+        yield not_supported(f"{path}.operator", operator, ("Equal", "Exists"))
+    if effect and effect not in _EFFECTS:
+        yield not_supported(f"{path}.effect", effect, _EFFECTS)
+
+
+def _reference_errors(references: Sequence[str], path: str, names: set[str]) -> Iterator[FieldError]:
+    if len(references) > _MAX_ITEMS:
+        yield too_many(path, len(references), _MAX_ITEMS)
+    seen: set[str] = set()
+    for position, name in enumerate(references):
+        if name not in names:
+            yield invalid(f"{path}[{position}]", name, _UNKNOWN)
+        if name in seen:
+            yield duplicate(f"{path}[{position}]", name)
+        seen.add(name)
+
+
+def _qualified_errors(name: str, path: str) -> Iterator[FieldError]:
+    if not name:
+        yield required(path)
+    elif "/" not in name:
+        yield invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
+
+
+def configuration_errors(configuration: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the configuration of a driver, which only the driver understands."""
+    opaque = configuration.get("opaque")
+    if opaque is None:
+        yield required(f"{path}.opaque")
+        return
+    driver = opaque.get("driver") or ""
+    if not driver:
+        yield required(f"{path}.opaque.driver")
+    for problem in dns_subdomain(driver) if driver else ():
+        yield invalid(f"{path}.opaque.driver", driver, problem)
+    parameters = opaque.get("parameters")
+    if parameters is None:
+        yield required(f"{path}.opaque.parameters")
+    elif not isinstance(parameters, dict):
+        yield invalid(f"{path}.opaque.parameters", "<value omitted>", "must be a valid JSON object")
+    elif len(json.dumps(parameters, separators=(",", ":"))) > _MAX_PARAMETERS:
+        yield too_long(f"{path}.opaque.parameters", "", _MAX_PARAMETERS)
+
+
+def claim_status_errors(status: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield the errors of the status of a claim: an allocation is reserved for consumers, and does not change."""
+    allocation, before = status.get("allocation"), old.get("allocation")
+    if status.get("reservedFor") and allocation is None:
+        yield forbidden("status.reservedFor", "may not be specified when `allocated` is not set")
+    if before is not None and allocation is not None and allocation != before:
+        yield invalid("status.allocation", Verbatim(internal(allocation)), "field is immutable")

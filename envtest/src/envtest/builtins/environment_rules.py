@@ -1,0 +1,142 @@
+"""Validation of the environment of containers, and of references to fields and resources of the pod."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from envtest.builtins.string_validation import config_key, env_name
+from envtest.field_errors import FieldError, invalid, not_supported, required
+from envtest.metadata import dns_subdomain, qualified_name
+from envtest.schema.quantity import canonical
+
+__all__ = ["VOLUME_FIELD_PATHS", "env_errors", "env_from_errors", "field_ref_errors", "resource_ref_errors"]
+
+_SOURCES: Final = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+_FIELD_PATHS: Final = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+VOLUME_FIELD_PATHS: Final = (
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+)
+"""The fields that a downward API volume can contain."""
+_CONVERTIBLE: Final = frozenset(
+    {*_FIELD_PATHS, *VOLUME_FIELD_PATHS, "spec.restartPolicy", "spec.schedulerName", "spec.host", "status.phase"}
+)
+"""The field labels that kube-apiserver can convert; only some of them are supported in containers."""
+_SUBSCRIPTABLE: Final = ("metadata.annotations", "metadata.labels")
+_RESOURCES: Final = tuple(
+    f"{kind}.{name}" for kind in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
+)
+_HUGE_PAGES: Final = ("limits.hugepages-", "requests.hugepages-")
+_BYTES: Final = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
+
+
+def env_errors(variables: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    """Yield the errors of environment variables."""
+    for position, variable in enumerate(variables):
+        field_path, name, source = f"{path}[{position}]", variable.get("name") or "", variable.get("valueFrom")
+        if not name:
+            yield required(f"{field_path}.name")
+        for problem in env_name(name):
+            yield invalid(f"{field_path}.name", name, problem)
+        if source is None:
+            continue
+        yield from _source_errors(source, f"{field_path}.valueFrom")
+        if len(source) == 0:
+            yield invalid(f"{field_path}.valueFrom", "", f"must specify one of: {_SOURCES}")
+        elif variable.get("value"):
+            yield invalid(f"{field_path}.valueFrom", "", "may not be specified when `value` is not empty")
+        elif len(source) > 1:
+            yield invalid(f"{field_path}.valueFrom", "", "may not have more than one field specified at a time")
+
+
+def env_from_errors(sources: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the config maps and secrets from which all variables are taken."""
+    for position, source in enumerate(sources):
+        field_path = f"{path}[{position}]"
+        for problem in env_name(source.get("prefix") or ""):
+            yield invalid(f"{field_path}.prefix", source["prefix"], problem)
+        kinds = [kind for kind in ("configMapRef", "secretRef") if kind in source]
+        for kind in kinds:
+            name = source[kind].get("name") or ""
+            if not name:
+                yield required(f"{field_path}.{kind}.name")
+            for problem in dns_subdomain(name) if name else ():
+                yield invalid(f"{field_path}.{kind}.name", name, problem)
+        if not kinds:
+            yield invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
+        elif len(kinds) > 1:
+            yield invalid(path, "", "may not have more than one field specified at a time")
+
+
+def _source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the source that an environment variable takes its value from."""
+    if "fieldRef" in source:
+        yield from field_ref_errors(source["fieldRef"], f"{path}.fieldRef", _FIELD_PATHS)
+    if "resourceFieldRef" in source:
+        yield from resource_ref_errors(source["resourceFieldRef"], f"{path}.resourceFieldRef")
+    for kind in ("configMapKeyRef", "secretKeyRef"):
+        if kind in source:
+            name, key = source[kind].get("name") or "", source[kind].get("key") or ""
+            for problem in dns_subdomain(name):
+                yield invalid(f"{path}.{kind}.name", name, problem)
+            if not key:
+                yield required(f"{path}.{kind}.key")
+            for problem in config_key(key) if key else ():
+                yield invalid(f"{path}.{kind}.key", key, problem)
+
+
+def field_ref_errors(reference: Mapping[str, Any], path: str, supported: Collection[str]) -> Iterator[FieldError]:
+    """Yield the errors of a reference to a field of the pod, which must be one of ``supported`` or a label."""
+    field = reference.get("fieldPath") or ""
+    if not field:
+        yield required(f"{path}.fieldPath")
+        return
+    name, bracket, subscript = field.partition("['")
+    if bracket and subscript.endswith("']") and name in _SUBSCRIPTABLE:
+        subscript = subscript.removesuffix("']")
+        for problem in qualified_name(subscript.lower() if name == "metadata.annotations" else subscript):
+            yield invalid(path, subscript.lower() if name == "metadata.annotations" else subscript, problem)
+    elif field not in _CONVERTIBLE:
+        text = f"error converting fieldPath: field label not supported: {field}"
+        yield invalid(f"{path}.fieldPath", field, text)
+    elif field not in supported:
+        yield not_supported(f"{path}.fieldPath", field, sorted(supported))
+
+
+def resource_ref_errors(
+    reference: Mapping[str, Any], path: str, *, needs_container: bool = False
+) -> Iterator[FieldError]:
+    """Yield the errors of a reference to a resource of a container, which a volume must name."""
+    resource = reference.get("resource") or ""
+    if needs_container and not reference.get("containerName"):
+        yield required(f"{path}.containerName")
+    elif not resource:
+        yield required(f"{path}.resource")
+    elif resource not in _RESOURCES and not resource.startswith(_HUGE_PAGES):
+        yield not_supported(f"{path}.resource", resource, _RESOURCES)
+    divisor = canonical(reference.get("divisor") or "0")
+    if divisor == "0":
+        return
+    kind = resource.partition(".")[2]
+    if kind == "cpu" and divisor not in ("1", "1m"):
+        text = "only divisor's values 1m and 1 are supported with the cpu resource"
+        yield invalid(f"{path}.divisor", resource, text)
+    names = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}
+    what = "hugepages" if resource.startswith(_HUGE_PAGES) else names.get(kind)
+    if what is not None and divisor not in _BYTES:
+        text = f"only divisor's values {', '.join(_BYTES)} are supported with the {what} resource"
+        yield invalid(f"{path}.divisor", resource, text)

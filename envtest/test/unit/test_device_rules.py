@@ -1,0 +1,100 @@
+"""Claims to devices and slices of devices, validated as pure functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envtest.builtins.device_rules import claim_spec_errors, claim_status_errors, configuration_errors
+from envtest.builtins.slice_rules import slice_errors
+
+DEVICE = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+REQUEST = {"name": "r", "exactly": DEVICE}
+MANY = [REQUEST | {"name": f"r{number}"} for number in range(33)]
+SLICE = {"driver": "d.io", "pool": {"name": "p", "resourceSliceCount": 1}, "nodeName": "n"}
+
+
+def requests(*items: dict[str, Any], **devices: Any) -> list[str]:
+    spec = {"devices": {"requests": list(items), **devices}}
+    return [str(each).removeprefix("spec.devices.") for each in claim_spec_errors(spec, "spec")]
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([REQUEST], []),
+        ([REQUEST, REQUEST], ['requests[1]: Duplicate value: "r"']),
+        (
+            [{"name": "r"}],
+            ["requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required"],
+        ),
+        (
+            [{"name": "r", "exactly": {**DEVICE, "allocationMode": "All"}}],
+            ["requests[0].exactly.count: Invalid value: 1: must not be specified when allocationMode is 'All'"],
+        ),
+        (
+            [{"name": "r", "firstAvailable": [{"name": "a", **DEVICE, "count": 0}]}],
+            ["requests[0].firstAvailable[0].count: Invalid value: 0: must be greater than zero"],
+        ),
+        (
+            MANY,
+            ["requests: Too many: 33: must have at most 32 items"],
+        ),
+    ],
+)
+def test_requests(items: list[dict[str, Any]], expected: list[str]) -> None:
+    assert requests(*items) == expected
+
+
+def test_constraints_and_configurations_refer_to_requests() -> None:
+    alternatives = {"name": "s", "firstAvailable": [{"name": "a", **DEVICE}]}
+    constraint = {"requests": ["r", "s/a", "x"], "matchAttribute": "noslash"}
+    assert requests(REQUEST, alternatives, constraints=[constraint], config=[{"requests": ["s"]}]) == [
+        (
+            'constraints[0].requests[2]: Invalid value: "x": must be the name of a request in the claim or the name of '
+            "a request and a subrequest separated by '/'"
+        ),
+        (
+            'constraints[0].matchAttribute: Invalid value: "noslash": a fully qualified name must be a domain and a '
+            "name separated by a slash"
+        ),
+        "config[0].opaque: Required value",
+    ]
+
+
+def test_parameters_of_drivers_are_objects() -> None:
+    assert [str(each) for each in configuration_errors({"opaque": {"driver": "d.io", "parameters": "x"}}, "c")] == [
+        'c.opaque.parameters: Invalid value: "<value omitted>": must be a valid JSON object'
+    ]
+
+
+def test_allocations_do_not_change() -> None:
+    allocated = {"allocation": {"devices": {}}, "reservedFor": [{"name": "p"}]}
+    assert not list(claim_status_errors(allocated, {}))
+    assert [each.field for each in claim_status_errors({"allocation": {"x": 1}}, allocated)] == ["status.allocation"]
+    assert [each.field for each in claim_status_errors({"reservedFor": [{}]}, allocated)] == ["status.reservedFor"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"devices": [{"name": "g", "attributes": {"a": {"int": 1}}}]}, []),
+        (
+            {"allNodes": True},
+            [
+                (
+                    'spec: Invalid value: "{`nodeName`, `allNodes`}": exactly one of `nodeName`, `nodeSelector`, '
+                    "`allNodes`, `perDeviceNodeSelection` is required, but multiple fields are set"
+                )
+            ],
+        ),
+        ({"devices": [{"name": "g"}, {"name": "g"}]}, ['spec.devices[1]: Duplicate value: "g"']),
+        (
+            {"devices": [{"name": "g", "attributes": {"a": {}}}]},
+            ['spec.devices[0].attributes[a]: Invalid value: "": exactly one value must be specified'],
+        ),
+    ],
+)
+def test_slices(fields: dict[str, Any], expected: list[str]) -> None:
+    assert [str(each) for each in slice_errors({**SLICE, **fields}, SLICE)] == expected
