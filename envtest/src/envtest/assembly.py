@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from envtest.admission.plugin_names import DEFAULT_PLUGINS
 from envtest.admission.standard import standard_chain
 from envtest.admission.webhook_client import ServiceEndpoints, WebhookClient
+from envtest.apply.trackers import Trackers
 from envtest.audit import AuditLog
 from envtest.auth.authenticator import Authenticator
 from envtest.auth.bootstrap import install_policy
 from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.reviews import Reviews
+from envtest.auth.tokens import TokenSettings
 from envtest.builtins.system_priorities import system_priority_classes
 from envtest.builtins.table import register_builtins
 from envtest.context import RequestContext, User
@@ -31,10 +34,11 @@ from envtest.health import HealthChecks, RequestMetrics, version_response
 from envtest.http import Page, PageResponse, Request, Response, json_response
 from envtest.initial_objects import create_initial_objects_in
 from envtest.objects import Object
+from envtest.registry import Registry
 from envtest.server import Server
 from envtest.server_core import Core
 from envtest.service_network import DEFAULT_SERVICE_NETWORK
-from envtest.storage import ADDED, Change
+from envtest.storage import ADDED, Change, Store
 from envtest.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -44,12 +48,33 @@ if TYPE_CHECKING:
     from envtest.discovery import Discovery
     from envtest.openapi import OpenAPI
 
-__all__ = ["NAMESPACES", "SYSTEM", "APIServer", "assemble", "create_initial_objects", "resume"]
+__all__ = ["NAMESPACES", "SYSTEM", "APIServer", "Cluster", "assemble", "create_initial_objects", "resume"]
 
 _KEY_SET = "application/jwk-set+json"
 _CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 SYSTEM = User("system:apiserver", groups=("system:masters",))
+
+
+class Cluster:
+    """What the API servers of one cluster share: objects, served resources, RBAC rules and allocated addresses.
+
+    ``service_network`` contains the cluster IPs.
+    """
+
+    def __init__(self, service_network: IPv4Network = DEFAULT_SERVICE_NETWORK) -> None:
+        self.service_network = service_network
+        self.store = Store()
+        self.registry = Registry()
+        factories: dict[tuple[str, str], Callable[[Resource], BuiltinStrategy]] = {
+            ("apiextensions.k8s.io", "CustomResourceDefinition"): _crd_strategy,
+            ("", "Service"): partial(_service_strategy, service_network),
+        }
+        register_builtins(self.registry, factories)
+        self.endpoints = ServiceEndpoints(self.store)
+        self.webhooks = WebhookClient(self.endpoints)
+        self.store.followers.append(_crd_follower(self.store, self.registry, self.webhooks))
+        self.authorizer = RBACAuthorizer(self.store)
 
 
 @dataclass(slots=True)
@@ -73,28 +98,22 @@ def assemble(
     admin_token: str,
     users: dict[str, User],
     audit_log: Path | None,
-    service_accounts: bool = False,
-    token_key: bytes | None = None,
-    service_network: IPv4Network = DEFAULT_SERVICE_NETWORK,
+    plugins: Collection[str] = DEFAULT_PLUGINS,
+    token_settings: TokenSettings | None = None,
+    anonymous: bool = True,
+    cluster: Cluster | None = None,
 ) -> APIServer:
     """Create the parts without starting them or storing anything.
 
-    ``service_accounts`` enables their admission plugin; ``token_key`` (PEM) is the key that signs their tokens;
-    ``service_network`` contains the cluster IPs.
+    ``plugins`` names the admission plugins to run; ``anonymous`` accepts requests without credentials; ``cluster`` is a
+    new one by default. Raises ValueError for unusable keys, OSError for the audit log.
     """
-    core = Core(token_key=token_key)
-    factories: dict[tuple[str, str], Callable[[Resource], BuiltinStrategy]] = {
-        ("apiextensions.k8s.io", "CustomResourceDefinition"): _crd_strategy,
-        ("", "Service"): partial(_service_strategy, service_network),
-    }
-    register_builtins(core.registry, factories)
-    endpoints = ServiceEndpoints(core.store)
-    webhooks = WebhookClient(endpoints)
-    core.store.followers.append(_crd_follower(core, webhooks))
-    authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users)
-    authorizer = RBACAuthorizer(core.store)
+    cluster = cluster or Cluster()
+    core = Core(cluster.store, cluster.registry, token_settings=token_settings or TokenSettings())
+    authorizer, webhooks = cluster.authorizer, cluster.webhooks
+    authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users, anonymous=anonymous)
     core.reviews = Reviews(authorizer, authenticator)
-    core.admission = standard_chain(core.store, core.registry, authorizer, webhooks, service_accounts=service_accounts)
+    core.admission = standard_chain(core.store, core.registry, authorizer, webhooks, enabled=plugins)
     health = HealthChecks()
     metrics = RequestMetrics(lambda: _object_counts(core))
     audit = AuditLog(audit_log)
@@ -108,7 +127,16 @@ def assemble(
         faults,
     )
     return APIServer(
-        core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints, service_network
+        core,
+        authenticator,
+        authorizer,
+        server,
+        health,
+        audit,
+        faults,
+        webhooks,
+        cluster.endpoints,
+        cluster.service_network,
     )
 
 
@@ -124,7 +152,7 @@ def _service_strategy(network: IPv4Network, resource: Resource) -> BuiltinStrate
     return ServiceStrategy(resource, network)
 
 
-def _crd_follower(core: Core, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
+def _crd_follower(store: Store, registry: Registry, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
     """Return a follower of the store that serves custom resources; its code is imported with the first CRD."""
     controller: CRDController | None = None
 
@@ -135,10 +163,10 @@ def _crd_follower(core: Core, webhooks: WebhookClient) -> Callable[[GroupResourc
                 return
             from envtest.crd.lifecycle import CRDController
 
-            crds = core.registry.lookup("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+            crds = registry.lookup("apiextensions.k8s.io", "v1", "customresourcedefinitions")
             assert crds is not None
-            track = core.trackers.of(crds, "status").track
-            controller = CRDController(core.store, core.registry, webhooks, track)
+            track = Trackers(registry).of(crds, "status").track
+            controller = CRDController(store, registry, webhooks, track)
         controller.follow(resource, change)
 
     return follow

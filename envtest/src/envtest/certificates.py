@@ -11,14 +11,25 @@ import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["CertificateAuthority", "KeyPair", "server_context"]
+__all__ = ["SERVER_NAMES", "CertificateAuthority", "KeyPair", "server_context"]
+
+SERVER_NAMES: Final = (
+    "127.0.0.1",
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "::1",
+)
+"""The names and addresses of every API server."""
 
 _VALIDITY = timedelta(days=3650)
 
@@ -134,10 +145,11 @@ def _usage(*, ca: bool) -> x509.KeyUsage:
     )
 
 
-def server_context(pair: KeyPair, client_ca: bytes) -> ssl.SSLContext:
+def server_context(pair: KeyPair, client_ca: bytes | None) -> ssl.SSLContext:
     """Return a TLS context (1.2 and later) that accepts, but does not require, client certificates.
 
-    ``client_ca`` (PEM) is the CA of the client certificates.
+    ``client_ca`` (PEM) is the CA of the client certificates, or a certificate that is accepted itself; without it no
+    client certificate is requested. Raises OSError, ValueError for certificates that cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -146,6 +158,8 @@ def server_context(pair: KeyPair, client_ca: bytes) -> ssl.SSLContext:
         file.touch(mode=0o600)
         file.write_bytes(pair.certificate + pair.key)
         context.load_cert_chain(file)
-    context.load_verify_locations(cadata=client_ca.decode())
-    context.verify_mode = ssl.CERT_OPTIONAL
+    if client_ca is not None:
+        context.load_verify_locations(cadata=client_ca.decode("ascii"))
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context

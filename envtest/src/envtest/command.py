@@ -1,4 +1,4 @@
-"""The command ``envtest``: serves the embedded control plane until interrupted.
+"""The command ``envtest``: serves the embedded control plane until interrupted, or writes programs for other tests.
 
 Only click is imported at import time, so that ``cfo`` can list its commands quickly.
 """
@@ -9,7 +9,7 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -29,9 +29,10 @@ def _controllers(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-@click.command(
+@click.group(
     "envtest",
     short_help="Serve an embedded control plane.",
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="%(version)s")
@@ -65,7 +66,9 @@ def _controllers(text: str) -> tuple[str, ...]:
     show_default=True,
     help="IPv4 network of the cluster IPs of Services.",
 )
+@click.pass_context
 def command(
+    context: click.Context,
     port: int,
     host: str,
     kubeconfig: Path | None,
@@ -78,6 +81,8 @@ def command(
     service_cluster_ip_range: str,
 ) -> None:
     """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
+    if context.invoked_subcommand is not None:
+        return
     from envtest.plane import ControlPlane
 
     try:
@@ -94,8 +99,31 @@ def command(
         )
         asyncio.run(_serve(plane, kubeconfig))
     except (OSError, ValueError) as error:
-        click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
-        sys.exit(2)
+        _fail(error)
+
+
+@command.command("assets", short_help="Print a value for KUBEBUILDER_ASSETS.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the programs to this folder instead of one in the cache folder.",
+)
+def assets(folder: Path | None) -> None:
+    """Write programs kube-apiserver and etcd, and print their folder.
+
+    Set KUBEBUILDER_ASSETS to it, so that tests in Go, Java and Rust run on this API server instead of the real one.
+    """
+    from envtest.programs.folder import write_programs
+
+    try:
+        click.echo(write_programs(folder))
+    except OSError as error:
+        _fail(error)
+
+
+def _fail(error: Exception) -> NoReturn:
+    click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
+    sys.exit(2)
 
 
 async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:

@@ -6,11 +6,13 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envtest.assembly import APIServer, assemble, create_initial_objects, resume
+from envtest.admission.plugin_names import enabled_plugins
+from envtest.assembly import APIServer, Cluster, assemble, create_initial_objects, resume
 from envtest.audit import AuditLog
 from envtest.auth.authenticator import load_token_file
+from envtest.auth.tokens import TokenSettings
 from envtest.base import BaseControlPlane, InstallError
-from envtest.certificates import CertificateAuthority, KeyPair, server_context
+from envtest.certificates import SERVER_NAMES, CertificateAuthority, KeyPair, server_context
 from envtest.context import User
 from envtest.controllers import Runner, create_runner
 from envtest.controllers.loopback_client import LoopbackClient
@@ -25,15 +27,6 @@ if TYPE_CHECKING:
     from envtest.storage.archive import Archive
 
 __all__ = ["EmbeddedServer"]
-
-_NAMES = (
-    "localhost",
-    "kubernetes",
-    "kubernetes.default",
-    "kubernetes.default.svc",
-    "kubernetes.default.svc.cluster.local",
-    "::1",
-)
 
 
 def _open_archive(folder: Path) -> Archive:
@@ -109,9 +102,9 @@ class EmbeddedServer(BaseControlPlane):
             admin_token=self.token,
             users=users,
             audit_log=self._audit_log,
-            service_accounts="serviceaccount" in self._controllers,
-            token_key=self._archive.get("token-key") if self._archive else None,
-            service_network=self._service_network,
+            plugins=enabled_plugins(disable=() if "serviceaccount" in self._controllers else ("ServiceAccount",)),
+            token_settings=TokenSettings(self._archive.get("token-key") if self._archive else None),
+            cluster=Cluster(self._service_network),
         )
         self._api_server = api_server
         try:
@@ -121,7 +114,7 @@ class EmbeddedServer(BaseControlPlane):
                 resume(api_server)
             await create_initial_objects(api_server)
             await self.install_crds(*crds)
-            known = ("127.0.0.1", *_NAMES, str(self._service_network[1]))
+            known = (*SERVER_NAMES, str(self._service_network[1]))
             names = (self._host, *(name for name in known if name != self._host))
             context = server_context(self._authority.server(names), self.ca_pem)
             await api_server.server.start(self._host, self._port, context)

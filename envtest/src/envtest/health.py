@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from envtest.http import PageResponse
+from envtest.version import KUBERNETES_VERSION
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["HealthChecks", "RequestLabels", "RequestMetrics", "version_response"]
 
 MAJOR, MINOR = "1", "36"
-GIT_VERSION: Final = "v1.36.0"
 _TEXT: Final = {
     "Content-Type": "text/plain; charset=utf-8",
     "Cache-Control": "no-cache, private",
@@ -134,7 +134,7 @@ def version_response() -> PageResponse:
         "emulationMinor": MINOR,
         "minCompatibilityMajor": MAJOR,
         "minCompatibilityMinor": str(int(MINOR) - 1),
-        "gitVersion": GIT_VERSION,
+        "gitVersion": KUBERNETES_VERSION,
         "gitCommit": "embedded",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",

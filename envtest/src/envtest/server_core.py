@@ -7,11 +7,11 @@ from typing import Protocol
 
 from envtest.apply.trackers import Trackers
 from envtest.auth.reviews import Reviews
-from envtest.auth.tokens import ServiceAccountTokens
+from envtest.auth.tokens import ServiceAccountTokens, TokenSettings
 from envtest.context import RequestContext
 from envtest.objects import Object
 from envtest.registry import Registry
-from envtest.storage import Store
+from envtest.storage import Store, Watcher
 
 __all__ = ["Admission", "Core"]
 
@@ -39,17 +39,23 @@ class NoAdmission:
 
 @dataclass(slots=True)
 class Core:
-    """The state of a control plane that requests read and change."""
+    """The state of a control plane that requests read and change; API servers can share store and registry."""
 
     store: Store = field(default_factory=Store)
     registry: Registry = field(default_factory=Registry)
     admission: Admission = field(default_factory=NoAdmission)
-    token_key: bytes | None = None
-    """The key (PEM) that signs service account tokens; generated if ``None``."""
+    token_settings: TokenSettings = field(default_factory=TokenSettings)
+    watchers: set[Watcher] = field(default_factory=set)
+    """The watchers of the clients of this API server."""
     trackers: Trackers = field(init=False)
     tokens: ServiceAccountTokens = field(init=False)
     reviews: Reviews = field(init=False)
 
     def __post_init__(self) -> None:
         self.trackers = Trackers(self.registry)
-        self.tokens = ServiceAccountTokens(self.store, key=self.token_key)
+        self.tokens = ServiceAccountTokens(self.store, settings=self.token_settings)
+
+    def close_watchers(self) -> None:
+        """Close the watches of this API server's clients, because it stops."""
+        for watcher in list(self.watchers):
+            watcher.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from envtest.admission.plugin_names import enabled_plugins
 from envtest.admission.standard import standard_chain
 from envtest.admission.webhook_client import CallFailed, ServiceEndpoints, WebhookClient
 from envtest.auth.rbac import RBACAuthorizer
@@ -100,4 +101,5 @@ def add_configuration(store: Store, kind: str, name: str, *hooks: dict[str, Any]
 
 
 def admission_chain(store: Store, client: WebhookClient, *, service_accounts: bool = False) -> Any:
-    return standard_chain(store, Registry(), RBACAuthorizer(store), client, service_accounts=service_accounts)
+    plugins = enabled_plugins(disable=() if service_accounts else ["ServiceAccount"])
+    return standard_chain(store, Registry(), RBACAuthorizer(store), client, enabled=plugins)

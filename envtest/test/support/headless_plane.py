@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from envtest.admission.plugin_names import enabled_plugins
 from envtest.assembly import SYSTEM, assemble, create_initial_objects
 from envtest.context import RequestContext
 from envtest.controllers import create_runner
@@ -121,7 +122,9 @@ def reference(owner: Object, **more: Any) -> Object:
 @asynccontextmanager
 async def headless_plane(*controllers: str) -> AsyncIterator[HeadlessPlane]:
     """Run these controllers, and yield the plane."""
-    api_server = assemble(admin_token="t", users={}, audit_log=None)
+    api_server = assemble(
+        admin_token="t", users={}, audit_log=None, plugins=enabled_plugins(disable=["ServiceAccount"])
+    )
     await create_initial_objects(api_server)
     runner = create_runner(api_server.core, controllers, ca=b"PEM")
     runner.start()

@@ -104,7 +104,7 @@ async def test_policy_reads_parameters(store: Store) -> None:
     reference = {"name": "limits", "parameterNotFoundAction": "Deny"}
     validation = {"expression": "size(object.data) <= int(params.data.most)"}
     add_policy(store, validation, paramKind=kind, binding={"paramRef": reference})
-    admission = standard_chain(store, registry, RBACAuthorizer(store), FakeWebhookClient(store), service_accounts=False)
+    admission = standard_chain(store, registry, RBACAuthorizer(store), FakeWebhookClient(store))
     obj = {**config_map(), "data": {"a": "1", "b": "2"}}
     with pytest.raises(StatusError, match="failed to configure binding: no params found for policy binding"):
         await admission.validate(context(), obj, None)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from envtest.admission.plugin_names import enabled_plugins
 from envtest.assembly import assemble, create_initial_objects
 from envtest.controllers import UnknownController, create_runner
 from envtest.controllers.key_queue import KeyQueue
@@ -27,7 +28,9 @@ async def test_dependents_are_deleted_with_their_owner() -> None:
 
 
 async def test_objects_from_before_the_start_are_collected() -> None:
-    api_server = assemble(admin_token="t", users={}, audit_log=None)
+    api_server = assemble(
+        admin_token="t", users={}, audit_log=None, plugins=enabled_plugins(disable=["ServiceAccount"])
+    )
     await create_initial_objects(api_server)
     plane = HeadlessPlane(api_server.core)
     owner = await plane.create("owner")
@@ -206,7 +209,7 @@ async def test_cluster_roles_are_aggregated() -> None:
 
 
 def test_unknown_controller_is_rejected() -> None:
-    core = assemble(admin_token="t", users={}, audit_log=None).core
+    core = assemble(admin_token="t", users={}, audit_log=None, plugins=enabled_plugins(disable=["ServiceAccount"])).core
     with pytest.raises(UnknownController, match="'kubelet'"):
         create_runner(core, ["gc", "kubelet"])
 

@@ -21,24 +21,37 @@ from envtest.context import RequestContext
 from envtest.errors import GroupResource, forbidden
 from envtest.objects import Object
 
-__all__ = ["CertificateApprovalAndSigning", "CertificateSubjectRestriction"]
+__all__ = ["CertificatePermission", "CertificateSubjectRestriction"]
 
 _GROUP: Final = "certificates.k8s.io"
 _REQUESTS: Final = GroupResource(_GROUP, "certificatesigningrequests")
 _CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
-_VERBS: Final = {"approval": "approve", "status": "sign"}
 
 
-class CertificateApprovalAndSigning(Plugin):
-    """Checks the permissions for the signer when a request is approved, denied or signed."""
+class CertificatePermission(Plugin):
+    """Checks the permission for the signer when a request is approved, denied or signed."""
 
-    def __init__(self, authorizer: Authorizer) -> None:
+    def __init__(self, authorizer: Authorizer, *, subresource: str, verb: str) -> None:
         self._authorizer = authorizer
+        self._subresource = subresource
+        self._verb = verb
+
+    @classmethod
+    def approval(cls, authorizer: Authorizer) -> CertificatePermission:
+        """Return the CertificateApproval plugin."""
+        return cls(authorizer, subresource="approval", verb="approve")
+
+    @classmethod
+    def signing(cls, authorizer: Authorizer) -> CertificatePermission:
+        """Return the CertificateSigning plugin."""
+        return cls(authorizer, subresource="status", verb="sign")
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check the permission. Raises StatusError (403)."""
-        verb = _VERBS.get(ctx.subresource)
-        if ctx.info.resource != _REQUESTS or ctx.operation != "UPDATE" or verb is None or old is None:
+        verb = self._verb
+        if ctx.info.resource != _REQUESTS or ctx.operation != "UPDATE" or old is None:
+            return
+        if ctx.subresource != self._subresource:
             return
         if verb == "sign" and (obj.get("status") or {}) == (old.get("status") or {}):
             return

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 
-from envtest.admission.certificates import CertificateApprovalAndSigning, CertificateSubjectRestriction
+from envtest.admission.certificates import CertificatePermission, CertificateSubjectRestriction
 from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
 from envtest.admission.claim_resize import PersistentVolumeClaimResize
 from envtest.admission.lifecycle import NamespaceLifecycle
 from envtest.admission.limits import LimitRanger
 from envtest.admission.matching import Matcher
+from envtest.admission.plugin_names import DEFAULT_PLUGINS
 from envtest.admission.pod_placement import PodTopologyLabels, RuntimeClass
 from envtest.admission.pod_security import PodSecurity
 from envtest.admission.serviceaccount import ServiceAccountPlugin
@@ -92,29 +93,30 @@ def standard_chain(
     authorizer: RBACAuthorizer,
     webhooks: WebhookClient,
     *,
-    service_accounts: bool,
+    enabled: Collection[str] = DEFAULT_PLUGINS,
 ) -> AdmissionChain:
-    """Return kube-apiserver's default chain, without the plugins that need nodes to have an effect.
+    """Return kube-apiserver's chain, without the plugins that need nodes to have an effect.
 
-    ``service_accounts`` adds the ServiceAccount plugin, which requires the controller that creates default accounts.
+    ``enabled`` names the plugins to run; the ServiceAccount plugin requires a controller that creates default accounts.
     """
-    plugins: list[Plugin] = [NamespaceLifecycle(store), LimitRanger(store)]
-    if service_accounts:
-        plugins.append(ServiceAccountPlugin(store))
-    plugins += [
-        TaintNodesByCondition(),
-        Priority(store),
-        DefaultTolerationSeconds(),
-        PodSecurity(store),
-        DefaultClass.storage(store),
-        PersistentVolumeClaimResize(store),
-        StorageObjectInUseProtection(),
-        RuntimeClass(store),
-        PodTopologyLabels(store),
-        CertificateApprovalAndSigning(authorizer),
-        CertificateSubjectRestriction(),
-        DefaultClass.ingress(store),
-    ]
+    plugins: dict[str, Plugin] = {
+        "NamespaceLifecycle": NamespaceLifecycle(store),
+        "LimitRanger": LimitRanger(store),
+        "ServiceAccount": ServiceAccountPlugin(store),
+        "TaintNodesByCondition": TaintNodesByCondition(),
+        "Priority": Priority(store),
+        "DefaultTolerationSeconds": DefaultTolerationSeconds(),
+        "PodSecurity": PodSecurity(store),
+        "DefaultStorageClass": DefaultClass.storage(store),
+        "PersistentVolumeClaimResize": PersistentVolumeClaimResize(store),
+        "StorageObjectInUseProtection": StorageObjectInUseProtection(),
+        "RuntimeClass": RuntimeClass(store),
+        "PodTopologyLabels": PodTopologyLabels(store),
+        "CertificateApproval": CertificatePermission.approval(authorizer),
+        "CertificateSigning": CertificatePermission.signing(authorizer),
+        "CertificateSubjectRestriction": CertificateSubjectRestriction(),
+        "DefaultIngressClass": DefaultClass.ingress(store),
+    }
     matcher = Matcher(store, registry)
 
     def mutating_policies() -> Mutator:
@@ -142,16 +144,18 @@ def standard_chain(
 
         return QuotaAdmission(store)
 
+    mutators = {
+        "MutatingAdmissionPolicy": _LazyMutator(store, _MUTATING_BINDINGS, mutating_policies),
+        "MutatingAdmissionWebhook": _LazyMutator(store, _MUTATING_HOOKS, mutating),
+    }
+    validators = {
+        "ValidatingAdmissionPolicy": _LazyValidator(store, _BINDINGS, policies),
+        "ValidatingAdmissionWebhook": _LazyValidator(store, _VALIDATING_HOOKS, validating),
+        "ResourceQuota": _LazyValidator(store, _QUOTAS, quotas),
+    }
     return AdmissionChain(
-        plugins,
-        [
-            _LazyMutator(store, _MUTATING_BINDINGS, mutating_policies),
-            _LazyMutator(store, _MUTATING_HOOKS, mutating),
-        ],
-        [
-            _LazyValidator(store, _BINDINGS, policies),
-            _LazyValidator(store, _VALIDATING_HOOKS, validating),
-            _LazyValidator(store, _QUOTAS, quotas),
-        ],
+        [plugin for name, plugin in plugins.items() if name in enabled],
+        [mutator for name, mutator in mutators.items() if name in enabled],
+        [validator for name, validator in validators.items() if name in enabled],
         final_plugins=[_EscalationCheck(authorizer)],
     )

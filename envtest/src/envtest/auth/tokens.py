@@ -2,40 +2,43 @@
 
 The claims follow ``pkg/serviceaccount/claims.go``: issuer, audiences, and under ``kubernetes.io`` the account with its
 uid and the object that the token is bound to. A token is valid until it expires, or until its account or its bound
-object is deleted. ES256 is the only algorithm, so that a token cannot choose a weaker one.
+object is deleted.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 import uuid
-from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import orjson
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from envtest.auth.rules import quoted_list
+from envtest.auth.token_keys import PrivateKey, PublicKey, load_public_keys, unpadded_base64
 from envtest.auth.user import CREDENTIAL_ID, User, service_account_groups, service_account_username
 from envtest.errors import GroupResource
 from envtest.storage.store import Store
 
-__all__ = ["ISSUER", "BoundObject", "ForeignToken", "InvalidToken", "IssuedToken", "ServiceAccountTokens"]
+__all__ = [
+    "ISSUER",
+    "BoundObject",
+    "ForeignToken",
+    "InvalidToken",
+    "IssuedToken",
+    "ServiceAccountTokens",
+    "TokenSettings",
+]
 
 ISSUER: Final = "https://kubernetes.default.svc"
-_ALGORITHM = "ES256"
 _SERVICE_ACCOUNTS = GroupResource("", "serviceaccounts")
 _BINDABLE: Final = {
     "pod": GroupResource("", "pods"),
     "secret": GroupResource("", "secrets"),
     "node": GroupResource("", "nodes"),
 }
-_COORDINATE_BYTES = 32
 _LEGACY_ISSUER: Final = "kubernetes/serviceaccount"
 _LEEWAY_SECONDS: Final = 60
 
@@ -63,11 +66,26 @@ class IssuedToken(NamedTuple):
     expires: int
 
 
-class ServiceAccountTokens:
-    """Signs and verifies the tokens of one API server.
+@dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """The keys and issuers of service account tokens, as kube-apiserver's flags set them.
 
-    ``key`` (a PEM of a P-256 key) keeps tokens valid across restarts; without it a new key is generated. ``audiences``
-    are the audiences of the API server itself.
+    ``key`` (PEM) signs; without it a new key is generated. ``public_keys`` (PEM files) verify as well as the signing
+    key. The first of ``issuers`` issues tokens, and tokens of the others are accepted. ``audiences`` are those of the
+    API server itself, by default the issuers. ``key_set_url`` is the ``jwks_uri`` of the discovery document.
+    """
+
+    key: bytes | None = None
+    public_keys: tuple[bytes, ...] = ()
+    issuers: tuple[str, ...] = (ISSUER,)
+    audiences: tuple[str, ...] = ()
+    key_set_url: str = ""
+
+
+class ServiceAccountTokens:
+    """Signs and verifies the tokens of one API server; raises ValueError for keys that cannot be used.
+
+    ``key`` replaces that of ``settings``: with the key of an earlier process, its tokens stay valid.
     """
 
     def __init__(
@@ -75,24 +93,25 @@ class ServiceAccountTokens:
         store: Store,
         *,
         key: bytes | None = None,
-        issuer: str = ISSUER,
-        audiences: Sequence[str] = (ISSUER,),
+        settings: TokenSettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        settings = settings or TokenSettings()
         self._store = store
-        self._key = _load(key) if key is not None else ec.generate_private_key(ec.SECP256R1())
-        self._public = self._key.public_key()
+        self._key = PrivateKey(key or settings.key)
+        self._public: dict[str, PublicKey] = {self._key.public.id: self._key.public}
+        for file in settings.public_keys:
+            for public in load_public_keys(file):
+                self._public.setdefault(public.id, public)
         self._clock = clock
-        self.issuer = issuer
-        self.audiences = tuple(audiences)
-        spki = self._public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-        self._key_id = _encode(hashlib.sha256(spki).digest())
+        self._issuers = settings.issuers
+        self._key_set_url = settings.key_set_url
+        self.issuer = settings.issuers[0]
+        self.audiences = settings.audiences or settings.issuers
 
     def private_key(self) -> bytes:
         """Return the signing key as PEM (PKCS #8), to be stored with the data of a persistent server."""
-        return self._key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        return self._key.pem
 
     def issue(
         self,
@@ -162,45 +181,40 @@ class ServiceAccountTokens:
         """Return the OpenID Connect document ``/.well-known/openid-configuration`` of the server at ``address``."""
         return {
             "issuer": self.issuer,
-            "jwks_uri": f"https://{address}/openid/v1/jwks",
+            "jwks_uri": self._key_set_url or f"https://{address}/openid/v1/jwks",
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": [_ALGORITHM],
+            "id_token_signing_alg_values_supported": sorted({key.algorithm for key in self._public.values()}),
         }
 
     def key_set(self) -> dict[str, Any]:
         """Return the JSON Web Key Set (``/openid/v1/jwks``)."""
-        numbers = self._public.public_numbers()
-        coordinates = {
-            name: _encode(value.to_bytes(_COORDINATE_BYTES, "big"))
-            for name, value in (("x", numbers.x), ("y", numbers.y))
-        }
-        key = {"use": "sig", "kty": "EC", "kid": self._key_id, "crv": "P-256", "alg": _ALGORITHM, **coordinates}
-        return {"keys": [key]}
+        return {"keys": [key.json_web_key() for key in self._public.values()]}
 
     def _sign(self, claims: dict[str, Any]) -> str:
-        header = {"alg": _ALGORITHM, "kid": self._key_id}
-        signed = f"{_encode(orjson.dumps(header))}.{_encode(orjson.dumps(claims))}"
-        r, s = decode_dss_signature(self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
-        signature = r.to_bytes(_COORDINATE_BYTES, "big") + s.to_bytes(_COORDINATE_BYTES, "big")
-        return f"{signed}.{_encode(signature)}"
+        header = {"alg": self._key.public.algorithm, "kid": self._key.public.id}
+        signed = f"{unpadded_base64(orjson.dumps(header))}.{unpadded_base64(orjson.dumps(claims))}"
+        return f"{signed}.{unpadded_base64(self._key.sign(signed.encode()))}"
 
     def _verify(self, token: str) -> dict[str, Any]:
         signed, _, signature = token.rpartition(".")
         try:
             header, payload = (orjson.loads(_decode(part)) for part in signed.split("."))
-            if payload["iss"] not in (self.issuer, _LEGACY_ISSUER):
+            if payload["iss"] not in (*self._issuers, _LEGACY_ISSUER):
                 raise ForeignToken(f"issued by {payload['iss']}")
         except (ValueError, KeyError, TypeError) as error:
             raise ForeignToken("malformed token") from error
         try:
-            raw = _decode(signature)
-            if header["alg"] != _ALGORITHM or len(raw) != 2 * _COORDINATE_BYTES:
-                raise InvalidToken("unsupported signature algorithm")
-            r, s = (int.from_bytes(raw[i : i + _COORDINATE_BYTES], "big") for i in (0, _COORDINATE_BYTES))
-            self._public.verify(encode_dss_signature(r, s), signed.encode(), ec.ECDSA(hashes.SHA256()))
-        except (ValueError, KeyError, TypeError, InvalidSignature) as error:
+            raw, key_id, algorithm = _decode(signature), header.get("kid"), header["alg"]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidToken("invalid signature") from error
+        named = self._public.get(key_id) if isinstance(key_id, str) else None
+        candidates = [named] if named is not None else list(self._public.values())
+        candidates = [key for key in candidates if key.algorithm == algorithm]
+        if not candidates:
+            raise InvalidToken("unsupported signature algorithm")
+        if not any(key.verify(raw, signed.encode()) for key in candidates):
+            raise InvalidToken("invalid signature")
         claims: dict[str, Any] = payload
         return claims
 
@@ -250,17 +264,6 @@ class ServiceAccountTokens:
 
 def _account_user(namespace: str, name: str, uid: str, extra: dict[str, tuple[str, ...]]) -> User:
     return User(service_account_username(namespace, name), uid, service_account_groups(namespace), extra)
-
-
-def _load(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    key = serialization.load_pem_private_key(pem, password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise ValueError("the service-account key is not a P-256 key")
-    return key
-
-
-def _encode(raw: bytes) -> str:
-    return urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def _decode(text: str) -> bytes:

@@ -191,6 +191,7 @@ async def watch_objects(core: Core, request: Request, ctx: RequestContext, outpu
             await stream.response.write_eof()
             return stream.response
         watcher.on_overflow = stream.abort
+        core.watchers.add(watcher)
         await _send_initial(stream, encoder, core, options, initial, selector)
         await _send_changes(stream, encoder, core, watcher, options, selector, max(revision, 0))
         await stream.response.write_eof()
@@ -201,6 +202,7 @@ async def watch_objects(core: Core, request: Request, ctx: RequestContext, outpu
         stream.abort()
     finally:
         if watcher is not None:
+            core.watchers.discard(watcher)
             watcher.close()
     return stream.response
 
