@@ -129,7 +129,7 @@ async def test_programs_replace_the_real_control_plane(assets: Path) -> None:
     async with ControlPlane.real(assets=assets, crds=[TOYS]) as plane, APIClient(plane) as api:
         assert (await api.get("/apis/example.com/v1/toys")).code == 200
         assert (await api.get("/version")).body["gitVersion"].startswith("v1.36")
-        keys = json.loads((await api.get("/openid/v1/jwks")).body)["keys"]
+        keys = json.loads((await api.get("/openid/v1/jwks", headers={"Accept": "*/*"})).body)["keys"]
         assert [key["kty"] for key in keys] == ["RSA"]
         assert (await api.post(ACCOUNTS, {"metadata": {"name": "robot"}})).code == 201
         created = (await api.post(f"{ACCOUNTS}/robot/token", {"spec": {}})).body["status"]["token"]
