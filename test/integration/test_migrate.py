@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from click.testing import CliRunner, Result
+from structlog.testing import capture_logs
 
 from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
@@ -85,7 +86,8 @@ async def run(env: Environment, directory: Path, *arguments: str) -> Result:
     command = ["migrate", *arguments, "--kubeconfig", str(kubeconfig)]
 
     def invoke() -> Result:
-        return CliRunner().invoke(cli, command, prog_name="cfo")
+        with capture_logs():  # another test may have left the log on stdout
+            return CliRunner().invoke(cli, command, prog_name="cfo")
 
     return await anyio.to_thread.run_sync(invoke)
 
