@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import orjson
+from typing import TYPE_CHECKING, NamedTuple
 
 from envtest.admission.standard import standard_chain
 from envtest.admission.webhook_client import ServiceEndpoints, WebhookClient
@@ -21,15 +18,18 @@ from envtest.auth.bootstrap import install_policy
 from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.reviews import Reviews
 from envtest.builtins.table import register_builtins
+from envtest.clock import Clock
+from envtest.clock_page import clock_page
 from envtest.context import RequestContext, User
 from envtest.create_update import create_object
 from envtest.dispatch import Dispatcher
-from envtest.errors import GroupResource, method_not_allowed_here
+from envtest.errors import GroupResource
+from envtest.event_ttl import EventTTL
 from envtest.fault_injection import faults_page
 from envtest.faults import Faults
-from envtest.health import HealthChecks, RequestMetrics, version_response
-from envtest.http import Page, PageResponse, Request, Response, json_response
+from envtest.health import HealthChecks, RequestMetrics
 from envtest.objects import Object
+from envtest.pages import object_counts, standard_pages
 from envtest.server import Server
 from envtest.server_core import Core
 from envtest.service_network import DEFAULT_SERVICE_NETWORK
@@ -39,11 +39,9 @@ from envtest.strategy import Strategy
 if TYPE_CHECKING:
     from envtest.builtins.catalog import Resource
     from envtest.builtins.strategy import BuiltinStrategy
-    from envtest.crd.lifecycle import CRDController
-    from envtest.discovery import Discovery
-    from envtest.openapi import OpenAPI
+    from envtest.crd.lifecycle import CRDController, Track
 
-__all__ = ["NAMESPACES", "SYSTEM", "APIServer", "assemble", "create_initial_objects", "resume"]
+__all__ = ["NAMESPACES", "SYSTEM", "APIServer", "assemble", "create_initial_objects", "fork", "resume"]
 
 _SERVICES = GroupResource("", "services")
 _CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
@@ -64,6 +62,15 @@ class APIServer:
     faults: Faults
     webhooks: WebhookClient
     endpoints: ServiceEndpoints
+    crds: _CRDs
+    events: EventTTL
+    settings: _Settings
+
+
+class _Settings(NamedTuple):
+    """What the options of a control plane determine."""
+
+    service_accounts: bool
     service_network: IPv4Network
 
 
@@ -75,13 +82,14 @@ def assemble(
     service_accounts: bool = False,
     token_key: bytes | None = None,
     service_network: IPv4Network = DEFAULT_SERVICE_NETWORK,
+    clock: Clock | None = None,
 ) -> APIServer:
     """Create the parts without starting them or storing anything.
 
     ``service_accounts`` enables their admission plugin; ``token_key`` (PEM) is the key that signs their tokens;
-    ``service_network`` contains the cluster IPs.
+    ``service_network`` contains the cluster IPs; ``clock`` is the time of the plane.
     """
-    core = Core(token_key=token_key)
+    core = Core(token_key=token_key, clock=clock or Clock())
     factories: dict[tuple[str, str], Callable[[Resource], BuiltinStrategy]] = {
         ("apiextensions.k8s.io", "CustomResourceDefinition"): _crd_strategy,
         ("", "Service"): partial(_service_strategy, service_network),
@@ -89,25 +97,52 @@ def assemble(
     register_builtins(core.registry, factories)
     endpoints = ServiceEndpoints(core.store)
     webhooks = WebhookClient(endpoints)
-    core.store.followers.append(_crd_follower(core, webhooks))
-    authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users)
+    crds = _CRDs(core, webhooks)
+    authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users, clock=core.clock)
+    events = EventTTL(core.store, core.clock)
+    settings = _Settings(service_accounts, service_network)
+    return _connect(core, webhooks, endpoints, crds, events, authenticator, AuditLog(audit_log), settings)
+
+
+def fork(source: APIServer) -> APIServer:
+    """Return a copy of a running API server that shares no state with it that either of them changes.
+
+    The copy has the same objects, history, CRDs, allocated addresses, users, tokens, webhook Services and time. It has no
+    faults and an empty audit log, and is not started.
+    """
+    core = source.core.fork()
+    endpoints = source.endpoints.fork(core.store)
+    webhooks = WebhookClient(endpoints)
+    crds = source.crds.fork(core, webhooks)
+    authenticator = source.authenticator.fork(core.tokens, core.clock)
+    events = source.events.fork(core.store, core.clock)
+    return _connect(core, webhooks, endpoints, crds, events, authenticator, AuditLog(), source.settings)
+
+
+def _connect(
+    core: Core,
+    webhooks: WebhookClient,
+    endpoints: ServiceEndpoints,
+    crds: _CRDs,
+    events: EventTTL,
+    authenticator: Authenticator,
+    audit: AuditLog,
+    settings: _Settings,
+) -> APIServer:
+    """Create the parts that have no state of their own."""
+    core.store.followers.append(crds.follow)
     authorizer = RBACAuthorizer(core.store)
     core.reviews = Reviews(authorizer, authenticator)
-    core.admission = standard_chain(core.store, core.registry, authorizer, webhooks, service_accounts=service_accounts)
-    health = HealthChecks()
-    metrics = RequestMetrics(lambda: _object_counts(core))
-    audit = AuditLog(audit_log)
-    faults = Faults()
-    server = Server(
-        Dispatcher(core, metrics),
-        authenticator,
-        authorizer,
-        [*_pages(core, health, metrics), faults_page(faults)],
-        audit,
-        faults,
+    core.admission = standard_chain(
+        core.store, core.registry, authorizer, webhooks, service_accounts=settings.service_accounts
     )
+    health = HealthChecks()
+    metrics = RequestMetrics(lambda: object_counts(core))
+    faults = Faults(core.clock.time)
+    pages = [*standard_pages(core, health, metrics), faults_page(faults), clock_page(core.clock)]
+    server = Server(Dispatcher(core, metrics), authenticator, authorizer, pages, audit, faults, core.clock)
     return APIServer(
-        core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints, service_network
+        core, authenticator, authorizer, server, health, audit, faults, webhooks, endpoints, crds, events, settings
     )
 
 
@@ -123,83 +158,41 @@ def _service_strategy(network: IPv4Network, resource: Resource) -> BuiltinStrate
     return ServiceStrategy(resource, network)
 
 
-def _crd_follower(core: Core, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
-    """Return a follower of the store that serves custom resources; its code is imported with the first CRD."""
-    controller: CRDController | None = None
+class _CRDs:
+    """Follows the store and serves custom resources; the code for them is imported with the first CRD."""
 
-    def follow(resource: GroupResource, change: Change) -> None:
-        nonlocal controller
-        if controller is None:
+    def __init__(self, core: Core, webhooks: WebhookClient) -> None:
+        self._core = core
+        self._webhooks = webhooks
+        self._controller: CRDController | None = None
+
+    def follow(self, resource: GroupResource, change: Change) -> None:
+        """Handle a change of the store."""
+        if self._controller is None:
             if resource != _CRDS:
                 return
             from envtest.crd.lifecycle import CRDController
 
-            crds = core.registry.lookup("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-            assert crds is not None
-            track = core.trackers.of(crds, "status").track
-            controller = CRDController(core.store, core.registry, webhooks, track)
-        controller.follow(resource, change)
+            core = self._core
+            self._controller = CRDController(
+                core.store, core.registry, self._webhooks, _track_status(core), now=core.clock.timestamp
+            )
+        self._controller.follow(resource, change)
 
-    return follow
-
-
-def _object_counts(core: Core) -> Iterator[tuple[str, int]]:
-    for resource in core.store.resources():
-        yield str(resource), core.store.count(resource)
-
-
-def _response(response: PageResponse) -> Response:
-    headers = dict(response.headers)
-    content_type = headers.pop("Content-Type", "application/json")
-    return Response(response.body, response.code, content_type, headers)
+    def fork(self, core: Core, webhooks: WebhookClient) -> _CRDs:
+        """Return the same served resources for a copy of the control plane."""
+        copy = _CRDs(core, webhooks)
+        if self._controller is not None:
+            copy._controller = self._controller.fork(
+                core.store, core.registry, webhooks, _track_status(core), now=core.clock.timestamp
+            )
+        return copy
 
 
-def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Page]:
-    @cache
-    def discovery() -> Discovery:
-        from envtest.discovery import Discovery
-
-        return Discovery(core.registry)
-
-    @cache
-    def openapi() -> OpenAPI:
-        from envtest.openapi import OpenAPI
-
-        return OpenAPI(core.registry)
-
-    async def documents(request: Request) -> Response | None:
-        headers = request.headers
-        accept, known = headers.get("Accept", ""), headers.get("If-None-Match", "")
-        if request.path.startswith("/openapi/v"):
-            response = openapi().respond(request.path, accept, known, request.query.get("hash", ""))
-        else:
-            response = discovery().respond(request.path, accept, known, address=headers.get("Host", ""))
-        if response is None:
-            return None
-        if request.method not in {"GET", "HEAD"}:
-            raise method_not_allowed_here()
-        return _response(response)
-
-    async def status(request: Request) -> Response | None:
-        if request.path.rstrip("/") == "/version":
-            if request.method not in {"GET", "HEAD"}:
-                raise method_not_allowed_here()
-            return _response(version_response())
-        if request.path == "/metrics":
-            return _response(metrics.respond())
-        response = health.respond(
-            request.path, verbose="verbose" in request.query, exclude=request.query.getall("exclude", [])
-        )
-        return None if response is None else _response(response)
-
-    async def issuer(request: Request) -> Response | None:
-        if request.path == "/.well-known/openid-configuration":
-            return json_response(core.tokens.configuration(request.headers.get("Host", "")))
-        if request.path == "/openid/v1/jwks":
-            return Response(orjson.dumps(core.tokens.key_set()), content_type="application/jwk-set+json")
-        return None
-
-    return [status, issuer, documents]
+def _track_status(core: Core) -> Track:
+    crds = core.registry.lookup("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    assert crds is not None
+    return core.trackers.of(crds, "status").track
 
 
 def _own_service(now: str, address: str) -> Object:
@@ -239,6 +232,7 @@ def resume(api_server: APIServer) -> None:
         if records and type(info.strategy).adopt is not Strategy.adopt:
             for record in records:
                 info.strategy.adopt(record.obj())
+    api_server.events.adopt()
 
 
 async def create_initial_objects(api_server: APIServer) -> None:
@@ -250,10 +244,11 @@ async def create_initial_objects(api_server: APIServer) -> None:
         if core.store.get(GroupResource("", "namespaces"), "", name) is None:
             namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             ctx = RequestContext(SYSTEM, "create", info, "", "", operation="CREATE", field_manager="kube-apiserver")
+            ctx.moment = core.clock.now()
             info.strategy.decode(namespace, ctx)
             await create_object(core, ctx, namespace)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = core.clock.timestamp()
     if core.store.get(_SERVICES, "default", "kubernetes") is None:
-        core.store.create(_SERVICES, _own_service(now, str(api_server.service_network[1])))
+        core.store.create(_SERVICES, _own_service(now, str(api_server.settings.service_network[1])))
     install_policy(core.store, now)
     core.store.compact()

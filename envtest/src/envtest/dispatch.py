@@ -77,6 +77,7 @@ class Dispatcher:
             name=_path_name(attributes, request),
             subresource=attributes.subresource,
             warnings=request.warnings,
+            moment=self._core.clock.now(),
         )
         output = negotiate(request.headers.get("Accept", ""), info.is_crd)
         if request.flag("pretty"):

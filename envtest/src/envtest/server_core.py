@@ -7,7 +7,8 @@ from typing import Protocol
 
 from envtest.apply.trackers import Trackers
 from envtest.auth.reviews import Reviews
-from envtest.auth.tokens import ServiceAccountTokens
+from envtest.auth.tokens import ServiceAccountTokens, SigningKey
+from envtest.clock import Clock
 from envtest.context import RequestContext
 from envtest.objects import Object
 from envtest.registry import Registry
@@ -43,13 +44,20 @@ class Core:
 
     store: Store = field(default_factory=Store)
     registry: Registry = field(default_factory=Registry)
+    clock: Clock = field(default_factory=Clock)
     admission: Admission = field(default_factory=NoAdmission)
-    token_key: bytes | None = None
-    """The key (PEM) that signs service account tokens; generated if ``None``."""
+    token_key: SigningKey | None = None
+    """The key that signs service account tokens; generated if ``None``."""
     trackers: Trackers = field(init=False)
     tokens: ServiceAccountTokens = field(init=False)
     reviews: Reviews = field(init=False)
 
     def __post_init__(self) -> None:
         self.trackers = Trackers(self.registry)
-        self.tokens = ServiceAccountTokens(self.store, key=self.token_key)
+        self.tokens = ServiceAccountTokens(self.store, key=self.token_key, clock=self.clock.time)
+
+    def fork(self) -> Core:
+        """Return a copy with the same objects, resources, time and token key; admission and reviews are not copied."""
+        copy = Core(self.store.fork(), self.registry.fork(), self.clock.fork(), token_key=self.tokens.key)
+        copy.trackers = self.trackers.fork(copy.registry)
+        return copy

@@ -25,7 +25,16 @@ from envtest.auth.user import CREDENTIAL_ID, User, service_account_groups, servi
 from envtest.errors import GroupResource
 from envtest.storage.store import Store
 
-__all__ = ["ISSUER", "BoundObject", "ForeignToken", "InvalidToken", "IssuedToken", "ServiceAccountTokens"]
+__all__ = [
+    "ISSUER",
+    "BoundObject",
+    "ForeignToken",
+    "InvalidToken",
+    "IssuedToken",
+    "ServiceAccountTokens",
+    "SigningKey",
+    "load_key",
+]
 
 ISSUER: Final = "https://kubernetes.default.svc"
 _ALGORITHM = "ES256"
@@ -35,6 +44,9 @@ _BINDABLE: Final = {
     "secret": GroupResource("", "secrets"),
     "node": GroupResource("", "nodes"),
 }
+SigningKey = bytes | ec.EllipticCurvePrivateKey
+"""A P-256 key, as PEM or loaded."""
+
 _COORDINATE_BYTES = 32
 _LEGACY_ISSUER: Final = "kubernetes/serviceaccount"
 _LEEWAY_SECONDS: Final = 60
@@ -66,7 +78,7 @@ class IssuedToken(NamedTuple):
 class ServiceAccountTokens:
     """Signs and verifies the tokens of one API server.
 
-    ``key`` (a PEM of a P-256 key) keeps tokens valid across restarts; without it a new key is generated. ``audiences``
+    ``key`` keeps tokens valid across restarts; without it a new key is generated. ``audiences``
     are the audiences of the API server itself.
     """
 
@@ -74,14 +86,14 @@ class ServiceAccountTokens:
         self,
         store: Store,
         *,
-        key: bytes | None = None,
+        key: SigningKey | None = None,
         issuer: str = ISSUER,
         audiences: Sequence[str] = (ISSUER,),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._key = _load(key) if key is not None else ec.generate_private_key(ec.SECP256R1())
-        self._public = self._key.public_key()
+        self.key = ec.generate_private_key(ec.SECP256R1()) if key is None else load_key(key)
+        self._public = self.key.public_key()
         self._clock = clock
         self.issuer = issuer
         self.audiences = tuple(audiences)
@@ -90,7 +102,7 @@ class ServiceAccountTokens:
 
     def private_key(self) -> bytes:
         """Return the signing key as PEM (PKCS #8), to be stored with the data of a persistent server."""
-        return self._key.private_bytes(
+        return self.key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
 
@@ -181,7 +193,7 @@ class ServiceAccountTokens:
     def _sign(self, claims: dict[str, Any]) -> str:
         header = {"alg": _ALGORITHM, "kid": self._key_id}
         signed = f"{_encode(orjson.dumps(header))}.{_encode(orjson.dumps(claims))}"
-        r, s = decode_dss_signature(self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+        r, s = decode_dss_signature(self.key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
         signature = r.to_bytes(_COORDINATE_BYTES, "big") + s.to_bytes(_COORDINATE_BYTES, "big")
         return f"{signed}.{_encode(signature)}"
 
@@ -252,11 +264,14 @@ def _account_user(namespace: str, name: str, uid: str, extra: dict[str, tuple[st
     return User(service_account_username(namespace, name), uid, service_account_groups(namespace), extra)
 
 
-def _load(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    key = serialization.load_pem_private_key(pem, password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
+def load_key(key: SigningKey) -> ec.EllipticCurvePrivateKey:
+    """Return the private key of ``key``. Raises ValueError if it is not a P-256 key."""
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        return key
+    loaded = serialization.load_pem_private_key(key, password=None)
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey) or loaded.curve.name != "secp256r1":
         raise ValueError("the service-account key is not a P-256 key")
-    return key
+    return loaded
 
 
 def _encode(raw: bytes) -> str:

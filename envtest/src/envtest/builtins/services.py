@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from ipaddress import IPv4Network, ip_address
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from envtest.builtins.go_rendering import internal
 from envtest.builtins.strategy import BuiltinStrategy
@@ -63,6 +64,12 @@ class _Allocator:
         """Allocate a given value; return whether it was free or already allocated to ``owner``."""
         return self._allocated.setdefault(value, owner) == owner
 
+    def fork(self) -> _Allocator:
+        """Return a copy."""
+        copied = copy(self)
+        copied._allocated = dict(self._allocated)
+        return copied
+
     def release(self, owner: str) -> None:
         """Release all values that are allocated to ``owner``."""
         for value in [value for value, holder in self._allocated.items() if holder == owner]:
@@ -80,6 +87,12 @@ class ServiceStrategy(BuiltinStrategy):
         self._addresses = _Allocator("serviceIP", _Addresses(network))
         self._addresses.reserve(str(network[1]), "kubernetes")
         self._node_ports = _Allocator("nodePort", NODE_PORTS)
+
+    def fork(self) -> Self:
+        """See :meth:`Strategy.fork`."""
+        copied = copy(self)
+        copied._addresses, copied._node_ports = self._addresses.fork(), self._node_ports.fork()
+        return copied
 
     def adopt(self, obj: Object) -> None:
         """Reserve the addresses and ports of a Service that an earlier process stored."""
