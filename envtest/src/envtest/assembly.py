@@ -107,8 +107,8 @@ def assemble(
 def fork(source: APIServer) -> APIServer:
     """Return a copy of a running API server that shares no state with it that either of them changes.
 
-    The copy has the same objects, history, CRDs, allocated addresses, users, tokens, webhook Services and time. It has no
-    faults and an empty audit log, and is not started.
+    The copy has the same objects, history, CRDs, allocated addresses, users, tokens, webhook Services and time. It has
+    no faults and an empty audit log, and is not started.
     """
     core = source.core.fork()
     endpoints = source.endpoints.fork(core.store)

@@ -133,7 +133,10 @@ class Clock:
     def _wake(self) -> None:
         self._handle = None
         if not self._advancing.locked():  # an advance fires them itself, in order
-            while (timer := self._pop(self.time())) is not None:
+            now, due = self.time(), []
+            while (timer := self._pop(now)) is not None:
+                due.append(timer)
+            for timer in due:  # a timer that one of them starts waits for the next turn of the loop
                 timer.fire()
         self._schedule()
 
@@ -158,11 +161,11 @@ class Clock:
         if not (math.isfinite(seconds) and seconds >= 0):
             raise ValueError(f"seconds: {seconds}: must be a finite number of at least 0, time does not go backwards")
         async with self._advancing:
-            checked_offset(self._offset + seconds)
+            offset = checked_offset(self._offset + seconds)
             target = self.time() + seconds
             try:
                 await self._fire_until(target)
-                self._move_to(target)
+                self._offset = offset
                 await self.settle()
             finally:
                 for callback in self.moved:

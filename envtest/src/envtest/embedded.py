@@ -201,6 +201,7 @@ class EmbeddedServer(BaseControlPlane):
         control planes change independently. The copy listens on another port, has no faults, an empty audit log and
         no data folder, and can be started once.
         """
+        source = self.api_server
         assert self._authority is not None
         assert self._context is not None
         copy = type(self)(
@@ -213,7 +214,7 @@ class EmbeddedServer(BaseControlPlane):
             audit_log=None,
         )
         copy.token = self.token
-        copy._copied = _Copied(fork(self.api_server), self._authority, self._context)
+        copy._copied = _Copied(fork(source), self._authority, self._context)
         return copy
 
     async def snapshot(self, path: Path | str) -> None:

@@ -77,5 +77,8 @@ def _line(path: str, old: Any, new: Any, *, secret: bool) -> str:
 def _shown(value: Any, *, secret: bool) -> str:
     if secret:
         return "(hidden)"
-    text = orjson.dumps(value).decode()
+    try:
+        text = orjson.dumps(value).decode()
+    except TypeError:  # nested more deeply than orjson encodes
+        return "(deeply nested)"
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."

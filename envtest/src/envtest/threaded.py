@@ -32,14 +32,14 @@ class ThreadedControlPlane:
 
     def __init__(self, plane: BaseControlPlane) -> None:
         self.plane = plane
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="envtest", daemon=True)
 
     def start(self) -> None:
         """Start the thread and the control plane; return when it is ready.
 
         Raises the same exceptions as the control plane's ``start``.
         """
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="envtest", daemon=True)
         self._thread.start()
         try:
             self.call(self.plane.start())
