@@ -80,11 +80,15 @@ async def test_crds_are_isolated() -> None:
 
 
 async def test_crd_that_is_installed_in_a_copy_is_not_served_by_the_original() -> None:
-    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
-        async with plane.fork() as copy, APIClient(copy) as other:
-            await copy.install_crds(TOYS)
-            assert (await other.get(TOYS_PATH)).code == 200
-            assert (await api.get(TOYS_PATH)).code == 404
+    async with (
+        ControlPlane.embedded(controllers=()) as plane,
+        APIClient(plane) as api,
+        plane.fork() as copy,
+        APIClient(copy) as other,
+    ):
+        await copy.install_crds(TOYS)
+        assert (await other.get(TOYS_PATH)).code == 200
+        assert (await api.get(TOYS_PATH)).code == 404
 
 
 async def test_allocated_addresses_are_isolated() -> None:

@@ -58,7 +58,7 @@ async def test_assert_requests() -> None:
             trace.assert_requests({}, user="alice")
             trace.assert_requests({}, namespace="other")
             with pytest.raises(
-                AssertionError, match="create configmaps: expected 2, found 1(.|\n)*201 create configmaps"
+                AssertionError, match=r"create configmaps: expected 2, found 1(.|\n)*201 create configmaps"
             ):
                 trace.assert_requests({"create configmaps": 2})
             with pytest.raises(AssertionError, match="create configmaps: expected 0, found 1"):
@@ -83,9 +83,9 @@ async def test_idle() -> None:
                 await trace.wait_idle(0.1, within=5)
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(write_until(100))
-                with pytest.raises(AssertionError, match="writes continued(.|\n)*patch configmaps"):
+                with pytest.raises(AssertionError, match=r"writes continued(.|\n)*patch configmaps"):
                     await trace.wait_idle(0.2)
-                with pytest.raises(AssertionError, match="allowed are 0.1"):
+                with pytest.raises(AssertionError, match=r"allowed are 0\.1"):
                     await trace.wait_idle(0.2, within=0.1)
                 await trace.wait_idle(0.05, ignore=("configmaps",))
                 writer.cancel()

@@ -96,7 +96,7 @@ async def test_timer_fires_without_an_advance() -> None:
     await asyncio.wait_for(fired.wait(), 5)
 
 
-async def test_advance_brings_later_timers_closer() -> None:
+async def test_later_timer_fires_earlier_after_an_advance() -> None:
     clock, fired = Clock(), asyncio.Event()
     clock.call_later(100.02, fired.set)
     await clock.advance(100)
