@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import aiohttp
 
 from envtest.base import BaseControlPlane
+from envtest.threaded import ThreadedControlPlane
 
 __all__ = ["TIMEOUT_SECONDS", "APIClient", "Response", "Watch"]
 
@@ -56,7 +57,7 @@ class Watch:
 class APIClient:
     """Sends requests to ``plane`` as user ``admin``; use it as an asynchronous context manager."""
 
-    def __init__(self, plane: BaseControlPlane) -> None:
+    def __init__(self, plane: BaseControlPlane | ThreadedControlPlane) -> None:
         self._plane = plane
         self._session: aiohttp.ClientSession | None = None
 

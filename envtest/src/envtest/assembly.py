@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
+from copy import copy
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import orjson
+from typing import TYPE_CHECKING, Self
 
 from envtest.admission.plugin_names import DEFAULT_PLUGINS
 from envtest.admission.standard import standard_chain
@@ -21,19 +19,22 @@ from envtest.auth.authenticator import Authenticator
 from envtest.auth.bootstrap import install_policy
 from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.reviews import Reviews
-from envtest.auth.tokens import TokenSettings
+from envtest.auth.tokens import ServiceAccountTokens, TokenSettings
 from envtest.builtins.system_priorities import system_priority_classes
 from envtest.builtins.table import register_builtins
+from envtest.clock import Clock
+from envtest.clock_page import clock_page
 from envtest.context import RequestContext, User
 from envtest.create_update import create_object
 from envtest.dispatch import Dispatcher
-from envtest.errors import GroupResource, method_not_allowed_here, not_acceptable_here, resource_not_found
+from envtest.errors import GroupResource
+from envtest.event_ttl import EventTTL
 from envtest.fault_injection import faults_page
 from envtest.faults import Faults
-from envtest.health import HealthChecks, RequestMetrics, version_response
-from envtest.http import Page, PageResponse, Request, Response, json_response
+from envtest.health import HealthChecks, RequestMetrics
 from envtest.initial_objects import create_initial_objects_in
 from envtest.objects import Object
+from envtest.pages import object_counts, standard_pages
 from envtest.registry import Registry
 from envtest.server import Server
 from envtest.server_core import Core
@@ -44,26 +45,24 @@ from envtest.strategy import Strategy
 if TYPE_CHECKING:
     from envtest.builtins.catalog import Resource
     from envtest.builtins.strategy import BuiltinStrategy
-    from envtest.crd.lifecycle import CRDController
-    from envtest.discovery import Discovery
-    from envtest.openapi import OpenAPI
+    from envtest.crd.lifecycle import CRDController, Track
 
-__all__ = ["NAMESPACES", "SYSTEM", "APIServer", "Cluster", "assemble", "create_initial_objects", "resume"]
+__all__ = ["NAMESPACES", "SYSTEM", "APIServer", "Cluster", "assemble", "create_initial_objects", "fork", "resume"]
 
-_KEY_SET = "application/jwk-set+json"
 _CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 SYSTEM = User("system:apiserver", groups=("system:masters",))
 
 
 class Cluster:
-    """What the API servers of one cluster share: objects, served resources, RBAC rules and allocated addresses.
+    """What the API servers of one cluster share: objects, served resources, RBAC rules, allocated addresses and time.
 
     ``service_network`` contains the cluster IPs.
     """
 
-    def __init__(self, service_network: IPv4Network = DEFAULT_SERVICE_NETWORK) -> None:
+    def __init__(self, service_network: IPv4Network = DEFAULT_SERVICE_NETWORK, clock: Clock | None = None) -> None:
         self.service_network = service_network
+        self.clock = clock or Clock()
         self.store = Store()
         self.registry = Registry()
         factories: dict[tuple[str, str], Callable[[Resource], BuiltinStrategy]] = {
@@ -71,26 +70,76 @@ class Cluster:
             ("", "Service"): partial(_service_strategy, service_network),
         }
         register_builtins(self.registry, factories)
+        self.trackers = Trackers(self.registry)
+        self.events = EventTTL(self.store, self.clock)
         self.endpoints = ServiceEndpoints(self.store)
         self.webhooks = WebhookClient(self.endpoints)
-        self.store.followers.append(_crd_follower(self.store, self.registry, self.webhooks))
         self.authorizer = RBACAuthorizer(self.store)
+        self.crds = _CRDs(self)
+
+    def fork(self) -> Self:
+        """Return a copy that shares no state with this cluster that either of them changes."""
+        copied = copy(self)
+        copied.clock = self.clock.fork()
+        copied.store = self.store.fork()
+        copied.registry = self.registry.fork()
+        copied.trackers = self.trackers.fork(copied.registry)
+        copied.events = self.events.fork(copied.store, copied.clock)
+        copied.endpoints = self.endpoints.fork(copied.store)
+        copied.webhooks = WebhookClient(copied.endpoints)
+        copied.authorizer = RBACAuthorizer(copied.store)
+        copied.crds = self.crds.fork(copied)
+        return copied
+
+
+class _CRDs:
+    """Follows the store and serves custom resources; the code for them is imported with the first CRD."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._controller: CRDController | None = None
+        cluster.store.followers.append(self._follow)
+
+    def _follow(self, resource: GroupResource, change: Change) -> None:
+        if self._controller is None:
+            if resource != _CRDS:
+                return
+            from envtest.crd.lifecycle import CRDController
+
+            cluster = self._cluster
+            self._controller = CRDController(
+                cluster.store, cluster.registry, cluster.webhooks, _track_status(cluster), now=cluster.clock.timestamp
+            )
+        self._controller.follow(resource, change)
+
+    def fork(self, cluster: Cluster) -> _CRDs:
+        """Return the same served resources for a copy of the cluster."""
+        copied = _CRDs(cluster)
+        if self._controller is not None:
+            copied._controller = self._controller.fork(
+                cluster.store, cluster.registry, cluster.webhooks, _track_status(cluster), now=cluster.clock.timestamp
+            )
+        return copied
+
+
+def _track_status(cluster: Cluster) -> Track:
+    crds = cluster.registry.lookup("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    assert crds is not None
+    return cluster.trackers.of(crds, "status").track
 
 
 @dataclass(slots=True)
 class APIServer:
     """The parts of a running API server, for its control plane and for tests."""
 
+    cluster: Cluster
     core: Core
     authenticator: Authenticator
-    authorizer: RBACAuthorizer
     server: Server
     health: HealthChecks
     audit: AuditLog
     faults: Faults
-    webhooks: WebhookClient
-    endpoints: ServiceEndpoints
-    service_network: IPv4Network
+    plugins: Collection[str]
 
 
 def assemble(
@@ -109,35 +158,43 @@ def assemble(
     new one by default. Raises ValueError for unusable keys, OSError for the audit log.
     """
     cluster = cluster or Cluster()
-    core = Core(cluster.store, cluster.registry, token_settings=token_settings or TokenSettings())
-    authorizer, webhooks = cluster.authorizer, cluster.webhooks
-    authenticator = Authenticator(core.tokens, admin_token=admin_token, users=users, anonymous=anonymous)
+    tokens = ServiceAccountTokens(cluster.store, settings=token_settings, clock=cluster.clock.time)
+    authenticator = Authenticator(
+        tokens, admin_token=admin_token, users=users, anonymous=anonymous, clock=cluster.clock
+    )
+    return _connect(cluster, tokens, authenticator, AuditLog(audit_log), plugins)
+
+
+def fork(source: APIServer) -> APIServer:
+    """Return a copy of a running API server, and of its cluster, which no other API server may share.
+
+    The copy has the same objects, history, CRDs, allocated addresses, users, tokens, webhook Services and time. It has
+    no faults and an empty audit log, and is not started. Either of them changes independently.
+    """
+    cluster = source.cluster.fork()
+    tokens = source.core.tokens.fork(cluster.store, cluster.clock.time)
+    authenticator = source.authenticator.fork(tokens, cluster.clock)
+    return _connect(cluster, tokens, authenticator, AuditLog(), source.plugins)
+
+
+def _connect(
+    cluster: Cluster,
+    tokens: ServiceAccountTokens,
+    authenticator: Authenticator,
+    audit: AuditLog,
+    plugins: Collection[str],
+) -> APIServer:
+    """Create the parts that have no state of their own."""
+    store, registry, authorizer, clock = cluster.store, cluster.registry, cluster.authorizer, cluster.clock
+    core = Core(store, registry, cluster.trackers, clock, tokens)
     core.reviews = Reviews(authorizer, authenticator)
-    core.admission = standard_chain(core.store, core.registry, authorizer, webhooks, enabled=plugins)
+    core.admission = standard_chain(store, registry, authorizer, cluster.webhooks, enabled=plugins)
     health = HealthChecks()
-    metrics = RequestMetrics(lambda: _object_counts(core))
-    audit = AuditLog(audit_log)
-    faults = Faults()
-    server = Server(
-        Dispatcher(core, metrics),
-        authenticator,
-        authorizer,
-        [*_pages(core, health, metrics), faults_page(faults)],
-        audit,
-        faults,
-    )
-    return APIServer(
-        core,
-        authenticator,
-        authorizer,
-        server,
-        health,
-        audit,
-        faults,
-        webhooks,
-        cluster.endpoints,
-        cluster.service_network,
-    )
+    metrics = RequestMetrics(lambda: object_counts(core))
+    faults = Faults(clock.time)
+    pages = [*standard_pages(core, health, metrics), faults_page(faults), clock_page(clock)]
+    server = Server(Dispatcher(core, metrics), authenticator, authorizer, pages, audit, faults, clock)
+    return APIServer(cluster, core, authenticator, server, health, audit, faults, plugins)
 
 
 def _crd_strategy(resource: Resource) -> BuiltinStrategy:
@@ -152,90 +209,6 @@ def _service_strategy(network: IPv4Network, resource: Resource) -> BuiltinStrate
     return ServiceStrategy(resource, network)
 
 
-def _crd_follower(store: Store, registry: Registry, webhooks: WebhookClient) -> Callable[[GroupResource, Change], None]:
-    """Return a follower of the store that serves custom resources; its code is imported with the first CRD."""
-    controller: CRDController | None = None
-
-    def follow(resource: GroupResource, change: Change) -> None:
-        nonlocal controller
-        if controller is None:
-            if resource != _CRDS:
-                return
-            from envtest.crd.lifecycle import CRDController
-
-            crds = registry.lookup("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-            assert crds is not None
-            track = Trackers(registry).of(crds, "status").track
-            controller = CRDController(store, registry, webhooks, track)
-        controller.follow(resource, change)
-
-    return follow
-
-
-def _object_counts(core: Core) -> Iterator[tuple[str, int]]:
-    for resource in core.store.resources():
-        yield str(resource), core.store.count(resource)
-
-
-def _response(response: PageResponse) -> Response:
-    headers = dict(response.headers)
-    content_type = headers.pop("Content-Type", "application/json")
-    return Response(response.body, response.code, content_type, headers)
-
-
-def _pages(core: Core, health: HealthChecks, metrics: RequestMetrics) -> list[Page]:
-    @cache
-    def discovery() -> Discovery:
-        from envtest.discovery import Discovery
-
-        return Discovery(core.registry)
-
-    @cache
-    def openapi() -> OpenAPI:
-        from envtest.openapi import OpenAPI
-
-        return OpenAPI(core.registry)
-
-    async def documents(request: Request) -> Response | None:
-        headers = request.headers
-        accept, known = headers.get("Accept", ""), headers.get("If-None-Match", "")
-        if request.path.startswith("/openapi/v"):
-            response = openapi().respond(request.path, accept, known, request.query.get("hash", ""))
-        else:
-            response = discovery().respond(request.path, accept, known, address=headers.get("Host", ""))
-        if response is None:
-            return None
-        if request.method not in {"GET", "HEAD"}:
-            raise method_not_allowed_here()
-        return _response(response)
-
-    async def status(request: Request) -> Response | None:
-        if request.path.rstrip("/") == "/version":
-            if request.method != "GET":
-                raise method_not_allowed_here()
-            return _response(version_response())
-        if request.path.startswith("/version/"):
-            raise resource_not_found()
-        if request.path == "/metrics":
-            return _response(metrics.respond())
-        response = health.respond(
-            request.path, verbose="verbose" in request.query, exclude=request.query.getall("exclude", [])
-        )
-        return None if response is None else _response(response)
-
-    async def issuer(request: Request) -> Response | None:
-        if request.path == "/.well-known/openid-configuration":
-            return json_response(core.tokens.configuration(request.headers.get("Host", "")))
-        if request.path == "/openid/v1/jwks":
-            accept = request.headers.get("Accept", "")
-            if accept and not any(each in accept for each in ("*/*", "application/*", _KEY_SET)):
-                raise not_acceptable_here((_KEY_SET,))
-            return Response(orjson.dumps(core.tokens.key_set()), content_type=_KEY_SET)
-        return None
-
-    return [status, issuer, documents]
-
-
 def resume(api_server: APIServer) -> None:
     """Restore the derived state of objects that an earlier process stored: served CRDs, allocated addresses."""
     core = api_server.core
@@ -247,6 +220,7 @@ def resume(api_server: APIServer) -> None:
         if records and type(info.strategy).adopt is not Strategy.adopt:
             for record in records:
                 info.strategy.adopt(record.obj())
+    api_server.cluster.events.adopt()
 
 
 async def _create_missing(core: Core, plural: str, obj: Object) -> None:
@@ -256,6 +230,7 @@ async def _create_missing(core: Core, plural: str, obj: Object) -> None:
     assert info is not None
     if core.store.get(info.resource, "", obj["metadata"]["name"]) is None:
         ctx = RequestContext(SYSTEM, "create", info, "", "", operation="CREATE", field_manager="kube-apiserver")
+        ctx.moment = core.clock.now()
         info.strategy.decode(obj, ctx)
         await create_object(core, ctx, obj)
 
@@ -267,6 +242,6 @@ async def create_initial_objects(api_server: APIServer) -> None:
         await _create_missing(core, "namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     for priority_class in system_priority_classes():
         await _create_missing(core, "priorityclasses", priority_class)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    create_initial_objects_in(core.store, core.registry, api_server.service_network, now)
+    now = core.clock.timestamp()
+    create_initial_objects_in(core.store, core.registry, api_server.cluster.service_network, now)
     install_policy(core.store, now)

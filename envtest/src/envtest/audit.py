@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
+from contextvars import ContextVar
+from datetime import datetime
 from io import BufferedWriter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from envtest.auth.attributes import Attributes
 from envtest.auth.user import user_info
 from envtest.http import Request
 
-__all__ = ["AuditLog"]
+__all__ = ["AuditLog", "current_request"]
+
+current_request: ContextVar[str] = ContextVar("current_request", default="")
+"""The audit ID of the request that the current task processes."""
 
 KEEP = 10_000
 """Number of events that are kept in memory."""
@@ -46,8 +50,10 @@ class AuditLog:
         """Clear the events that :attr:`events` returns."""
         self._latest.clear()
 
-    def record(self, request: Request, attributes: Attributes, code: int, received: datetime) -> None:
-        """Record a request and its response code."""
+    def record(
+        self, request: Request, attributes: Attributes, code: int, received: datetime, completed: datetime
+    ) -> None:
+        """Record a request, its response code, and when it was received and completed."""
         impersonator = request.audit.get("impersonator")
         event: dict[str, Any] = {
             "kind": "Event",
@@ -62,7 +68,7 @@ class AuditLog:
             "userAgent": request.headers.get("User-Agent", ""),
             "responseStatus": {"metadata": {}, "code": code},
             "requestReceivedTimestamp": _micros(received),
-            "stageTimestamp": _micros(datetime.now(UTC)),
+            "stageTimestamp": _micros(completed),
         }
         if attributes.is_resource_request:
             reference = {

@@ -47,7 +47,9 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, expires: datetime | None = None
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -56,7 +58,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + _VALIDITY)
+        .not_valid_after(expires or now + _VALIDITY)
     )
 
 
@@ -80,6 +82,10 @@ class CertificateAuthority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
+
+    def matches(self) -> bool:
+        """Whether the key belongs to the certificate; always true for a generated CA."""
+        return self._certificate.public_key() == self._key.public_key()
 
     @property
     def pem(self) -> bytes:
@@ -105,21 +111,22 @@ class CertificateAuthority:
             x509.SubjectAlternativeName(alternatives),
         )
 
-    def client(self, user: str, groups: Sequence[str] = ()) -> KeyPair:
-        """Issue a certificate that authenticates as ``user`` in ``groups``."""
+    def client(self, user: str, groups: Sequence[str] = (), *, expires: datetime | None = None) -> KeyPair:
+        """Issue a certificate that authenticates as ``user`` in ``groups`` until ``expires`` (default: 10 years)."""
         subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
-        return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, None)
+        return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, None, expires)
 
     def _issue(
         self,
         subject: Sequence[x509.NameAttribute[str]],
         usage: x509.ObjectIdentifier,
         alternatives: x509.SubjectAlternativeName | None,
+        expires: datetime | None = None,
     ) -> KeyPair:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
-            _builder(x509.Name(list(subject)), self._certificate.subject, key.public_key())
+            _builder(x509.Name(list(subject)), self._certificate.subject, key.public_key(), expires)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(ca=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)

@@ -86,6 +86,7 @@ class Dispatcher:
             name=_path_name(attributes, request),
             subresource=attributes.subresource,
             warnings=request.warnings,
+            moment=self._core.clock.now(),
         )
         has_tables = attributes.subresource not in _WITHOUT_TABLES
         output = negotiate(request.headers.get("Accept", ""), info.is_crd, has_tables)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import ssl
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from envtest.admission.plugin_names import enabled_plugins
-from envtest.assembly import APIServer, Cluster, assemble, create_initial_objects, resume
+from envtest.assembly import APIServer, Cluster, assemble, create_initial_objects, fork, resume
 from envtest.audit import AuditLog
 from envtest.auth.authenticator import load_token_file
 from envtest.auth.tokens import TokenSettings
 from envtest.base import BaseControlPlane, InstallError
 from envtest.certificates import SERVER_NAMES, CertificateAuthority, KeyPair, server_context
+from envtest.clock import Clock
 from envtest.context import User
 from envtest.controllers import Runner, create_runner
 from envtest.controllers.loopback_client import LoopbackClient
@@ -24,7 +29,9 @@ from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_netwo
 from envtest.storage import Store
 
 if TYPE_CHECKING:
+    from envtest.snapshots import Snapshot
     from envtest.storage.archive import Archive
+    from envtest.trace import Trace
 
 __all__ = ["EmbeddedServer"]
 
@@ -33,6 +40,14 @@ def _open_archive(folder: Path) -> Archive:
     from envtest.storage.archive import Archive
 
     return Archive(folder)
+
+
+class _Copied(NamedTuple):
+    """What a copy of a control plane starts with."""
+
+    api_server: APIServer
+    authority: CertificateAuthority
+    context: ssl.SSLContext
 
 
 class EmbeddedServer(BaseControlPlane):
@@ -53,7 +68,12 @@ class EmbeddedServer(BaseControlPlane):
         audit_log: Path | None,
         data_dir: Path | None = None,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
+        snapshot: Path | None = None,
     ) -> None:
+        self._snapshot = snapshot
+        self._copied: _Copied | None = None
+        self._started = False
+        self._context: ssl.SSLContext | None = None
         self._service_network = parse_service_network(service_cluster_ip_range)
         self._data_dir = data_dir
         self._archive: Archive | None = None
@@ -67,6 +87,7 @@ class EmbeddedServer(BaseControlPlane):
         self._authority: CertificateAuthority | None = None
         self._runner: Runner | None = None
         self._token = token
+        self._settings: Mapping[str, bytes] = {}
 
     @property
     def api_server(self) -> APIServer:
@@ -90,57 +111,157 @@ class EmbeddedServer(BaseControlPlane):
         """The audit log of all requests."""
         return self.api_server.audit
 
+    @property
+    def clock(self) -> Clock:
+        """The time of the plane."""
+        return self.api_server.core.clock
+
     async def start(self) -> None:
-        """Start listening; return when everything is ready. Raises OSError, TokenFileError, ValueError."""
+        """Start listening; return when everything is ready.
+
+        Raises OSError, TokenFileError, ValueError, SnapshotError.
+        """
+        if self._copied is not None:
+            if self._started:
+                raise RuntimeError("a copy of a control plane can be started only once")
+            self._started = True
+            self._copied.api_server.cluster.events.adopt()
+            await self._serve(*self._copied)
+            return
         users: dict[str, User] = load_token_file(self._token_auth_file) if self._token_auth_file else {}
         crds = load_crds(self._crds)
-        self._archive = _open_archive(self._data_dir) if self._data_dir else None
+        self._settings, saved = await self._load()
         self._authority = self._load_authority()
-        self.ca_pem = self._authority.pem
         self.token = self._token or self._setting("token") or secrets.token_urlsafe(32)
+        cluster = Cluster(
+            parse_service_network(self._setting("service-network") or str(self._service_network)),
+            Clock(float(self._setting("clock-offset") or 0)),
+        )
         api_server = assemble(
             admin_token=self.token,
             users=users,
             audit_log=self._audit_log,
             plugins=enabled_plugins(disable=() if "serviceaccount" in self._controllers else ("ServiceAccount",)),
-            token_settings=TokenSettings(self._archive.get("token-key") if self._archive else None),
-            cluster=Cluster(self._service_network),
+            token_settings=TokenSettings(self._settings.get("token-key")),
+            cluster=cluster,
         )
         self._api_server = api_server
         try:
+            if saved is not None:
+                saved.load(api_server)
             if self._archive is not None:
-                self._save_settings(self._archive, api_server)
+                self._save_settings(self._archive)
                 self._archive.restore(api_server.core.store)
+                cluster.clock.moved.append(self._save_offset)
                 resume(api_server)
             await create_initial_objects(api_server)
             await self.install_crds(*crds)
-            known = (*SERVER_NAMES, str(self._service_network[1]))
+            known = (*SERVER_NAMES, str(cluster.service_network[1]))
             names = (self._host, *(name for name in known if name != self._host))
-            context = server_context(self._authority.server(names), self.ca_pem)
+            context = server_context(self._authority.server(names), self._authority.pem)
+        except BaseException:
+            await self.stop()
+            raise
+        await self._serve(api_server, self._authority, context)
+
+    async def _serve(self, api_server: APIServer, authority: CertificateAuthority, context: ssl.SSLContext) -> None:
+        """Start the server and the controllers of ``api_server``."""
+        self._api_server, self._authority, self._context = api_server, authority, context
+        self.ca_pem = authority.pem
+        try:
             await api_server.server.start(self._host, self._port, context)
             self._runner = create_runner(api_server.core, self._controllers, ca=self.ca_pem)
+            api_server.core.clock.settle = self._runner.settle
             self._runner.start()
         except BaseException:
             await self.stop()
             raise
         self.url = f"https://{self._host}:{api_server.server.port}"
 
+    async def _load(self) -> tuple[Mapping[str, bytes], Snapshot | None]:
+        """Open the data folder or the snapshot; return its settings, and the snapshot."""
+        if self._snapshot is not None:
+            from envtest.snapshots import read_snapshot
+
+            saved = await asyncio.to_thread(read_snapshot, self._snapshot)
+            return saved.settings, saved
+        if self._data_dir is None:
+            return {}, None
+        self._archive = _open_archive(self._data_dir)
+        return self._archive.settings(), None
+
+    def fork(self, *, port: int = 0) -> Self:
+        """Return a copy of the running control plane as it is now, which has yet to be started (``async with``).
+
+        Objects, history, CRDs, users, tokens, the CA, registered Services and the time are the same; from then on both
+        control planes change independently. The copy listens on another port, has no faults, an empty audit log and
+        no data folder, and can be started once.
+        """
+        source = self.api_server
+        assert self._authority is not None
+        assert self._context is not None
+        copy = type(self)(
+            port=port,
+            host=self._host,
+            crds=[],
+            controllers=self._controllers,
+            token=self.token,
+            token_auth_file=None,
+            audit_log=None,
+        )
+        copy.token = self.token
+        copy._copied = _Copied(fork(source), self._authority, self._context)
+        return copy
+
+    async def snapshot(self, path: Path | str) -> None:
+        """Write the whole state to a file, from which :meth:`envtest.ControlPlane.restore` starts a control plane.
+
+        The file contains the CA's key and the tokens, and is readable only by its owner. It replaces an existing file
+        at once, when it is complete. Raises SnapshotError.
+        """
+        from envtest.snapshots import write_snapshot
+
+        objects = self.store.fork()
+        await asyncio.to_thread(write_snapshot, Path(path), self._identity(), objects)
+
+    async def advance(self, seconds: float) -> datetime:
+        """Move the clock of the plane forward; see :meth:`envtest.clock.Clock.advance`. Returns the new time."""
+        return await self.clock.advance(seconds)
+
+    def trace(self) -> Trace:
+        """Return a trace of all requests from now on and of the changes that they cause; stop it, or use ``with``."""
+        from envtest.trace import Trace
+
+        return Trace(self.api_server.audit, self.store).start()
+
     def _setting(self, name: str) -> str:
-        value = self._archive.get(name) if self._archive is not None else None
-        return value.decode() if value else ""
+        return self._settings.get(name, b"").decode()
 
     def _load_authority(self) -> CertificateAuthority:
         certificate, key = self._setting("ca.crt"), self._setting("ca.key")
         return CertificateAuthority(KeyPair(certificate.encode(), key.encode()) if certificate and key else None)
 
-    def _save_settings(self, archive: Archive, api_server: APIServer) -> None:
-        """Save the CA, the admin token and the token key, so that existing kubeconfigs and tokens stay valid."""
+    def _identity(self) -> dict[str, bytes]:
+        """Return the CA, the admin token, the token key and the time: with them kubeconfigs and tokens stay valid."""
         assert self._authority is not None
-        pair = self._authority.pair
-        archive.put("ca.crt", pair.certificate)
-        archive.put("ca.key", pair.key)
-        archive.put("token", self.token.encode())
-        archive.put("token-key", api_server.core.tokens.private_key())
+        pair, core = self._authority.pair, self.api_server.core
+        return {
+            "ca.crt": pair.certificate,
+            "ca.key": pair.key,
+            "token": self.token.encode(),
+            "token-key": core.tokens.private_key(),
+            "service-network": str(self.api_server.cluster.service_network).encode(),
+            "clock-offset": repr(core.clock.offset).encode(),
+        }
+
+    def _save_settings(self, archive: Archive) -> None:
+        for name, value in self._identity().items():
+            if name != "service-network":  # an option of each start
+                archive.put(name, value)
+
+    def _save_offset(self, offset: float) -> None:
+        if self._archive is not None:
+            self._archive.put("clock-offset", repr(offset).encode())
 
     async def stop(self) -> None:
         """End all watches and close all connections."""
@@ -149,23 +270,30 @@ class EmbeddedServer(BaseControlPlane):
             await runner.stop()
         api_server, self._api_server = self._api_server, None
         if api_server is not None:
+            api_server.core.clock.close()
             api_server.core.store.close_watchers()
             await api_server.server.stop()
-            await api_server.webhooks.close()
+            await api_server.cluster.webhooks.close()
             api_server.audit.close()
         archive, self._archive = self._archive, None
         if archive is not None:
             archive.close()
 
-    def client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> tuple[bytes, bytes]:
-        """Issue a certificate and key (PEM) that authenticate as ``user`` in ``groups``."""
+    def client_certificate(
+        self, user: str, groups: tuple[str, ...] = (), *, seconds: float | None = None
+    ) -> tuple[bytes, bytes]:
+        """Issue a certificate and key (PEM) that authenticate as ``user`` in ``groups``.
+
+        It expires after ``seconds`` of the plane's clock, by default after 10 years.
+        """
         if self._authority is None:
             raise RuntimeError("the control plane is not running")
-        return tuple(self._authority.client(user, groups))  # type: ignore[return-value]
+        expires = None if seconds is None else self.clock.now() + timedelta(seconds=seconds)
+        return tuple(self._authority.client(user, groups, expires=expires))  # type: ignore[return-value]
 
     def register_service(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
         """Call webhooks of the Service ``name`` at the local ``url``, whose certificate must contain its DNS name."""
-        self.api_server.endpoints.register(namespace, name, url, port=port)
+        self.api_server.cluster.endpoints.register(namespace, name, url, port=port)
 
     def add_user(self, token: str, user: User) -> None:
         """Accept ``token`` as the bearer token of ``user``."""

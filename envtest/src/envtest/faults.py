@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from envtest.auth.attributes import Attributes
 
@@ -23,7 +23,8 @@ class Fault:
     """One rule.
 
     It matches requests by ``verbs``, ``resources`` (plurals, ``pods/status`` for a subresource) and ``namespaces``;
-    an empty tuple matches any. ``count`` limits how often it is injected, ``seconds`` for how long from now on.
+    an empty tuple matches any. ``count`` limits how often it is injected, ``seconds`` for how long after it was added
+    (by the clock of the plane).
 
     The server waits ``latency`` seconds, then resets the connection (``reset``), or responds with ``code`` (and
     ``reason``, ``message``, ``retry_after`` in seconds), or reports that the resourceVersion is too old (``expired``:
@@ -48,7 +49,7 @@ class Fault:
     cut_after: int | None = None
     torn: bool = False
     injected: int = 0
-    since: float = field(default_factory=time.monotonic)
+    since: float = 0.0
 
     def matches(self, attributes: Attributes, now: float) -> bool:
         """Return whether the rule is still active and matches the request."""
@@ -66,7 +67,7 @@ class Fault:
 class Faults:
     """The active rules. While ``stale_revision`` is set, reads from the cache (resourceVersion 0) return that state."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.rules: list[Fault] = []
         self.stale_revision: int | None = None
         self._clock = clock
@@ -75,6 +76,7 @@ class Faults:
 
     def add(self, fault: Fault) -> Fault:
         """Activate a rule."""
+        fault.since = self._clock()
         self.rules.append(fault)
         return fault
 

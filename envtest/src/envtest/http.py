@@ -11,6 +11,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
@@ -74,6 +75,7 @@ class Request:
         "faults",
         "headers",
         "method",
+        "moment",
         "path",
         "query",
         "raw",
@@ -88,6 +90,7 @@ class Request:
         self.query = raw.query
         self.headers = raw.headers
         self.user = User("")
+        self.moment: datetime | None = None
         self.warnings: list[str] = []
         self.audit: dict[str, Any] = {}
         self.audit_id = str(uuid.uuid4())

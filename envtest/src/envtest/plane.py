@@ -57,6 +57,32 @@ class ControlPlane(BaseControlPlane):
         )
 
     @staticmethod
+    def restore(
+        path: Path | str,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        controllers: Sequence[str] = ("gc", "namespace", "serviceaccount"),
+        audit_log: Path | None = None,
+    ) -> EmbeddedControlPlane:
+        """Return a control plane with the state that :meth:`EmbeddedControlPlane.snapshot` wrote to ``path``.
+
+        Objects, CA, tokens, the network of cluster IPs and the time are the same as when the file was written; history
+        is not, so older watches get 410. The other parameters are those of :meth:`embedded`. ``start`` raises
+        :class:`envtest.snapshots.SnapshotError` if the file cannot be used.
+        """
+        return EmbeddedControlPlane(
+            port=port,
+            host=host,
+            crds=[],
+            controllers=tuple(controllers),
+            token=None,
+            token_auth_file=None,
+            audit_log=audit_log,
+            snapshot=Path(path),
+        )
+
+    @staticmethod
     def real(
         *,
         crds: Iterable[Manifests] = (),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from envtest.local_webhooks import LocalWebhooks
     from envtest.manifests import Manifests
     from envtest.threaded import ThreadedControlPlane
+    from envtest.trace import Trace
 
 MARKER = "real_control_plane"
 
@@ -121,6 +123,64 @@ def install_crds(_threaded_control_plane: ThreadedControlPlane) -> Callable[...,
 
 
 @pytest.fixture
+def forked_plane(
+    pytestconfig: pytest.Config, _threaded_control_plane: ThreadedControlPlane
+) -> Iterator[ThreadedControlPlane]:
+    """A copy of the session's control plane for one test, as it is when the test starts."""
+    _require_embedded(pytestconfig)
+    with _threaded_control_plane.fork() as copy:
+        yield copy
+
+
+@pytest.fixture
+def restore_plane(pytestconfig: pytest.Config) -> Iterator[Callable[..., ThreadedControlPlane]]:
+    """A function that starts a control plane from a file that ``snapshot()`` wrote; it is stopped after the test."""
+    from envtest.plane import ControlPlane
+    from envtest.threaded import ThreadedControlPlane
+
+    _require_embedded(pytestconfig)
+    with ExitStack() as started:
+
+        def restore(path: Path | str, **options: Any) -> ThreadedControlPlane:
+            return started.enter_context(ThreadedControlPlane(ControlPlane.restore(path, **options)))
+
+        yield restore
+
+
+def _require_embedded(config: pytest.Config) -> None:
+    if _wants_real(config):
+        pytest.skip("needs the embedded control plane, which can be copied and restored")
+
+
+_TRACE = pytest.StashKey[Any]()
+_REPORT_LINES = 200
+
+
+@pytest.fixture
+def request_trace(request: pytest.FixtureRequest) -> Iterator[Trace]:
+    """The requests of this test to its ``forked_plane``, or to the session's control plane if it has none.
+
+    If the test fails, its report contains the writes.
+    """
+    _require_embedded(request.config)
+    name = "forked_plane" if "forked_plane" in request.fixturenames else "_threaded_control_plane"
+    with request.getfixturevalue(name).trace() as trace:
+        request.node.stash[_TRACE] = trace
+        yield trace
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the requests of a failed test to its report."""
+    report = yield
+    trace = item.stash.get(_TRACE, None)
+    if trace is not None and report.when == "call" and report.failed:
+        lines = trace.report().splitlines()
+        report.sections.append(("Writes to the control plane", "\n".join(lines[-_REPORT_LINES:])))
+    return report
+
+
+@pytest.fixture
 def install_webhooks(
     _threaded_control_plane: ThreadedControlPlane, tmp_path: Path
 ) -> Iterator[Callable[..., LocalWebhooks]]:
@@ -142,6 +202,14 @@ def install_webhooks(
     _threaded_control_plane.remove_webhooks(*installed)
 
 
+async def _fork_client(forked_plane: ThreadedControlPlane) -> AsyncIterator[APIClient]:
+    """An :class:`envtest.api_client.APIClient` of user ``admin`` for ``forked_plane``."""
+    from envtest.api_client import APIClient
+
+    async with APIClient(forked_plane) as client:
+        yield client
+
+
 async def _api_client(control_plane: BaseControlPlane) -> AsyncIterator[APIClient]:
     """An :class:`envtest.api_client.APIClient` of user ``admin``, for asynchronous tests (pytest-asyncio)."""
     from envtest.api_client import APIClient
@@ -159,5 +227,11 @@ except ImportError:  # pytest-asyncio is optional
         """Fail the test that requests this fixture."""
         pytest.fail("the fixture api_client is asynchronous: install pytest-asyncio")
 
+    @pytest.fixture
+    def fork_client() -> None:
+        """Fail the test that requests this fixture."""
+        pytest.fail("the fixture fork_client is asynchronous: install pytest-asyncio")
+
 else:
     _asynchronous = pytest_asyncio.fixture(_api_client, name="api_client")
+    _fork_asynchronous = pytest_asyncio.fixture(_fork_client, name="fork_client")

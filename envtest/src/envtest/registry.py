@@ -8,6 +8,7 @@ behavior is in its :class:`~envtest.strategy.Strategy`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -82,12 +83,20 @@ class ResourceInfo:
     """Whether the CRD is being deleted: its objects can be read and deleted, but not created."""
     deprecation: str = ""
     """The warning that every request for this version gets."""
+    allocates: bool = False
+    """Whether the strategy holds the allocations of one control plane (cluster IPs)."""
 
     def __post_init__(self) -> None:
         self.list_kind = self.list_kind or f"{self.kind}List"
         if not self.storage.resource:
             self.storage = GroupResource(self.group, self.plural)
         self.storage_version = self.storage_version or self.api_version
+
+    def fork(self) -> ResourceInfo:
+        """Return a copy whose strategy has its own allocations."""
+        copied = copy(self)
+        copied.strategy = self.strategy.fork()
+        return copied
 
     @property
     def api_version(self) -> str:
@@ -109,6 +118,18 @@ class Registry:
         self._groups: dict[str, dict[str, int]] = {}
         self.generation = 0
         self.on_change: list[Callable[[], None]] = []
+
+    def fork(self) -> Registry:
+        """Return a copy without callbacks. Resources are shared, except those with allocations."""
+        copied = Registry()
+        copied.generation = self.generation
+        for path, info in self._by_path.items():
+            copied._by_path[path] = info.fork() if info.allocates else info
+        copied._by_kind = {
+            key: copied._by_path[info.group, info.version, info.plural] for key, info in self._by_kind.items()
+        }
+        copied._groups = {group: dict(versions) for group, versions in self._groups.items()}
+        return copied
 
     def register(self, info: ResourceInfo) -> None:
         """Serve ``info``; it replaces the entry of the same group, version and plural."""

@@ -40,7 +40,9 @@ def _table(
     # Imports the printers of all kinds, which most programs never need.
     from envtest.table_convertor import convert_to_table
 
-    return convert_to_table(info, objects, version=output.as_version, include=check_include(request), metadata=metadata)
+    return convert_to_table(
+        info, objects, version=output.as_version, include=check_include(request), metadata=metadata, now=request.moment
+    )
 
 
 def check_include(request: Request) -> str:

@@ -11,17 +11,17 @@ import logging
 import ssl
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from envtest.audit import AuditLog
+from envtest.audit import AuditLog, current_request
 from envtest.auth.attributes import Attributes, attributes_of, forbidden_message
 from envtest.auth.authenticator import Authenticator
 from envtest.auth.impersonation import LastModes, impersonate, requested_user
 from envtest.auth.rbac import Authorizer
+from envtest.clock import Clock
 from envtest.dispatch import Dispatcher
 from envtest.errors import GroupResource, StatusError, bad_request, forbidden, forbidden_path, unauthorized
 from envtest.fault_injection import FAULTS_PATH, inject
@@ -55,6 +55,7 @@ class Server:
         pages: Sequence[Page],
         audit: AuditLog,
         faults: Faults,
+        clock: Clock,
     ) -> None:
         self._dispatcher = dispatcher
         self._authenticator = authenticator
@@ -63,6 +64,7 @@ class Server:
         self._pages = pages
         self._audit = audit
         self._faults = faults
+        self._clock = clock
         self._runner: web.ServerRunner | None = None
         self.port = 0
 
@@ -94,9 +96,11 @@ class Server:
             await runner.cleanup()
 
     async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
-        received = datetime.now(UTC)
+        received = self._clock.now()
         started = time.perf_counter()
         request = Request(raw)
+        request.moment = received
+        current_request.set(request.audit_id)
         attributes = attributes_of(raw.method, request.path, request.query)
         try:
             response = await self._respond(request, attributes)
@@ -111,6 +115,7 @@ class Server:
             attributes,
             response.status if isinstance(response, web.StreamResponse) else response.code,
             received,
+            self._clock.now(),
         )
         self._dispatcher.observe(attributes, response, time.perf_counter() - started)
         if isinstance(response, web.StreamResponse):

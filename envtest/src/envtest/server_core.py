@@ -7,7 +7,8 @@ from typing import Protocol
 
 from envtest.apply.trackers import Trackers
 from envtest.auth.reviews import Reviews
-from envtest.auth.tokens import ServiceAccountTokens, TokenSettings
+from envtest.auth.tokens import ServiceAccountTokens
+from envtest.clock import Clock
 from envtest.context import RequestContext
 from envtest.objects import Object
 from envtest.registry import Registry
@@ -41,19 +42,15 @@ class NoAdmission:
 class Core:
     """The state of a control plane that requests read and change; API servers can share store and registry."""
 
-    store: Store = field(default_factory=Store)
-    registry: Registry = field(default_factory=Registry)
+    store: Store
+    registry: Registry
+    trackers: Trackers
+    clock: Clock
+    tokens: ServiceAccountTokens
     admission: Admission = field(default_factory=NoAdmission)
-    token_settings: TokenSettings = field(default_factory=TokenSettings)
     watchers: set[Watcher] = field(default_factory=set)
     """The watchers of the clients of this API server."""
-    trackers: Trackers = field(init=False)
-    tokens: ServiceAccountTokens = field(init=False)
     reviews: Reviews = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.trackers = Trackers(self.registry)
-        self.tokens = ServiceAccountTokens(self.store, settings=self.token_settings)
 
     def close_watchers(self) -> None:
         """Close the watches of this API server's clients, because it stops."""

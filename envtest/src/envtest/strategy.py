@@ -8,7 +8,7 @@ The base class accepts everything. Built-in kinds and custom resources have thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from envtest.field_errors import FieldError
 from envtest.objects import Object
@@ -85,6 +85,10 @@ class Strategy:
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Clear the fields that a client must not set on creation (``status``); allocate values (cluster IPs)."""
+
+    def fork(self) -> Self:
+        """Return the strategy of a copy of the control plane, with a copy of the allocated values."""
+        return self
 
     def adopt(self, obj: Object) -> None:
         """Mark the values of an object that an earlier process stored as allocated."""

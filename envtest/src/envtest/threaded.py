@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -13,7 +14,9 @@ from envtest.base import BaseControlPlane
 from envtest.manifests import Manifests
 
 if TYPE_CHECKING:
+    from envtest.embedded import EmbeddedServer
     from envtest.local_webhooks import LocalWebhooks
+    from envtest.trace import Trace
 
 __all__ = ["ThreadedControlPlane"]
 
@@ -29,14 +32,14 @@ class ThreadedControlPlane:
 
     def __init__(self, plane: BaseControlPlane) -> None:
         self.plane = plane
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="envtest", daemon=True)
 
     def start(self) -> None:
         """Start the thread and the control plane; return when it is ready.
 
         Raises the same exceptions as the control plane's ``start``.
         """
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="envtest", daemon=True)
         self._thread.start()
         try:
             self.call(self.plane.start())
@@ -60,6 +63,57 @@ class ThreadedControlPlane:
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the control plane's loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @property
+    def url(self) -> str:
+        """See :class:`BaseControlPlane`, also for the next members."""
+        return self.plane.url
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The certificate of the CA."""
+        return self.plane.ca_pem
+
+    @property
+    def token(self) -> str:
+        """The token of user ``admin``."""
+        return self.plane.token
+
+    def kubeconfig(self, path: Path | str | None = None, *, token: str | None = None, user: str = "admin") -> str:
+        """See :meth:`BaseControlPlane.kubeconfig`."""
+        return self.plane.kubeconfig(path, token=token, user=user)
+
+    @property
+    def _embedded(self) -> EmbeddedServer:
+        from envtest.embedded import EmbeddedServer
+
+        if not isinstance(self.plane, EmbeddedServer):
+            raise TypeError("only the embedded control plane can do this")
+        return self.plane
+
+    def fork(self) -> ThreadedControlPlane:
+        """Return a copy of an embedded control plane as it is now, which has yet to be started on its own thread.
+
+        Raises TypeError for the real control plane; so do the next methods.
+        """
+        plane = self._embedded
+
+        async def copy() -> BaseControlPlane:
+            return plane.fork()
+
+        return ThreadedControlPlane(self.call(copy()))
+
+    def snapshot(self, path: Path | str) -> None:
+        """See :meth:`EmbeddedServer.snapshot`."""
+        self.call(self._embedded.snapshot(path))
+
+    def advance(self, seconds: float) -> datetime:
+        """See :meth:`EmbeddedServer.advance`."""
+        return self.call(self._embedded.advance(seconds))
+
+    def trace(self) -> Trace:
+        """See :meth:`EmbeddedServer.trace`."""
+        return self._embedded.trace()
 
     def install_crds(self, *sources: Manifests) -> list[str]:
         """See :meth:`BaseControlPlane.install_crds`."""

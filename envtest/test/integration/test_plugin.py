@@ -65,6 +65,24 @@ async def test_webhooks(api_client, install_webhooks):
 async def test_webhooks_are_removed_after_each_test(api_client):
     assert (await api_client.get(HOOKS_PATH)).code == 404
 
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_each_test_has_its_own_copy(forked_plane, fork_client, request_trace, number):
+    assert (await fork_client.post(CONFIG_MAPS, {"metadata": {"name": "a"}})).code == 201
+    request_trace.assert_requests({"create configmaps": 1})
+
+async def test_copy_does_not_change_the_control_plane(api_client):
+    assert (await api_client.get(CONFIG_MAPS + "/a")).code == 404
+
+def test_restore(forked_plane, restore_plane, tmp_path):
+    forked_plane.snapshot(tmp_path / "state")
+    assert restore_plane(tmp_path / "state").token == forked_plane.token
+
+async def test_failed_test_shows_its_writes(api_client, request_trace):
+    await api_client.post(CONFIG_MAPS, {"metadata": {"name": "shown"}, "data": {"color": "blue"}})
+    request_trace.assert_requests({})
+
 @pytest.mark.real_control_plane
 def test_only_on_the_real_control_plane(control_plane):
     raise AssertionError("must not run")
@@ -76,4 +94,7 @@ def test_fixtures_in_another_project(pytester: pytest.Pytester, monkeypatch: pyt
     pytester.makepyfile(PROJECT.replace("__CRD__", repr(TOYS)))
     pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
     result = pytester.runpytest_subprocess("--strict-markers", timeout=60)
-    result.assert_outcomes(passed=4, skipped=1)
+    result.assert_outcomes(passed=8, failed=1, skipped=1)
+    result.stdout.fnmatch_lines(
+        ["*Writes to the control plane*", "201 create configmaps default/shown by admin", "*color*blue*"]
+    )

@@ -21,6 +21,8 @@ from test.support.programs import GoSuite, answers, start
 from test.support.toys import TOYS
 
 MAPS = "/api/v1/namespaces/default/configmaps"
+EVENTS = "/api/v1/namespaces/default/events"
+CLOCK = "/envtest/clock"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
@@ -123,6 +125,25 @@ async def test_restart_keeps_the_objects(suite: GoSuite) -> None:
     async with aiohttp.ClientSession() as plain:
         await answers(plain, f"{again.url}/healthz", again.program)
     assert (await again.request("GET", f"{MAPS}/kept")) == (200, before)
+
+
+async def test_clock_is_shared_and_continues_after_a_restart(suite: GoSuite) -> None:
+    first = await suite.start_api_server()
+    second = await suite.start_api_server()
+    event = {"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}, "reason": "Tested"}
+    assert (await first.request("POST", EVENTS, event))[0] == 201
+    code, moved = await second.request("POST", CLOCK, {"advance": 4000})
+    assert (code, moved["offsetSeconds"]) == (200, 4000)
+    assert (await first.request("GET", CLOCK))[1]["offsetSeconds"] == 4000
+    assert (await first.request("GET", f"{EVENTS}/e"))[0] == 404  # its TTL is one hour
+    _, created = await first.request("POST", MAPS, {"metadata": {"name": "later"}})
+    assert created["metadata"]["creationTimestamp"] >= moved["now"][:19]
+    assert suite.etcd is not None
+    assert await suite.etcd.stop() == 0
+    await suite.start_etcd()
+    async with aiohttp.ClientSession() as plain:
+        await answers(plain, f"{first.url}/healthz", first.program)
+    assert (await first.request("GET", CLOCK))[1]["offsetSeconds"] == 4000
 
 
 async def test_programs_replace_the_real_control_plane(assets: Path) -> None:

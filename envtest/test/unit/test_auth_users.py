@@ -87,7 +87,7 @@ def test_client_certificate_authenticates_user_and_groups(authenticator: Authent
             x509.NameAttribute(NameOID.COMMON_NAME, "carol"),
         ]
     )
-    start = datetime(2026, 1, 1, tzinfo=UTC)
+    start = datetime.now(UTC) - timedelta(hours=1)
     builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, start, start + timedelta(days=1))
     der = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
     user = authenticator.authenticate("Bearer wrong", der)

@@ -17,6 +17,7 @@ from cfo.runtime import load_config
 from envtest import ControlPlane
 from envtest.context import RequestContext, User
 from envtest.crd.custom_resource_strategy import CustomResourceStrategy
+from envtest.errors import GroupResource
 from envtest.registry import ResourceInfo
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Sample, benchmark
@@ -83,6 +84,22 @@ async def envtest_start(case: Case) -> Sample:
         async with ControlPlane.embedded(controllers=()):
             values[f"{name} s"] = time.perf_counter() - started_at
     return Sample(values)
+
+
+@benchmark(title="a copy of a running envtest, until it listens", unit="objects", sizes=(1000, 10_000), repeat=5)
+async def envtest_fork(case: Case) -> Sample:
+    async with ControlPlane.embedded() as plane:
+        objects = GroupResource(GROUP, "widgets")
+        for number in range(case.size):
+            plane.store.create(objects, orjson.loads(widget(number)))
+        async with plane.fork():  # creates what all copies share
+            pass
+        started_at = time.perf_counter()
+        copy = plane.fork()
+        copied_at = time.perf_counter()
+        async with copy:
+            ready_at = time.perf_counter()
+        return Sample({"copy ms": (copied_at - started_at) * 1e3, "ready ms": (ready_at - started_at) * 1e3})
 
 
 @benchmark(

@@ -53,6 +53,12 @@ class ServiceEndpoints:
         self._store = store
         self._urls: dict[tuple[str, str, int], str] = {}
 
+    def fork(self, store: Store) -> ServiceEndpoints:
+        """Return the same registrations for a copy of the store."""
+        copy = ServiceEndpoints(store)
+        copy._urls = dict(self._urls)
+        return copy
+
     def register(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
         """Route calls of a service's port to ``url`` (``https://127.0.0.1:9443``).
 

@@ -116,6 +116,12 @@ class Trackers:
             cached = self._trackers[key] = (info, tracker)
         return cached[1]
 
+    def fork(self, registry: Registry) -> Trackers:
+        """Return the trackers of a copy of the registry; compiled types are shared."""
+        copy = Trackers(registry)
+        copy._types = dict(self._types)
+        return copy
+
     @property
     def scale(self) -> Tracker:
         """The tracker of ``scale`` subresources; see :mod:`envtest.apply.scale`."""

@@ -11,6 +11,7 @@ import csv
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from envtest.auth.tokens import ForeignToken, InvalidToken, ServiceAccountTokens
 from envtest.auth.user import ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, User, with_groups
+from envtest.clock import Clock
 
 __all__ = ["Authenticator", "TokenFileError", "TokenIdentity", "load_token_file"]
 
@@ -76,15 +78,23 @@ class Authenticator:
         admin_token: str = "",
         users: Mapping[str, User] | None = None,
         anonymous: bool = True,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or Clock()
         self._tokens = tokens
         self._anonymous = anonymous
         self._static: dict[bytes, User] = {}
-        self._certificates: dict[bytes, User | None] = {}
+        self._certificates: dict[bytes, _Certificate] = {}
         for token, user in (users or {}).items():
             self.add_user(token, user)
         if admin_token:
             self.add_user(admin_token, User("admin", "admin", (MASTERS,)))
+
+    def fork(self, tokens: ServiceAccountTokens, clock: Clock) -> Authenticator:
+        """Return an authenticator of the same static users, for a copy of the control plane."""
+        copy = Authenticator(tokens, anonymous=self._anonymous, clock=clock)
+        copy._static = dict(self._static)
+        return copy
 
     def add_user(self, token: str, user: User) -> None:
         """Authenticate ``token`` as ``user`` from now on."""
@@ -97,19 +107,22 @@ class Authenticator:
     def authenticate(self, authorization: str, peer_certificate: bytes | None = None) -> User | None:
         """Return the user of a request with this ``Authorization`` header and client certificate (DER, verified).
 
-        ``None`` means 401: an unknown token, or no credential while anonymous requests are disabled.
+        ``None`` means 401: an unknown token, no credential while anonymous requests are disabled, or a certificate that
+        has expired by the clock of the plane.
         """
+        expired = False
         if peer_certificate is not None:
-            user = self._cached_certificate_user(peer_certificate)
-            if user is not None:
-                return user
+            certificate = self._cached_certificate(peer_certificate)
+            expired = not certificate.first <= self._clock.now() <= certificate.last
+            if certificate.user is not None and not expired:
+                return certificate.user
         token = bearer_token(authorization)
         if token:
             try:
                 return self.identify(token).user
             except InvalidToken:
                 return None
-        return ANONYMOUS if self._anonymous else None
+        return ANONYMOUS if self._anonymous and not expired else None
 
     def identify(self, token: str, audiences: Sequence[str] | None = None) -> TokenIdentity:
         """Return the user of ``token``. Raises InvalidToken when it is unknown or valid for none of ``audiences``."""
@@ -128,11 +141,11 @@ class Authenticator:
             raise InvalidToken(f"[{_INVALID}, {error}]") from error
         return TokenIdentity(with_groups(user, AUTHENTICATED), valid_audiences)
 
-    def _cached_certificate_user(self, der: bytes) -> User | None:
+    def _cached_certificate(self, der: bytes) -> _Certificate:
         if der not in self._certificates:
             if len(self._certificates) >= _MAX_CERTIFICATES:
                 self._certificates.clear()
-            self._certificates[der] = _certificate_user(der)
+            self._certificates[der] = _parse_certificate(der)
         return self._certificates[der]
 
 
@@ -146,8 +159,21 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def _certificate_user(der: bytes) -> User | None:
-    subject = x509.load_der_x509_certificate(der).subject
+class _Certificate(NamedTuple):
+    """The user of a client certificate, and the first and the last moment at which it is valid."""
+
+    user: User | None
+    first: datetime
+    last: datetime
+
+
+def _parse_certificate(der: bytes) -> _Certificate:
+    certificate = x509.load_der_x509_certificate(der)
+    user = _certificate_user(certificate.subject, der)
+    return _Certificate(user, certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+
+
+def _certificate_user(subject: x509.Name, der: bytes) -> User | None:
     names = _name_values(subject, NameOID.COMMON_NAME)
     if not names or not names[0]:
         return None

@@ -11,8 +11,9 @@ import time
 import uuid
 from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import orjson
 
@@ -108,6 +109,12 @@ class ServiceAccountTokens:
         self._key_set_url = settings.key_set_url
         self.issuer = settings.issuers[0]
         self.audiences = settings.audiences or settings.issuers
+
+    def fork(self, store: Store, clock: Callable[[], float]) -> Self:
+        """Return the same keys and issuers for a copy of the control plane."""
+        copied = copy(self)
+        copied._store, copied._clock = store, clock
+        return copied
 
     def private_key(self) -> bytes:
         """Return the signing key as PEM (PKCS #8), to be stored with the data of a persistent server."""

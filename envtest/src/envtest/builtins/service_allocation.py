@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from ipaddress import IPv4Network, ip_address
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from envtest.builtins.service_rules import needs_health_check
 from envtest.builtins.string_validation import is_ip
@@ -67,6 +68,13 @@ class _Pool:
         self._held.setdefault(owner, set()).add(value)
         return True
 
+    def fork(self) -> Self:
+        """Return a copy."""
+        copied = copy(self)
+        copied._owners = dict(self._owners)
+        copied._held = {owner: set(values) for owner, values in self._held.items()}
+        return copied
+
     def settle(self, owner: str, values: set[Any]) -> None:
         """Release all values of ``owner`` except ``values``, which are allocated to it."""
         for value in self._held.pop(owner, set()) - values:
@@ -83,6 +91,12 @@ class ServiceAllocator:
         self._addresses = _Pool("serviceIP", _Addresses(network))
         self._addresses.reserve(str(network[1]), "kubernetes")
         self._ports = _Pool("nodePort", NODE_PORTS)
+
+    def fork(self) -> Self:
+        """Return a copy with the same allocations."""
+        copied = copy(self)
+        copied._addresses, copied._ports = self._addresses.fork(), self._ports.fork()
+        return copied
 
     def settle(self, obj: Object) -> None:
         """Allocate exactly the values of a stored Service to it."""

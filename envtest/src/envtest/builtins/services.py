@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from ipaddress import IPv4Network
-from typing import Any
+from typing import Any, Self
 
 from envtest.builtins.service_allocation import ServiceAllocator
 from envtest.builtins.service_rules import (
@@ -35,6 +36,12 @@ class ServiceStrategy(BuiltinStrategy):
     def __init__(self, resource: Any, network: IPv4Network = DEFAULT_SERVICE_NETWORK) -> None:
         super().__init__(resource)
         self._allocator = ServiceAllocator(network)
+
+    def fork(self) -> Self:
+        """See :meth:`Strategy.fork`."""
+        copied = copy(self)
+        copied._allocator = self._allocator.fork()
+        return copied
 
     def adopt(self, obj: Object) -> None:
         """Reserve the addresses and ports of a Service that an earlier process stored."""

@@ -140,6 +140,9 @@ _STORED_ELSEWHERE: Final[dict[tuple[str, str, str], tuple[GroupResource, str, st
 }
 """Resources whose objects are stored as objects of another resource: its store table, ``apiVersion`` and kind."""
 
+_ALLOCATING: Final = frozenset({("", "services")})
+"""Resources whose strategy allocates values."""
+
 _DEPRECATED: Final[dict[tuple[str, str], str]] = {
     ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     ("v1", "ComponentStatus"): "v1 ComponentStatus is deprecated in v1.19+",
@@ -224,6 +227,7 @@ def register_builtins(registry: Registry, factories: Mapping[tuple[str, str], St
             storage=table,
             storage_version=version,
             storage_version_hash=_storage_hash(resource, version),
+            allocates=(resource.group, resource.plural) in _ALLOCATING,
             deprecation="" if resource.group else _DEPRECATED.get((resource.version, resource.kind), ""),
         )
         if version:

@@ -47,7 +47,7 @@ class Controller(abc.ABC, Generic[K]):
     def __init__(self, core: Core) -> None:
         self.core = core
         self.client = LoopbackClient(core, self.account, self.manager)
-        self.queue: KeyQueue[K] = KeyQueue()
+        self.queue: KeyQueue[K] = KeyQueue(core.clock)
 
     @abc.abstractmethod
     def observe(self, resource: GroupResource, change: Change) -> None:
@@ -112,6 +112,14 @@ class Runner:
             for controller in self._controllers:
                 for _ in range(WORKERS):
                     group.create_task(controller.run_worker())
+
+    async def settle(self) -> None:
+        """Wait until no controller has a key to reconcile at the current time."""
+        if self._task is None:
+            return
+        while not all(controller.queue.idle for controller in self._controllers):
+            for controller in self._controllers:
+                await controller.queue.wait_idle()
 
     async def stop(self) -> None:
         """Cancel all workers, including running reconciles."""

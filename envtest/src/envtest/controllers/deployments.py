@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 import orjson
@@ -278,7 +277,7 @@ class Deployments(OwnerController):
     def _set_condition(
         self, conditions: list[Object], kind: str, status: bool | None, reason: str, message: str
     ) -> None:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = self.client.now()
         text = "Unknown" if status is None else "True" if status else "False"
         condition = {"type": kind, "status": text, "reason": reason, "message": message}
         existing = find_condition(conditions, kind)

@@ -6,7 +6,7 @@ removes it from a pod when it has counted the pod.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
 from envtest.controllers.ownership import OwnerController, controller_reference
@@ -43,7 +43,7 @@ class Jobs(OwnerController):
         active = [pod for pod in pods if not is_finished(pod) and not pod["metadata"].get("deletionTimestamp")]
         if job["metadata"].get("deletionTimestamp"):
             return None
-        if failure := _failure(job):
+        if failure := _failure(job, self.core.clock.now()):
             await self._finish(job, active, "Failed", *failure)
             return 0.0
         if message := _success_message(job):
@@ -58,7 +58,7 @@ class Jobs(OwnerController):
         await self._set_start_time(job)
         created = await self._scale(job, pods, active)
         await self.set_status(job, {"active": len(active) + created or None, "ready": sum(map(is_ready, active))})
-        return _seconds_to_deadline(job)
+        return _seconds_to_deadline(job, self.core.clock.now())
 
     async def _release_orphans(self, key: NamespacedName) -> None:
         """Remove the finalizer from the pods of a deleted Job, which are no longer counted.
@@ -202,7 +202,7 @@ class Jobs(OwnerController):
             return None
         condition = _finished_condition(job) or {}
         moment = datetime.fromisoformat(condition["lastTransitionTime"]) + timedelta(seconds=int(seconds))
-        remaining = (moment - datetime.now(UTC)).total_seconds()
+        remaining = (moment - self.core.clock.now()).total_seconds()
         if remaining > 0:
             return remaining
         metadata = job["metadata"]
@@ -282,19 +282,19 @@ def _is_complete(job: Object, active: list[Object]) -> bool:
     return succeeded >= int(completions)
 
 
-def _seconds_to_deadline(job: Object) -> float | None:
+def _seconds_to_deadline(job: Object, now: datetime) -> float | None:
     """Return the seconds until the Job exceeds its active deadline."""
     limit, started = job["spec"].get("activeDeadlineSeconds"), (job.get("status") or {}).get("startTime")
     if limit is None or not started:
         return None
     moment = datetime.fromisoformat(started) + timedelta(seconds=int(limit))
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    return max(0.0, (moment - now).total_seconds())
 
 
-def _failure(job: Object) -> tuple[str, str] | None:
+def _failure(job: Object, now: datetime) -> tuple[str, str] | None:
     """Return reason and message of the failure of a Job, with the messages of kube-controller-manager."""
     if int((job.get("status") or {}).get("failed") or 0) > int(job["spec"].get("backoffLimit", 6)):
         return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
-    if not job["spec"].get("suspend") and _seconds_to_deadline(job) == 0.0:
+    if not job["spec"].get("suspend") and _seconds_to_deadline(job, now) == 0.0:
         return "DeadlineExceeded", "Job was active longer than specified deadline"
     return None

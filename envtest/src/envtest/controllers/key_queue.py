@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
+from envtest.clock import Clock, Timer
+
 __all__ = ["KeyQueue"]
 
 K = TypeVar("K", bound=Hashable)
@@ -18,39 +20,51 @@ MAX_DELAY: Final = 30.0
 class KeyQueue(Generic[K]):
     """Keys to reconcile; failed ones are retried with back-off.
 
-    A key that is added while it is processed is queued again afterwards.
+    A key that is added while it is processed is queued again afterwards. Delays are measured by ``clock``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
         self._ready: deque[K] = deque()
         self._dirty: set[K] = set()
         self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
-        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._timers: dict[K, Timer] = {}
         self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def add(self, key: K) -> None:
         """Add a key, unless it is queued already."""
         if key in self._dirty:
             return
         self._dirty.add(key)
+        self._idle.clear()
         if key not in self._processing:
             self._ready.append(key)
             self._wake.set()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Add a key after ``seconds``; of several calls for one key, the earliest time applies."""
-        loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
         if timer is not None:
-            if timer.when() <= loop.time() + seconds:
+            if timer.when <= self._clock.time() + seconds:
                 return
             timer.cancel()
-        self._timers[key] = loop.call_later(seconds, self._due, key)
+        self._timers[key] = self._clock.call_later(seconds, lambda: self._due(key))
 
     def _due(self, key: K) -> None:
         self._timers.pop(key, None)
         self.add(key)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no key is queued or processed; keys that wait for a timer do not count."""
+        return self._idle.is_set()
+
+    async def wait_idle(self) -> None:
+        """Wait until :attr:`idle`."""
+        await self._idle.wait()
 
     async def get(self) -> K:
         """Wait for the next key and return it. The caller must pass it to :meth:`done`."""
@@ -68,6 +82,8 @@ class KeyQueue(Generic[K]):
         if key in self._dirty:
             self._ready.append(key)
             self._wake.set()
+        if not self._dirty and not self._processing:
+            self._idle.set()
         if not failed:
             self._failures.pop(key, None)
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from envtest.auth.user import service_account_groups, service_account_username
@@ -47,7 +46,7 @@ class LoopbackClient:
 
     def now(self) -> str:
         """Return the current time in the format of object timestamps."""
-        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self.core.clock.timestamp()
 
     def info(self, resource: GroupResource) -> ResourceInfo | None:
         """Return the resource whose objects are in the table ``resource``, in the storage version if that is served."""
@@ -89,6 +88,7 @@ class LoopbackClient:
             operation=operation,
             field_manager=self._manager,
             field_validation="Ignore",
+            moment=self.core.clock.now(),
         )
 
     async def create(self, resource: GroupResource, obj: Object) -> Object | None:

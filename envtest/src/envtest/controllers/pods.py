@@ -20,7 +20,7 @@ resources) are ignored.
 from __future__ import annotations
 
 import secrets
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from envtest.controllers.controller import Controller
@@ -28,7 +28,7 @@ from envtest.controllers.pod_state import PODS, is_finished, phase
 from envtest.errors import GroupResource
 from envtest.objects import NamespacedName, Object, annotations_of, find_condition, set_condition
 from envtest.server_core import Core
-from envtest.storage import Change
+from envtest.storage import Change, Record
 
 __all__ = ["ANNOTATIONS", "NODE", "PodRunner"]
 
@@ -69,6 +69,7 @@ class PodRunner(Controller[NamespacedName]):
         """Enqueue all pods, and the node with an empty namespace as key."""
         self.queue.add(NamespacedName("", NODE))
         for record in self.client.records(PODS):
+            self._addresses = max(self._addresses, _address_number(record))
             self.queue.add(NamespacedName(record.namespace, record.name))
 
     def observe(self, resource: GroupResource, change: Change) -> None:
@@ -84,7 +85,7 @@ class PodRunner(Controller[NamespacedName]):
         pod = await self.client.read(PODS, key.namespace, key.name)
         if pod is None:
             return None
-        now = datetime.now(UTC)
+        now = self.core.clock.now()
         if pod["metadata"].get("deletionTimestamp"):
             return await self._stop(pod, now)
         if is_finished(pod):
@@ -231,6 +232,14 @@ class PodRunner(Controller[NamespacedName]):
         await self.client.modify(
             PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
         )
+
+
+def _address_number(record: Record) -> int:
+    """Return the number of the address that an earlier runner gave to a pod; 0 if it gave none."""
+    if b'"podIP":"10.244.' not in record.data:
+        return 0
+    third, fourth = (int(part) for part in record.obj()["status"]["podIP"].split(".")[2:])
+    return third * 250 + fourth - 1
 
 
 def _should_be_ready(pod: Object) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 from envtest.controllers.ownership import OwnerController
@@ -55,7 +54,7 @@ class ReplicaSets(OwnerController):
             await self.client.create(PODS, pod)
 
     async def _update_status(self, owner: Object, active: list[Object]) -> float | None:
-        spec, now = owner["spec"], datetime.now(UTC)
+        spec, now = owner["spec"], self.core.clock.now()
         min_ready = int(spec.get("minReadySeconds") or 0)
         labels = labels_of(spec.get("template") or {})
         status: dict[str, Any] = {

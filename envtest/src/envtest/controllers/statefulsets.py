@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 import orjson
@@ -173,7 +172,7 @@ class StatefulSets(OwnerController):
             pod["spec"]["volumes"] = volumes
 
     async def _update_status(self, owner: Object, pods: list[Object], update_revision: str) -> float | None:
-        now, min_ready = datetime.now(UTC), int(owner["spec"].get("minReadySeconds") or 0)
+        now, min_ready = self.core.clock.now(), int(owner["spec"].get("minReadySeconds") or 0)
         current_revision = (owner.get("status") or {}).get("currentRevision") or update_revision
         created = [pod for pod in pods if not is_finished(pod)]
 

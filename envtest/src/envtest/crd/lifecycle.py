@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -67,6 +68,25 @@ class CRDController:
         self._served: dict[str, tuple[Any, ...]] = {}
         self._terminating: dict[GroupResource, str] = {}
         self._conversions = Conversions(webhooks)
+
+    def fork(
+        self, store: Store, registry: Registry, webhooks: WebhookClient, track: Track, *, now: Callable[[], str]
+    ) -> CRDController:
+        """Return the controller of a copy of the control plane, whose ``registry`` serves the same resources.
+
+        Conversion webhooks are called by the copy's own client.
+        """
+        copied = CRDController(store, registry, webhooks, track, now=now)
+        copied._served, copied._terminating = dict(self._served), dict(self._terminating)
+        for spec, names, _ in copied._served.values():
+            if (spec.get("conversion") or {}).get("strategy") != "Webhook":
+                continue
+            convert = copied._conversions.converter({"spec": spec})
+            for version in spec["versions"]:
+                info = registry.lookup(spec["group"], version["name"], names["plural"])
+                if info is not None:
+                    registry.register(replace(info, convert=convert))
+        return copied
 
     def follow(self, resource: GroupResource, change: Change) -> None:
         """Handle a change of the store; call this after each change."""

@@ -40,7 +40,9 @@ async def spend_budget(core: Core, ctx: RequestContext, pod: Object, *, dry_run:
     info = core.registry.lookup("policy", "v1", "poddisruptionbudgets")
     assert info is not None
     name = budgets[0]["metadata"]["name"]
-    status = RequestContext(ctx.user, "update", info, ctx.namespace, name, "status", operation="UPDATE")
+    status = RequestContext(
+        ctx.user, "update", info, ctx.namespace, name, "status", operation="UPDATE", moment=ctx.moment
+    )
 
     async def decrement(budget: Object | None) -> Object:
         if budget is None:
@@ -105,7 +107,9 @@ def _rejection(cause: str, *, retry_after: int = 0) -> StatusError:
 
 async def add_disruption_target(core: Core, ctx: RequestContext) -> str:
     """Set the pod condition with the reason of the disruption; return the pod's new resourceVersion."""
-    status = RequestContext(ctx.user, "update", ctx.info, ctx.namespace, ctx.name, "status", operation="UPDATE")
+    status = RequestContext(
+        ctx.user, "update", ctx.info, ctx.namespace, ctx.name, "status", operation="UPDATE", moment=ctx.moment
+    )
 
     async def add(pod: Object | None) -> Object:
         if pod is None:

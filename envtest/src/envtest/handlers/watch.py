@@ -36,7 +36,8 @@ CHUNK_BYTES = 256 * 1024
 class _Encoder:
     """Encodes watch events in one output format, and caches the lines of a change in the change."""
 
-    def __init__(self, request: Request, info: ResourceInfo, output: Output) -> None:
+    def __init__(self, core: Core, request: Request, info: ResourceInfo, output: Output) -> None:
+        self.now = core.clock.now
         self.info = info
         self.output = output
         self.include = check_include(request) if output.as_kind == "Table" else ""
@@ -80,7 +81,13 @@ class _Encoder:
         from envtest.table_convertor import convert_to_table
 
         return convert_to_table(
-            self.info, [obj], version=version, include=self.include, metadata=metadata, headers=headers
+            self.info,
+            [obj],
+            version=version,
+            include=self.include,
+            metadata=metadata,
+            headers=headers,
+            now=self.now(),
         )
 
     def _encode(self, kind: str, obj: dict[str, Any]) -> bytes:
@@ -178,7 +185,7 @@ async def watch_objects(core: Core, request: Request, ctx: RequestContext, outpu
     options = list_options(request, watch=True)
     fields = f"metadata.name={ctx.name}" if ctx.name else ""  # the legacy path /watch/.../NAME
     selector = selector_for(ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))))
-    encoder = _Encoder(request, ctx.info, output)
+    encoder = _Encoder(core, request, ctx.info, output)
     revision = parse_revision(options.resource_version)
     stream = _Stream(request, output)
     watcher, initial, error = _open(core, ctx, options, revision)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from envtest.assembly import APIServer, Cluster, assemble, create_initial_objects, resume
 from envtest.certificates import server_context
+from envtest.clock import Clock
 from envtest.programs.flags import FlagError
 from envtest.programs.server_options import ServerOptions
 from envtest.storage.archive import Archive
@@ -18,6 +19,8 @@ __all__ = ["HostedServers"]
 MAX_CLUSTERS = 64
 """Maximum number of values of ``--etcd-prefix`` for one ``etcd``."""
 
+_CLOCK_OFFSET = "clock-offset"
+
 
 class _HostedCluster:
     """The objects of one prefix, and their file."""
@@ -25,6 +28,10 @@ class _HostedCluster:
     def __init__(self, cluster: Cluster, archive: Archive) -> None:
         self.cluster = cluster
         self.archive = archive
+
+    def save_offset(self, offset: float) -> None:
+        """Store how far the clock is ahead, so that time continues after a restart."""
+        self.archive.put(_CLOCK_OFFSET, repr(offset).encode())
 
 
 class HostedServers:
@@ -65,6 +72,7 @@ class HostedServers:
             )
             if first:
                 hosted.archive.restore(cluster.store)
+                cluster.clock.moved.append(hosted.save_offset)
                 resume(api_server)
                 self._clusters[options.prefix] = hosted
             await create_initial_objects(api_server)
@@ -79,7 +87,9 @@ class HostedServers:
         if len(self._clusters) >= MAX_CLUSTERS:
             raise FlagError(f"--etcd-prefix={options.prefix}: this etcd has {MAX_CLUSTERS} prefixes already")
         folder = self._data_dir / quote(options.prefix.strip("/") or "registry", safe="")
-        return _HostedCluster(Cluster(options.service_network), Archive(folder))
+        archive = Archive(folder)
+        clock = Clock(float(archive.get(_CLOCK_OFFSET) or 0))
+        return _HostedCluster(Cluster(options.service_network, clock), archive)
 
     async def stop(self, api_server: APIServer) -> None:
         """Stop an API server: end its watches and close its connections. Its objects remain."""
@@ -91,6 +101,7 @@ class HostedServers:
         """Write all changes and close the files; all API servers have been stopped."""
         while self._clusters:
             _, hosted = self._clusters.popitem()
+            hosted.cluster.clock.close()
             await hosted.cluster.webhooks.close()
             hosted.archive.close()
 

@@ -14,12 +14,12 @@ from envtest.errors import GroupResource
 from envtest.storage.record import DELETED, Change
 from envtest.storage.store import Store
 
-__all__ = ["Archive", "ArchiveError"]
+__all__ = ["FORMAT", "SCHEMA", "Archive", "ArchiveError"]
 
 COMMIT_SECONDS = 0.1
 """Maximum seconds that a written change waits for its commit."""
 FORMAT = "1"
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS objects (
     api_group TEXT NOT NULL, resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
@@ -45,7 +45,7 @@ class Archive:
             self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
-            self._database.executescript(_SCHEMA)
+            self._database.executescript(SCHEMA)
             self._check_format(file)
         except (OSError, sqlite3.Error) as error:
             raise ArchiveError(f"cannot use the data folder {folder}: {error}") from error
@@ -63,6 +63,11 @@ class Archive:
         """Return a setting (a key, a certificate, ...), or ``None``."""
         row = self._database.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
         return None if row is None else bytes(row[0])
+
+    def settings(self) -> dict[str, bytes]:
+        """Return all settings."""
+        rows = self._database.execute("SELECT name, value FROM settings")
+        return {name: bytes(value) for name, value in rows}
 
     def put(self, name: str, value: bytes) -> None:
         """Store a setting."""

@@ -60,6 +60,13 @@ class Store:
             cache = self._caches[resource] = WatchCache()
         return cache
 
+    def fork(self) -> Store:
+        """Return a store with the same objects, history and revision, without watchers, journals and followers."""
+        copy = Store(self.revision)
+        copy.compacted = self.compacted
+        copy._caches = {resource: cache.fork() for resource, cache in self._caches.items()}
+        return copy
+
     def resources(self) -> list[GroupResource]:
         """Return the resources that have or had objects."""
         return list(self._caches)

@@ -37,6 +37,14 @@ class WatchCache:
         self.changes = 0
         self._history_bytes = 0
 
+    def fork(self) -> WatchCache:
+        """Return a copy without watchers; the records, which are immutable, are shared."""
+        copy = WatchCache()
+        copy.records, copy.keys = self.records.copy(), self.keys.copy()
+        copy.history = deque(Change(each.type, each.record, each.previous) for each in self.history)
+        copy.compacted, copy.changes, copy._history_bytes = self.compacted, self.changes, self._history_bytes
+        return copy
+
     def put(self, change: Change) -> None:
         """Apply ``change`` and notify the watchers."""
         record = change.record
