@@ -33,6 +33,7 @@ from envtest.fault_injection import faults_page
 from envtest.faults import Faults
 from envtest.health import HealthChecks, RequestMetrics
 from envtest.initial_objects import create_initial_objects_in
+from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.objects import Object
 from envtest.pages import object_counts, standard_pages
 from envtest.registry import Registry
@@ -57,11 +58,17 @@ SYSTEM = User("system:apiserver", groups=("system:masters",))
 class Cluster:
     """What the API servers of one cluster share: objects, served resources, RBAC rules, allocated addresses and time.
 
-    ``service_network`` contains the cluster IPs.
+    ``service_network`` contains the cluster IPs; ``version`` is the version of Kubernetes to behave like.
     """
 
-    def __init__(self, service_network: IPv4Network = DEFAULT_SERVICE_NETWORK, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        service_network: IPv4Network = DEFAULT_SERVICE_NETWORK,
+        clock: Clock | None = None,
+        version: KubernetesVersion = LATEST,
+    ) -> None:
         self.service_network = service_network
+        self.version = version
         self.clock = clock or Clock()
         self.store = Store()
         self.registry = Registry()
@@ -69,7 +76,7 @@ class Cluster:
             ("apiextensions.k8s.io", "CustomResourceDefinition"): _crd_strategy,
             ("", "Service"): partial(_service_strategy, service_network),
         }
-        register_builtins(self.registry, factories)
+        register_builtins(self.registry, factories, version)
         self.trackers = Trackers(self.registry)
         self.events = EventTTL(self.store, self.clock)
         self.endpoints = ServiceEndpoints(self.store)
@@ -186,7 +193,7 @@ def _connect(
 ) -> APIServer:
     """Create the parts that have no state of their own."""
     store, registry, authorizer, clock = cluster.store, cluster.registry, cluster.authorizer, cluster.clock
-    core = Core(store, registry, cluster.trackers, clock, tokens)
+    core = Core(store, registry, cluster.trackers, clock, tokens, cluster.version)
     core.reviews = Reviews(authorizer, authenticator)
     core.admission = standard_chain(store, registry, authorizer, cluster.webhooks, enabled=plugins)
     health = HealthChecks()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from envtest.kubernetes_version import LATEST, SUPPORTED
 from envtest.version import __version__
 
 if TYPE_CHECKING:
@@ -66,6 +67,12 @@ def _controllers(text: str) -> tuple[str, ...]:
     show_default=True,
     help="IPv4 network of the cluster IPs of Services.",
 )
+@click.option(
+    "--kubernetes-version",
+    default=LATEST.release,
+    show_default=True,
+    help=f"Version to behave like: {', '.join(SUPPORTED)}.",
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -79,6 +86,7 @@ def command(
     data_dir: Path | None,
     controllers: str,
     service_cluster_ip_range: str,
+    kubernetes_version: str,
 ) -> None:
     """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
     if context.invoked_subcommand is not None:
@@ -96,6 +104,7 @@ def command(
             audit_log=audit_log,
             data_dir=data_dir,
             service_cluster_ip_range=service_cluster_ip_range,
+            kubernetes_version=kubernetes_version,
         )
         asyncio.run(_serve(plane, kubeconfig))
     except (OSError, ValueError) as error:
@@ -108,16 +117,23 @@ def command(
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the programs to this folder instead of one in the cache folder.",
 )
-def assets(folder: Path | None) -> None:
+@click.option(
+    "--kubernetes-version",
+    default=LATEST.release,
+    show_default=True,
+    help=f"Version that kube-apiserver behaves like: {', '.join(SUPPORTED)}.",
+)
+def assets(folder: Path | None, kubernetes_version: str) -> None:
     """Write programs kube-apiserver and etcd, and print their folder.
 
     Set KUBEBUILDER_ASSETS to it, so that tests in Go, Java and Rust run on this API server instead of the real one.
     """
+    from envtest.kubernetes_version import parse_version
     from envtest.programs.folder import write_programs
 
     try:
-        click.echo(write_programs(folder))
-    except OSError as error:
+        click.echo(write_programs(folder, parse_version(kubernetes_version)))
+    except (OSError, ValueError) as error:
         _fail(error)
 
 

@@ -23,6 +23,7 @@ from envtest.controllers import Runner, create_runner
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import StatusError
 from envtest.faults import Faults
+from envtest.kubernetes_version import parse_version
 from envtest.manifests import Manifests, load_crds
 from envtest.objects import Object
 from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
@@ -69,7 +70,9 @@ class EmbeddedServer(BaseControlPlane):
         data_dir: Path | None = None,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
         snapshot: Path | None = None,
+        kubernetes_version: str = "",
     ) -> None:
+        self._version = parse_version(kubernetes_version)
         self._snapshot = snapshot
         self._copied: _Copied | None = None
         self._started = False
@@ -136,6 +139,7 @@ class EmbeddedServer(BaseControlPlane):
         cluster = Cluster(
             parse_service_network(self._setting("service-network") or str(self._service_network)),
             Clock(float(self._setting("clock-offset") or 0)),
+            parse_version(self._setting("kubernetes-version")) if saved is not None else self._version,
         )
         api_server = assemble(
             admin_token=self.token,
@@ -252,11 +256,12 @@ class EmbeddedServer(BaseControlPlane):
             "token-key": core.tokens.private_key(),
             "service-network": str(self.api_server.cluster.service_network).encode(),
             "clock-offset": repr(core.clock.offset).encode(),
+            "kubernetes-version": str(core.version).encode(),
         }
 
     def _save_settings(self, archive: Archive) -> None:
         for name, value in self._identity().items():
-            if name != "service-network":  # an option of each start
+            if name not in ("service-network", "kubernetes-version"):  # options of each start
                 archive.put(name, value)
 
     def _save_offset(self, offset: float) -> None:

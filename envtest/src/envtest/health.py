@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from envtest.http import PageResponse
-from envtest.version import KUBERNETES_VERSION
+from envtest.kubernetes_version import LATEST, KubernetesVersion
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 __all__ = ["HealthChecks", "RequestLabels", "RequestMetrics", "version_response"]
 
-MAJOR, MINOR = "1", "36"
 _TEXT: Final = {
     "Content-Type": "text/plain; charset=utf-8",
     "Cache-Control": "no-cache, private",
@@ -124,17 +123,18 @@ class HealthChecks:
         return PageResponse(200, dict(_TEXT), b"ok")
 
 
-def version_response() -> PageResponse:
+def version_response(version: KubernetesVersion = LATEST) -> PageResponse:
     """Return the response to ``/version``: the Kubernetes version that this control plane emulates."""
+    major, minor = str(version.major), str(version.minor)
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     document = {
-        "major": MAJOR,
-        "minor": MINOR,
-        "emulationMajor": MAJOR,
-        "emulationMinor": MINOR,
-        "minCompatibilityMajor": MAJOR,
-        "minCompatibilityMinor": str(int(MINOR) - 1),
-        "gitVersion": KUBERNETES_VERSION,
+        "major": major,
+        "minor": minor,
+        "emulationMajor": major,
+        "emulationMinor": minor,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": str(version.minor - 1),
+        "gitVersion": str(version),
         "gitCommit": "embedded",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import orjson
 
-from envtest.builtins.catalog import META, OBJECT_META, all_resources, resolve
+from envtest.builtins.catalog import META, OBJECT_META, all_resources, plain_name, resolve, type_name
 from envtest.http import PageResponse
+from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.openapi_v2 import swagger, swagger_protobuf
 from envtest.registry import Registry, ResourceInfo
 
@@ -26,7 +27,6 @@ __all__ = ["OpenAPI"]
 _V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 _V2_PROTOBUF_OLD: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _PREFIX: Final = "#/components/schemas/"
-_INFO: Final = {"title": "Kubernetes", "version": "v1.36.0"}
 _WIRE: Final = "x-envtest-wire"
 _ALWAYS: Final = tuple(
     f"{META}.{name}" for name in ("DeleteOptions", "ListMeta", "Status", "WatchEvent", "APIResourceList", "Patch")
@@ -53,9 +53,11 @@ _STRATEGIC: Final = "application/strategic-merge-patch+json"
 class OpenAPI:
     """Serves requests below ``/openapi``."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, version: KubernetesVersion = LATEST) -> None:
         self._registry = registry
-        self._types = {(each.group, each.version, each.kind): each.type for each in all_resources()}
+        self._release = version.release
+        self._info = {"title": "Kubernetes", "version": str(version)}
+        self._types = {(each.group, each.version, each.kind): each.type for each in all_resources(version)}
         self._generation = -1
         self._hashes: dict[str, str] = {}
         self._documents: dict[tuple[str, str], bytes] = {}
@@ -131,24 +133,24 @@ class OpenAPI:
             schemas |= self._schemas(info)
             paths |= dict(_paths(info))
         for name in _ALWAYS:
-            _add_type(schemas, name)
+            _add_type(schemas, name, self._release)
         ordered = dict(sorted(schemas.items()))
-        return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": ordered}}
+        return {"openapi": "3.0.0", "info": self._info, "paths": paths, "components": {"schemas": ordered}}
 
     def _schemas(self, info: ResourceInfo) -> dict[str, Any]:
         """Return the types of a resource: itself, its list, and all types that they reference."""
         schemas: dict[str, Any] = {}
         name = self._types.get((info.group, info.version, info.kind))
         if name is not None and not info.is_crd:
-            _add_type(schemas, name)
+            _add_type(schemas, name, self._release)
             with suppress(KeyError):
-                _add_type(schemas, f"{name}List")
+                _add_type(schemas, f"{name}List", self._release)
             for sub in info.subresources.values():
                 other = self._types.get((sub.group, sub.version, sub.kind))
                 if other is not None:
-                    _add_type(schemas, other)
+                    _add_type(schemas, other, self._release)
         else:
-            schemas |= _custom_schemas(info)
+            schemas |= _custom_schemas(info, self._release)
         return schemas
 
     def _swagger(self, accept: str, if_none_match: str) -> PageResponse:
@@ -167,7 +169,7 @@ class OpenAPI:
             for info in self._registry:
                 schemas |= self._schemas(info)
                 paths |= dict(_paths(info))
-            document = swagger(schemas, paths, _INFO)
+            document = swagger(schemas, paths, self._info)
             body = swagger_protobuf(document) if protobuf else orjson.dumps(document)
             self._documents[key] = body
         return PageResponse(200, headers, body)
@@ -181,23 +183,32 @@ def _document(body: bytes, if_none_match: str) -> PageResponse:
     return PageResponse(200, headers, body)
 
 
-def _add_type(schemas: dict[str, Any], name: str) -> None:
-    """Add a built-in type and all types that it references. Raises KeyError for an unknown type."""
+def _add_type(schemas: dict[str, Any], name: str, release: str) -> None:
+    """Add a built-in type of a release and all types that it references. Raises KeyError for an unknown type."""
+    name = plain_name(name)
     if name in schemas:
         return
-    raw = resolve(name)
-    schemas[name] = _published(raw)
+    raw = _published(resolve(type_name(name, release)))
+    schemas[name] = raw
     for other in _references(raw):
-        _add_type(schemas, other)
+        _add_type(schemas, other, release)
 
 
 def _published(raw: Any) -> Any:
-    """Return a schema without the extensions that only this package uses."""
+    """Return a schema without the extensions and the names of types that only this package uses."""
     if isinstance(raw, Mapping):
-        return {word: _published(value) for word, value in raw.items() if word != _WIRE}
+        return {
+            word: _PREFIX + plain_name(value.removeprefix(_PREFIX)) if _is_reference(word, value) else _published(value)
+            for word, value in raw.items()
+            if word != _WIRE
+        }
     if isinstance(raw, (list, tuple)):
         return [_published(item) for item in raw]
     return raw
+
+
+def _is_reference(word: str, value: Any) -> bool:
+    return word == "$ref" and isinstance(value, str)  # JSONSchemaProps has a field of this name
 
 
 def _references(raw: Any) -> Iterator[str]:
@@ -212,10 +223,10 @@ def _references(raw: Any) -> Iterator[str]:
             yield from _references(item)
 
 
-def _custom_schemas(info: ResourceInfo) -> dict[str, Any]:
+def _custom_schemas(info: ResourceInfo, release: str) -> dict[str, Any]:
     schemas: dict[str, Any] = {}
-    _add_type(schemas, OBJECT_META)
-    _add_type(schemas, f"{META}.ListMeta")
+    _add_type(schemas, OBJECT_META, release)
+    _add_type(schemas, f"{META}.ListMeta", release)
     name = custom_type_name(info, info.kind)
     raw: Mapping[str, Any] = info.schema.raw if info.schema is not None else {"type": "object"}
     identity = {"group": info.group, "version": info.version}

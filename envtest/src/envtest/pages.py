@@ -47,7 +47,7 @@ def standard_pages(core: Core, health: HealthChecks, metrics: RequestMetrics) ->
     def openapi() -> OpenAPI:
         from envtest.openapi import OpenAPI
 
-        return OpenAPI(core.registry)
+        return OpenAPI(core.registry, core.version)
 
     async def documents(request: Request) -> Response | None:
         headers = request.headers
@@ -66,7 +66,7 @@ def standard_pages(core: Core, health: HealthChecks, metrics: RequestMetrics) ->
         if request.path.rstrip("/") == "/version":
             if request.method != "GET":
                 raise method_not_allowed_here()
-            return _response(version_response())
+            return _response(version_response(core.version))
         if request.path.startswith("/version/"):
             raise resource_not_found()
         if request.path == "/metrics":

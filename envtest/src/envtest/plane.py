@@ -35,6 +35,7 @@ class ControlPlane(BaseControlPlane):
         audit_log: Path | None = None,
         data_dir: Path | None = None,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
+        kubernetes_version: str = "",
     ) -> EmbeddedControlPlane:
         """Return a control plane that runs in this process and event loop.
 
@@ -42,7 +43,8 @@ class ControlPlane(BaseControlPlane):
         token of user ``admin`` (random by default). ``token_auth_file`` names more users in kube-apiserver's CSV
         format. ``audit_log`` is a file that receives audit events. ``data_dir`` keeps objects, CA and tokens after the
         process ends; without it they are lost. ``service_cluster_ip_range`` is the IPv4 network from which Services
-        get their cluster IPs, in CIDR notation; raises ValueError if it is invalid.
+        get their cluster IPs, in CIDR notation. ``kubernetes_version`` is the version to behave like: ``1.34``,
+        ``1.35`` or ``1.36``, the default. Raises ValueError for an invalid network or version.
         """
         return EmbeddedControlPlane(
             port=port,
@@ -54,6 +56,7 @@ class ControlPlane(BaseControlPlane):
             audit_log=audit_log,
             data_dir=data_dir,
             service_cluster_ip_range=service_cluster_ip_range,
+            kubernetes_version=kubernetes_version,
         )
 
     @staticmethod
@@ -67,9 +70,9 @@ class ControlPlane(BaseControlPlane):
     ) -> EmbeddedControlPlane:
         """Return a control plane with the state that :meth:`EmbeddedControlPlane.snapshot` wrote to ``path``.
 
-        Objects, CA, tokens, the network of cluster IPs and the time are the same as when the file was written; history
-        is not, so older watches get 410. The other parameters are those of :meth:`embedded`. ``start`` raises
-        :class:`envtest.snapshots.SnapshotError` if the file cannot be used.
+        Objects, CA, tokens, the Kubernetes version, the network of cluster IPs and the time are the same as when the
+        file was written; history is not, so older watches get 410. The other parameters are those of :meth:`embedded`.
+        ``start`` raises :class:`envtest.snapshots.SnapshotError` if the file cannot be used.
         """
         return EmbeddedControlPlane(
             port=port,

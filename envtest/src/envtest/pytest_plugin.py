@@ -28,13 +28,19 @@ MARKER = "real_control_plane"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option ``--control-plane``."""
+    """Add the options ``--control-plane`` and ``--kubernetes-version``."""
     group = parser.getgroup("control plane", "Kubernetes control planes for tests (envtest)")
     group.addoption(
         "--control-plane",
         choices=("auto", "embedded", "real"),
         default="auto",
         help="which control plane the fixtures start; auto: the real one if $KUBEBUILDER_ASSETS is set",
+    )
+    group.addoption(
+        "--kubernetes-version",
+        default="",
+        metavar="VERSION",
+        help="the Kubernetes version that the embedded control plane behaves like; default: the newest one",
     )
 
 
@@ -83,7 +89,10 @@ def _threaded_control_plane(pytestconfig: pytest.Config) -> Iterator[ThreadedCon
     from envtest.plane import ControlPlane
     from envtest.threaded import ThreadedControlPlane
 
-    plane = ControlPlane.real() if _wants_real(pytestconfig) else ControlPlane.embedded()
+    if _wants_real(pytestconfig):
+        plane: ControlPlane = ControlPlane.real()
+    else:
+        plane = ControlPlane.embedded(kubernetes_version=pytestconfig.getoption("--kubernetes-version"))
     with ThreadedControlPlane(plane) as thread:
         yield thread
 

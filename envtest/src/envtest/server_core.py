@@ -10,6 +10,7 @@ from envtest.auth.reviews import Reviews
 from envtest.auth.tokens import ServiceAccountTokens
 from envtest.clock import Clock
 from envtest.context import RequestContext
+from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.objects import Object
 from envtest.registry import Registry
 from envtest.storage import Store, Watcher
@@ -47,6 +48,7 @@ class Core:
     trackers: Trackers
     clock: Clock
     tokens: ServiceAccountTokens
+    version: KubernetesVersion = LATEST
     admission: Admission = field(default_factory=NoAdmission)
     watchers: set[Watcher] = field(default_factory=set)
     """The watchers of the clients of this API server."""

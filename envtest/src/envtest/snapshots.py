@@ -26,6 +26,7 @@ from envtest.certificates import CertificateAuthority, KeyPair
 from envtest.clock import checked_offset
 from envtest.context import RequestContext
 from envtest.errors import GroupResource, StatusError
+from envtest.kubernetes_version import parse_version
 from envtest.service_network import parse_service_network
 from envtest.storage.archive import FORMAT, SCHEMA
 
@@ -203,6 +204,8 @@ def _check_settings(path: Path, settings: Mapping[str, bytes]) -> None:
         name = "service-network"
         if name in settings:
             parse_service_network(settings[name].decode())
+        name = "kubernetes-version"
+        parse_version(settings.get(name, b"").decode())
     except (KeyError, ValueError, TypeError) as error:
         reason = "is missing" if isinstance(error, KeyError) else f"is invalid: {error}"
         raise SnapshotError(f"{path}: the setting {name} {reason}") from error

@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 
 from envtest.apply.value_operations import json_equal
+from envtest.builtins.catalog import plain_name
 from envtest.errors import StatusError, bad_request, plain_error
 from envtest.go_format import go_text, go_type
 from envtest.schema.node import Schema
@@ -208,7 +209,9 @@ def _merge_list_value(current: list[Any], patch: list[Any], field: Schema | None
         merged = _unique([*current, *patch])
     else:
         if not key:
-            raise plain_error(f"cannot merge lists without merge key for {field.ref if field is not None else ''}")
+            raise plain_error(
+                f"cannot merge lists without merge key for {plain_name(field.ref) if field is not None else ''}"
+            )
         current, patch = _apply_item_directives(current, patch, key)
         merged = _merge_items(current, patch, key, field.items if field is not None else None)
     listed, others = _partition(merged, patch, key)

@@ -2,6 +2,10 @@
 
 Types come from ``data/types`` (written by ``hack/generate_builtin_schemas.py``), one gzipped file per package, read
 when the first of its types is needed. Resources come from ``data/resources.json``.
+
+Both describe the newest Kubernetes version. A type that is different in an older version, or contains such a type, has
+a name of its own there: ``1.34:io.k8s.api.core.v1.Pod``. All other types are shared. The differences come from
+``data/versions`` (written by ``hack/generate_version_differences.py``).
 """
 
 from __future__ import annotations
@@ -16,15 +20,28 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.schema.node import Schema
 
-__all__ = ["META", "OBJECT_META", "Resource", "all_resources", "object_meta", "resolve", "schema_of", "storage_hash"]
+__all__ = [
+    "META",
+    "OBJECT_META",
+    "Resource",
+    "all_resources",
+    "object_meta",
+    "plain_name",
+    "resolve",
+    "schema_of",
+    "storage_hash",
+    "type_name",
+]
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 OBJECT_META = f"{META}.ObjectMeta"
 
 _ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _DATA = resources.files("envtest") / "data"
+_PREFIX = "#/components/schemas/"
 
 
 @cache
@@ -38,15 +55,64 @@ def _package(name: str) -> Mapping[str, Any]:
 
 def resolve(name: str) -> Mapping[str, Any]:
     """Return the JSON schema of a type (``io.k8s.api.core.v1.Pod``). Raises ``KeyError`` for an unknown type."""
+    if ":" in name:
+        return _different(name)
     package, _, short = name.rpartition(".")
     found: Mapping[str, Any] = _package(package)[short]
     return found
 
 
 @cache
+def _differences(release: str) -> Mapping[str, Any]:
+    """Return what is different in a release: see ``hack/generate_version_differences.py``."""
+    content: dict[str, Any] = orjson.loads((_DATA / "versions" / f"{release}.json").read_bytes())
+    content["changed"] = frozenset(content["changed"]) | content["types"].keys()
+    return content
+
+
+@cache
+def _different(name: str) -> Mapping[str, Any]:
+    """Return the JSON schema of a type in the release that its name contains."""
+    release, _, plain = name.partition(":")
+    differences = _differences(release)
+    raw = differences["types"].get(plain) or resolve(plain)
+    absent, disabled = differences["absent"].get(plain, ()), differences["disabled"].get(plain, ())
+    fields = {**raw.get("properties", {}), **differences["added"].get(plain, {})}
+    properties = {
+        field: {**_renamed(schema, release), "x-envtest-wire": "never"}
+        if field in disabled
+        else _renamed(schema, release)
+        for field, schema in sorted(fields.items())
+        if field not in absent
+    }
+    return {**raw, "properties": properties}
+
+
+def _renamed(raw: Any, release: str) -> Any:
+    """Return a schema that references the types of a release."""
+    if isinstance(raw, dict):
+        target = raw.get("$ref")
+        renamed = {word: _renamed(value, release) for word, value in raw.items()}
+        if isinstance(target, str):  # JSONSchemaProps has a field of this name
+            renamed["$ref"] = _PREFIX + type_name(target.removeprefix(_PREFIX), release)
+        return renamed
+    return [_renamed(item, release) for item in raw] if isinstance(raw, list) else raw
+
+
+def type_name(name: str, release: str) -> str:
+    """Return the name of a type in a release, which is ``name`` unless the type is different there."""
+    return f"{release}:{name}" if release != LATEST.release and name in _differences(release)["changed"] else name
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a type as Kubernetes has it, without a release."""
+    return name.partition(":")[2] or name
+
+
+@cache
 def schema_of(name: str) -> Schema:
     """Return the schema node of a type. All callers share one node."""
-    return Schema({"$ref": f"#/components/schemas/{name}"}, resolve)
+    return Schema({"$ref": _PREFIX + name}, resolve)
 
 
 def object_meta() -> Schema:
@@ -86,11 +152,14 @@ _SUBRESOURCES = {
 }
 
 
-def all_resources() -> Iterator[Resource]:
-    """Yield every resource of the table, in the order in which discovery lists the groups."""
+def all_resources(version: KubernetesVersion = LATEST) -> Iterator[Resource]:
+    """Yield every resource that a version serves, in the order in which discovery lists the groups."""
+    unserved = frozenset() if version.is_latest else frozenset(_differences(version.release)["resources"])
     for group in orjson.loads((_DATA / "resources.json").read_bytes()):
         for name, entry in group["resources"].items():
-            yield _resource(group, name, entry)
+            if f"{group['group']}/{group['version']}/{name}" not in unserved:
+                found = _resource(group, name, entry)
+                yield found if version.is_latest else found._replace(type=type_name(found.type, version.release))
 
 
 def _resource(group: Mapping[str, Any], plural: str, entry: Mapping[str, Any]) -> Resource:

@@ -6,7 +6,8 @@ null``). :func:`zero` returns the form of an absent struct. A converter (a closu
 first needed.
 
 The key ``x-envtest-wire`` of the shipped tables specifies when a field is written: ``always`` (also when zero), ``set``
-(unless null), ``nonempty`` (unless zero or empty) or ``nonzero`` (a struct, unless all of it is zero).
+(unless null), ``nonempty`` (unless zero or empty), ``nonzero`` (a struct, unless all of it is zero) or
+``never`` (a field whose feature gate is off: its value is checked and dropped).
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NoReturn, TypeAlias
 
-from envtest.builtins.catalog import schema_of
+from envtest.builtins.catalog import plain_name, schema_of
 from envtest.go_time import MICRO, RFC3339, time_problem
 from envtest.schema.node import Schema
 from envtest.schema.quantity import QuantityError, canonical
@@ -97,7 +98,7 @@ def _convert_of(schema: Schema) -> Convert:
 
 def _struct(schema: Schema) -> Convert:
     fields: dict[str, Convert] = {}
-    omitted: dict[str, tuple[Any, ...] | None] = {}
+    omitted: dict[str, Container[Any] | None] = {}
     always: dict[str, Any] = {}
     for name, node in schema.properties.items():
         fields[name] = _convert_of(node)
@@ -111,7 +112,7 @@ def _struct(schema: Schema) -> Convert:
         for name in always
         if schema.properties[name].type in ("array", "object")
         and not schema.properties[name].properties
-        and schema.ref.startswith("io.k8s.api.")
+        and plain_name(schema.ref).startswith("io.k8s.api.")
     }
     nested = {name: value for name, value in always.items() if isinstance(value, dict) and value}
 
@@ -151,8 +152,17 @@ def _copy(value: Any) -> Any:
     return {name: _copy(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
-def _omitted_values(node: Schema, wire: str) -> tuple[Any, ...] | None:
+class _Everything:
+    """A container of all values."""
+
+    def __contains__(self, value: object) -> bool:
+        return True
+
+
+def _omitted_values(node: Schema, wire: str) -> Container[Any] | None:
     """Return the values of a field that are not written, or ``None`` if all are written."""
+    if wire == "never":
+        return _Everything()
     if wire == "nonzero":
         return (None, _zero_of(node))
     if wire == "nonempty":

@@ -13,6 +13,7 @@ from envtest.builtins.catalog import Resource, all_resources, schema_of, storage
 from envtest.builtins.conversions import converter_between
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.errors import GroupResource
+from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.registry import Registry, ResourceInfo, Subresource
 from envtest.strategy import Strategy
 
@@ -203,13 +204,17 @@ class _BuiltinInfo(ResourceInfo):
 _PLACEHOLDER: Final = Strategy()
 
 
-def register_builtins(registry: Registry, factories: Mapping[tuple[str, str], StrategyFactory]) -> None:
-    """Register all built-in resources.
+def register_builtins(
+    registry: Registry,
+    factories: Mapping[tuple[str, str], StrategyFactory],
+    kubernetes: KubernetesVersion = LATEST,
+) -> None:
+    """Register the built-in resources that the version ``kubernetes`` serves.
 
     ``factories`` create the strategies of the kinds, by group and kind, that :func:`strategy_for` does not know, or
     creates with defaults.
     """
-    for resource in all_resources():
+    for resource in all_resources(kubernetes):
         table, version, kind = _STORED_ELSEWHERE.get(
             (resource.group, resource.version, resource.plural),
             (GroupResource(resource.group, resource.plural), "", ""),

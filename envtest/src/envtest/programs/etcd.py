@@ -133,10 +133,13 @@ class _Etcd:
         try:
             request = json.loads(await reader.readline())
             hosted = await asyncio.shield(self._hosted)
+            from envtest.kubernetes_version import parse_version
             from envtest.programs.server_options import read_options
 
             try:
-                options = read_options(CommandLine(request["flags"], []))
+                options = read_options(
+                    CommandLine(request["flags"], []), parse_version(request.get("kubernetesVersion", ""))
+                )
                 for message in options.messages:
                     send("message", message)
                 api_server = await hosted.start(options, lambda message: send("message", message))

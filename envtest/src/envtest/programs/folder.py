@@ -1,7 +1,7 @@
 """The folder for ``KUBEBUILDER_ASSETS``: programs ``etcd`` and ``kube-apiserver``, and ``kubectl`` if it is installed.
 
-The programs are scripts that start this Python interpreter with the module search path of the process that wrote them.
-So they need no environment variables and skip the start-up of ``site``.
+The programs are scripts that start this Python interpreter with the module search path of the process that wrote them,
+and with the Kubernetes version. So they need no environment variables and skip the start-up of ``site``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import envtest
+from envtest.kubernetes_version import LATEST, KubernetesVersion
 
 __all__ = ["write_programs"]
 
@@ -26,18 +27,20 @@ exec {python} -I -S -c {code} "$@"
 _CODE = """import sys
 sys.path[:] = {path!r}
 from envtest.programs.{module} import main
-sys.exit(main(sys.argv[1:]))"""
+sys.exit(main(sys.argv[1:]{arguments}))"""
 
 
-def write_programs(folder: Path | None = None) -> Path:
+def write_programs(folder: Path | None = None, version: KubernetesVersion = LATEST) -> Path:
     """Write the programs to ``folder``, by default one in the user's cache folder; return its path.
+
+    ``version`` is the version that ``kube-apiserver`` behaves like.
 
     Existing files of these names are replaced if this function has written them. Raises OSError; FileExistsError,
     before anything is written, for a file that it has not written.
     """
     if os.name != "posix":
         raise OSError("the programs need Unix sockets and a POSIX shell")
-    contents = {name: _script(name, module) for name, module in _PROGRAMS.items()}
+    contents = {name: _script(name, module, version) for name, module in _PROGRAMS.items()}
     kubectl = shutil.which("kubectl")
     target = folder if folder is not None else _cache_folder(contents, kubectl)
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,17 +55,18 @@ def write_programs(folder: Path | None = None) -> Path:
     return target.absolute()
 
 
-def _script(name: str, module: str) -> str:
+def _script(name: str, module: str, version: KubernetesVersion) -> str:
     root = str(Path(envtest.__file__).resolve().parents[1])
     dropped = {Path.cwd(), Path(sys.argv[0]).absolute().parent}
     found = (Path(entry).absolute() for entry in sys.path)
     path = list(dict.fromkeys([root, *(str(entry) for entry in found if entry not in dropped)]))
-    code = _CODE.format(path=path, module=module)
+    arguments = f", {str(version)!r}" if name == "kube-apiserver" else ""
+    code = _CODE.format(path=path, module=module, arguments=arguments)
     return _SCRIPT.format(name=name, python=shlex.quote(sys.executable), code=shlex.quote(code))
 
 
 def _cache_folder(contents: dict[str, str], kubectl: str | None) -> Path:
-    """Return a folder whose name depends on the content: other Python environments have other programs."""
+    """Return a folder whose name depends on the content: the Python environment and the Kubernetes version."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256("\0".join([*contents.values(), kubectl or ""]).encode()).hexdigest()[:16]
     return base / "envtest" / "assets" / digest

@@ -60,6 +60,10 @@ class HostedServers:
                     f"--service-cluster-ip-range={options.service_network}: the API servers of this etcd use "
                     f"{cluster.service_network}"
                 )
+            if cluster.version != options.version:
+                raise FlagError(
+                    f"Kubernetes {options.version}: the API servers of this etcd behave like {cluster.version}"
+                )
             _check_runtime_config(cluster, options, report)
             api_server = assemble(
                 admin_token="",
@@ -89,7 +93,7 @@ class HostedServers:
         folder = self._data_dir / quote(options.prefix.strip("/") or "registry", safe="")
         archive = Archive(folder)
         clock = Clock(float(archive.get(_CLOCK_OFFSET) or 0))
-        return _HostedCluster(Cluster(options.service_network, clock), archive)
+        return _HostedCluster(Cluster(options.service_network, clock, options.version), archive)
 
     async def stop(self, api_server: APIServer) -> None:
         """Stop an API server: end its watches and close its connections. Its objects remain."""

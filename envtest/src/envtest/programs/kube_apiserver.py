@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+from envtest.kubernetes_version import LATEST
 from envtest.programs.flags import KUBE_APISERVER, CommandLine, FlagError
-from envtest.version import KUBERNETES_VERSION
 
 __all__ = ["main"]
 
@@ -116,27 +116,27 @@ def _serve(connection: socket.socket, request: bytes) -> None:
             _report(f"lost the connection to etcd: {error}")
 
 
-def _request(command: CommandLine) -> bytes:
+def _request(command: CommandLine, version: str) -> bytes:
     values = {
         name: [os.path.abspath(value) if name in KUBE_APISERVER.paths and value else value for value in given]  # noqa: PTH100
         for name, given in command.values.items()
     }
-    return json.dumps({"flags": values}).encode() + b"\n"
+    return json.dumps({"flags": values, "kubernetesVersion": version}).encode() + b"\n"
 
 
-def _run(command: CommandLine) -> NoReturn:
+def _run(command: CommandLine, version: str) -> NoReturn:
     servers = command.items("etcd-servers")
     if not servers:
         raise FlagError("--etcd-servers must be specified")
     deadline: float | None = time.monotonic() + CONNECT_SECONDS
     while True:
-        _serve(_connect(servers, deadline), _request(command))
+        _serve(_connect(servers, deadline), _request(command, version))
         _report("etcd ended; waiting for it")
         deadline = None
 
 
-def main(arguments: list[str]) -> int:
-    """Run the program until SIGTERM or SIGINT; return its exit code."""
+def main(arguments: list[str], version: str = str(LATEST)) -> int:
+    """Run the program until SIGTERM or SIGINT; return its exit code. ``version`` is the version to behave like."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     try:
@@ -145,11 +145,11 @@ def main(arguments: list[str]) -> int:
             sys.stdout.write(KUBE_APISERVER.usage())
             return 0
         if "version" in command.values:
-            sys.stdout.write(f"Kubernetes {KUBERNETES_VERSION}\n")
+            sys.stdout.write(f"Kubernetes {version}\n")
             return 0
         for warning in command.warnings:
             _report(warning)
-        _run(command)
+        _run(command, version)
     except (FlagError, _Failed) as error:
         _report(str(error))
         return 1

@@ -13,6 +13,7 @@ from envtest.auth.authenticator import load_token_file
 from envtest.auth.tokens import ISSUER, TokenSettings
 from envtest.certificates import SERVER_NAMES, CertificateAuthority, KeyPair
 from envtest.context import User
+from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.programs.flags import CommandLine, FlagError, boolean
 from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
 
@@ -42,11 +43,12 @@ class ServerOptions:
     audit_log: Path | None
     prefix: str
     service_network: IPv4Network
+    version: KubernetesVersion
     runtime_config: dict[str, str] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
 
-def read_options(command: CommandLine) -> ServerOptions:
+def read_options(command: CommandLine, version: KubernetesVersion = LATEST) -> ServerOptions:
     """Return the options of a command line; create the serving certificate in ``--cert-dir`` if it is missing.
 
     Raises FlagError, and OSError and ValueError for files that cannot be used.
@@ -80,6 +82,7 @@ def read_options(command: CommandLine) -> ServerOptions:
         audit_log=Path(audit) if audit else None,
         prefix=command.last("etcd-prefix", "/registry"),
         service_network=network,
+        version=version,
         runtime_config=dict(_pair(item) for item in command.items("runtime-config")),
         messages=tuple(messages),
     )
