@@ -1,4 +1,4 @@
-"""The command ``envtest``: serves the embedded control plane until interrupted, or writes programs for other tests.
+"""The command ``envtest``: serves the embedded control plane until interrupted; writes programs; checks manifests.
 
 Only click is imported at import time, so that ``cfo`` can list its commands quickly.
 """
@@ -30,8 +30,23 @@ def _controllers(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+class _Group(click.Group):
+    """Imports ``validate`` when it runs or is listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "validate"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name != "validate":
+            return super().get_command(ctx, cmd_name)
+        from envtest.manifest_check.command import command as validate
+
+        return validate
+
+
 @click.group(
     "envtest",
+    cls=_Group,
     short_help="Serve an embedded control plane.",
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},

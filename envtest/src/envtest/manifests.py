@@ -8,7 +8,15 @@ from typing import Any
 
 from envtest.objects import Object
 
-__all__ = ["CRD", "WEBHOOK_CONFIGURATIONS", "Manifests", "load_crds", "load_manifests", "read_manifests"]
+__all__ = [
+    "CRD",
+    "WEBHOOK_CONFIGURATIONS",
+    "Manifests",
+    "load_crds",
+    "load_manifests",
+    "read_manifests",
+    "split_documents",
+]
 
 CRD = "CustomResourceDefinition"
 WEBHOOK_CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -51,7 +59,7 @@ def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object
             if file.suffix in _SUFFIXES:
                 yield from read_manifests(file, objects_only=objects_only)
         return
-    for text in _documents(path.read_bytes()):
+    for _, text in split_documents(path.read_bytes()):
         try:
             document = load(text)
         except YAMLError as error:
@@ -68,12 +76,14 @@ def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object
             yield document
 
 
-def _documents(data: bytes) -> Iterator[bytes]:
+def split_documents(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the documents of a YAML file, each with the line on which it starts; the first line is 1."""
     lines: list[bytes] = []
-    for line in data.splitlines(keepends=True):
+    start = 1
+    for number, line in enumerate(data.splitlines(keepends=True), 1):
         if line.rstrip() == b"---" or line.startswith(b"--- "):
-            yield b"".join(lines)
-            lines = []
+            yield start, b"".join(lines)
+            lines, start = [], number + 1
         else:
             lines.append(line)
-    yield b"".join(lines)
+    yield start, b"".join(lines)

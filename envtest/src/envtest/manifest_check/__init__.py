@@ -1,0 +1,9 @@
+"""``envtest validate``: checks manifest files with the API server's own code, without starting a server.
+
+* ``selection``: which files are checked, and why others are skipped;
+* ``documents``: the objects in a file, and the lines of their fields;
+* ``checker``: creates the objects in an API server without HTTP, and collects errors and warnings;
+* ``removed_versions``: messages for API versions that are not served;
+* ``report``: the output formats;
+* ``command``: the command line.
+"""

@@ -1,0 +1,254 @@
+"""Creates objects in an API server without HTTP, and collects what it answers.
+
+Everything that an object needs is assumed to exist: namespaces are created, and the admission plugins are off that read
+other objects of the cluster (service accounts, priority classes, runtime classes, quotas) or call webhooks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from envtest.admission.plugin_names import enabled_plugins
+from envtest.assembly import SYSTEM, APIServer, Cluster, assemble
+from envtest.context import RequestContext
+from envtest.create_update import copy_object, create_object
+from envtest.errors import StatusError
+from envtest.kubernetes_version import LATEST, KubernetesVersion
+from envtest.manifest_check.documents import Manifest
+from envtest.manifest_check.removed_versions import is_builtin_group, not_served
+from envtest.objects import Object
+from envtest.registry import ResourceInfo
+
+__all__ = ["Finding", "Level", "check_manifests"]
+
+Level = Literal["error", "warning"]
+
+_DISABLED: Final = (
+    "MutatingAdmissionWebhook",
+    "Priority",
+    "ResourceQuota",
+    "RuntimeClass",
+    "ServiceAccount",
+    "ValidatingAdmissionWebhook",
+)
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_POLICY: Final = re.compile(r"(Validating|Mutating)AdmissionPolicy(Binding)?")
+_GO_FIELD: Final = re.compile(r"Go struct field \.(\S+) of type")
+_NO_NAMESPACE: Final = re.compile(r'namespaces ".*" not found')
+_CANNOT_BE_HANDLED: Final = re.compile(r"\S+ in version \S+ cannot be handled as an? \S+: ")
+_UNKNOWN: Final = re.compile(r'unknown field "(.*)"', re.DOTALL)
+_ALLOCATED: Final = "failed to allocate IP "
+"""The service network of the cluster is unknown."""
+
+
+class Finding(NamedTuple):
+    """A problem of an object: its place, the path of the field (may be empty), and a message."""
+
+    file: str
+    line: int
+    level: Level
+    path: str
+    message: str
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+async def check_manifests(
+    manifests: Sequence[Manifest],
+    crds: Iterable[Object] = (),
+    *,
+    version: KubernetesVersion = LATEST,
+    strict: bool = False,
+) -> list[Finding]:
+    """Return the problems of ``manifests``, in their order.
+
+    ``crds`` are installed first, then the CRDs and namespaces among the manifests. A custom resource without a CRD is a
+    warning, or an error if ``strict``. Raises StatusError if one of ``crds`` is invalid.
+    """
+    checker = _Checker(version, strict)
+    for crd in crds:
+        await checker.install(crd)
+    order = sorted(range(len(manifests)), key=lambda position: _phase(manifests[position].obj))
+    if any(_phase(each.obj) == _POLICIES for each in manifests):
+        await checker.store_parameters(manifests)
+    found = {position: await checker.check(manifests[position]) for position in order}
+    return [finding for position in range(len(manifests)) for finding in found[position]]
+
+
+_CRDS, _NAMESPACES, _LIMITS, _POLICIES, _OTHERS = range(5)
+
+
+def _phase(obj: Object) -> int:
+    """Return when an object is created: what the checks of other objects read comes first."""
+    group, kind = str(obj["apiVersion"]).rpartition("/")[0], str(obj["kind"])
+    if (group, kind) == ("apiextensions.k8s.io", "CustomResourceDefinition"):
+        return _CRDS
+    if not group and kind in ("Namespace", "LimitRange"):
+        return _NAMESPACES if kind == "Namespace" else _LIMITS
+    return _POLICIES if group == _ADMISSION and _POLICY.fullmatch(kind) else _OTHERS
+
+
+class _Answer(NamedTuple):
+    """What the API server reports about an object besides an error."""
+
+    unknown_fields: list[str]
+    warnings: list[str]
+
+
+class _Checker:
+    """An API server, and the namespaces that exist in it."""
+
+    def __init__(self, version: KubernetesVersion, strict: bool) -> None:
+        self._api_server: APIServer = assemble(
+            admin_token="",
+            users={},
+            audit_log=None,
+            plugins=enabled_plugins(disable=_DISABLED),
+            anonymous=False,
+            cluster=Cluster(version=version),
+        )
+        self._version = version
+        self._strict = strict
+        self._namespaces: set[str] = set()
+
+    def _info(self, obj: Object) -> ResourceInfo | None:
+        group, _, version = str(obj["apiVersion"]).rpartition("/")
+        return self._api_server.core.registry.by_kind(group, version, str(obj["kind"]))
+
+    async def install(self, crd: Object) -> None:
+        """Create a CRD unless it exists. Raises StatusError if it is invalid."""
+        info = self._info(crd)
+        if info is not None:
+            await self._create(info, copy_object(crd))
+
+    async def store_parameters(self, manifests: Iterable[Manifest]) -> None:
+        """Create what admission policies can have as parameters; problems are found later."""
+        for manifest in manifests:
+            info = self._info(manifest.obj)
+            if info is not None and (info.is_crd or (info.group, info.kind) == ("", "ConfigMap")):
+                try:
+                    await self._create(info, copy_object(manifest.obj))
+                except StatusError:
+                    continue
+
+    async def check(self, manifest: Manifest) -> list[Finding]:
+        """Return the problems of an object."""
+        return [self._finding(manifest, *each) for each in await self._problems(manifest)]
+
+    async def _problems(self, manifest: Manifest) -> list[tuple[Level, str, str]]:
+        obj = copy_object(manifest.obj)
+        info = self._info(obj)
+        if info is None:
+            return [self._unserved(obj)]
+        answer = _Answer([], [])
+        rejected: list[tuple[Level, str, str]] = []
+        try:
+            await self._create(info, obj, answer)
+        except StatusError as error:
+            rejected = [("error", path, message) for path, message in _causes(error)]
+        return [
+            *(("error", *_unknown_field(text)) for text in answer.unknown_fields),
+            *rejected,
+            *(("warning", *_split_warning(text)) for text in answer.warnings),
+        ]
+
+    def _unserved(self, obj: Object) -> tuple[Level, str, str]:
+        api_version, kind = str(obj["apiVersion"]), str(obj["kind"])
+        if reason := not_served(api_version, kind, self._version):
+            return "error", "apiVersion", f"{api_version} {kind} {reason}"
+        if is_builtin_group(api_version.rpartition("/")[0]):
+            return "error", "kind", f"{api_version} has no kind {kind}"
+        return "error" if self._strict else "warning", "", f"no CRD for {api_version} {kind}: not checked"
+
+    async def _create(self, info: ResourceInfo, obj: Object, answer: _Answer | None = None) -> None:
+        """Create an object unless it exists; add to ``answer``. Raises StatusError if it is rejected."""
+        answer = answer or _Answer([], [])
+        metadata = obj.get("metadata")
+        namespace = ""
+        if info.namespaced:
+            namespace = str(metadata.get("namespace") or "default") if isinstance(metadata, dict) else "default"
+            await self._ensure_namespace(namespace)
+        ctx = RequestContext(
+            SYSTEM,
+            "create",
+            info,
+            namespace,
+            "",
+            operation="CREATE",
+            # Allocated values and conversions of other objects are unknown.
+            dry_run=info.allocates or (info.is_crd and info.api_version != info.storage_version),
+            field_manager="envtest",
+            field_validation="Strict",
+            warnings=answer.warnings,
+            moment=self._api_server.core.clock.now(),
+        )
+        ctx.warn(info.deprecation)
+        answer.unknown_fields.extend(info.strategy.decode(obj, ctx))
+        metadata = obj.setdefault("metadata", {})
+        if info.namespaced:
+            metadata["namespace"] = namespace
+        else:
+            metadata.pop("namespace", None)
+        if "get" in info.verbs:  # not the body of a review
+            try:
+                await create_object(self._api_server.core, ctx, obj)
+            except StatusError as error:
+                if error.reason != "AlreadyExists":  # an object of this name is in another file; both are valid
+                    raise
+
+    async def _ensure_namespace(self, name: str) -> None:
+        """Create a namespace unless it exists; an invalid name is reported for the object that has it."""
+        if name in self._namespaces:
+            return
+        self._namespaces.add(name)
+        info = self._api_server.core.registry.lookup("", "v1", "namespaces")
+        assert info is not None
+        try:
+            await self._create(info, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        except StatusError:
+            return
+
+    def _finding(self, manifest: Manifest, level: Level, path: str, message: str) -> Finding:
+        obj, shown = manifest.obj, f"{manifest.prefix}.{path}" if manifest.prefix and path else manifest.prefix or path
+        metadata = obj.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        return Finding(
+            manifest.document.file,
+            manifest.locate(path),
+            level,
+            shown,
+            message,
+            str(obj["apiVersion"]),
+            str(obj["kind"]),
+            str(metadata.get("namespace") or ""),
+            str(metadata.get("name") or metadata.get("generateName") or ""),
+        )
+
+
+def _causes(error: StatusError) -> Iterator[tuple[str, str]]:
+    """Yield the path and the message of each cause of an error."""
+    causes: Sequence[dict[str, Any]] = (error.details or {}).get("causes") or ()
+    found = [(str(cause.get("field") or ""), str(cause.get("message") or "")) for cause in causes]
+    if not found:
+        match = _GO_FIELD.search(error.message)
+        path = match[1] if match else "metadata.namespace" if _NO_NAMESPACE.fullmatch(error.message) else ""
+        found = [(path, _CANNOT_BE_HANDLED.sub("", error.message))]
+    yield from ((path.strip("<>"), text) for path, text in found if _ALLOCATED not in text)
+
+
+def _unknown_field(text: str) -> tuple[str, str]:
+    match = _UNKNOWN.fullmatch(text)
+    return (match[1], "unknown field") if match else ("", text)
+
+
+_WARNING_PATH: Final = re.compile(r"((?:spec|metadata|data|template|webhooks)[\w.\[\]-]*): (.+)", re.DOTALL)
+
+
+def _split_warning(text: str) -> tuple[str, str]:
+    """Return the path with which many warnings start, and the rest."""
+    match = _WARNING_PATH.fullmatch(text)
+    return (match[1], match[2]) if match else ("", text)

@@ -1,0 +1,167 @@
+"""The objects in manifest files, and the lines of their fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import orjson
+import yaml
+
+from envtest.duplicate_keys import repeated_keys
+from envtest.manifests import split_documents
+from envtest.objects import Object
+from envtest.yaml_codec import YAMLError, load
+
+__all__ = ["MAX_BYTES", "Document", "Manifest", "Source", "read_source"]
+
+MAX_BYTES: Final = 64 << 20
+"""Maximum size of a file. Objects are at most 3 MiB in kube-apiserver; a file can contain many."""
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LINE: Final = re.compile(r"line (\d+)")
+_PLACE: Final = re.compile(r",? ?in \"<byte string>\", line \d+, column \d+:?")
+_STEP: Final = re.compile(r"\[([^\]]*)\]|\.?([^.\[\]]+)")
+_MAX_STEPS: Final = 400
+
+
+class Problem(NamedTuple):
+    """A problem of a document itself: its line in the file, and a message."""
+
+    line: int
+    message: str
+
+
+class Document:
+    """A YAML document: ``line`` is the line of the file on which it starts, the first is 1."""
+
+    def __init__(self, file: str, line: int, data: bytes) -> None:
+        self.file = file
+        self.line = line
+        self._data = data
+        self._root: yaml.Node | None = None
+        self._fields: dict[int, _Fields] = {}
+
+    def load(self) -> tuple[Any, list[Problem]]:
+        """Return the value, which is ``None`` for an empty or invalid document, and what is wrong with the YAML."""
+        try:
+            value = load(self._data)
+        except YAMLError as error:
+            return None, [Problem(self._line_of(str(error)), _PLACE.sub("", str(error)))]
+        if value is None:
+            return None, []
+        try:
+            orjson.dumps(value)
+        except TypeError as error:
+            return None, [Problem(self.line, f"cannot be expressed as JSON: {error}")]
+        repeated = [Problem(self._line_of(text), text.partition(": ")[2]) for text in repeated_keys(self._data)]
+        return value, repeated
+
+    def _line_of(self, message: str) -> int:
+        """Return the last line that a message of the YAML library contains, in lines of the file."""
+        numbers = _LINE.findall(message)
+        return self.line + (int(numbers[-1]) - 1 if numbers else 0)
+
+    def locate(self, path: str) -> int:
+        """Return the line of a field (``spec.containers[0].image``); of its closest parent if it does not exist."""
+        if self._root is None:
+            self._root = yaml.compose(self._data, Loader=_LOADER)
+        node, line = self._root, self._first_line()
+        steps = [match[1] if match[1] is not None else match[2] for match in _STEP.finditer(path)][:_MAX_STEPS]
+        while steps and node is not None:
+            found = self._child(node, steps)
+            if found is None:
+                break
+            line, node, taken = found
+            steps = steps[taken:]
+        return self.line + line
+
+    def _first_line(self) -> int:
+        return self._root.start_mark.line if self._root is not None else 0
+
+    def _child(self, node: yaml.Node, steps: list[str]) -> tuple[int, yaml.Node, int] | None:
+        """Return the line of the child that the first steps name, the child, and how many steps name it."""
+        if isinstance(node, yaml.SequenceNode):
+            if not steps[0].isdecimal() or int(steps[0][:9]) >= len(node.value):
+                return None
+            item = node.value[int(steps[0])]
+            return item.start_mark.line, item, 1
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        fields = self._fields.get(id(node))
+        if fields is None:
+            fields = {key.value: (key.start_mark.line, value) for key, value in node.value if _is_scalar(key)}
+            self._fields[id(node)] = fields
+        for count in range(1, len(steps) + 1):  # a key such as app.kubernetes.io/name contains the separator
+            entry = fields.get(".".join(steps[:count]))
+            if entry is not None:
+                return *entry, count
+        return None
+
+
+_Fields: TypeAlias = dict[str, tuple[int, yaml.Node]]
+"""The lines and values of the keys of a mapping."""
+
+
+def _is_scalar(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode)
+
+
+class Manifest(NamedTuple):
+    """An object to check: where it is, and the prefix of its paths, which is not empty in a List."""
+
+    document: Document
+    obj: Object
+    prefix: str
+
+    def locate(self, path: str) -> int:
+        """Return the line of a field of the object."""
+        return self.document.locate(f"{self.prefix}.{path}" if self.prefix and path else self.prefix or path)
+
+
+class Source(NamedTuple):
+    """What a file contains: its objects, the problems of its documents, and how many documents are not objects."""
+
+    manifests: list[Manifest]
+    problems: list[Problem]
+    others: int
+
+
+def read_source(file: str, data: bytes) -> Source:
+    """Return the objects of a YAML or JSON file; ``file`` is its name in messages."""
+    source = Source([], [], 0)
+    others = 0
+    for line, text in split_documents(data):
+        document = Document(file, line, text)
+        value, problems = document.load()
+        if value is None:
+            source.problems.extend(problems)
+        elif not isinstance(value, dict) or not (value.get("apiVersion") or value.get("kind")):
+            others += 1
+        else:
+            source.problems.extend(problems)
+            for manifest in _objects(Manifest(document, value, "")):
+                missing = [name for name in ("apiVersion", "kind") if not _is_text(manifest.obj.get(name))]
+                if missing:
+                    source.problems.append(Problem(manifest.locate(missing[0]), f"{missing[0]} is missing"))
+                else:
+                    source.manifests.append(manifest)
+    return source._replace(others=others)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _objects(manifest: Manifest) -> Iterator[Manifest]:
+    """Yield the items of a List, or the object itself."""
+    items = manifest.obj.get("items")
+    if not (str(manifest.obj.get("kind")).endswith("List") and isinstance(items, list)):
+        yield manifest
+        return
+    kind, version = str(manifest.obj["kind"]).removesuffix("List"), manifest.obj.get("apiVersion")
+    for position, item in enumerate(items):
+        if isinstance(item, dict):
+            identity = {"apiVersion": version, "kind": kind} if kind else {}
+            yield Manifest(manifest.document, {**identity, **item}, f"items[{position}]")
