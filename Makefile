@@ -95,6 +95,8 @@ lock: $(TOOLS)/.installed ## Update the versions of dependencies that installs u
 	$(COMPILE) --all-extras --no-emit-package envtest --output-file constraints.txt pyproject.toml envtest/pyproject.toml
 	$(COMPILE) --generate-hashes --constraints constraints.txt --output-file image/requirements.txt pyproject.toml
 	$(COMPILE) --generate-hashes --output-file image/build-requirements.txt image/build-requirements.in
+	$(COMPILE) --generate-hashes --constraints constraints.txt --output-file envtest/image/requirements.txt envtest/pyproject.toml
+	cp image/build-requirements.txt envtest/image/build-requirements.txt
 	$(COMPILE) --generate-hashes --output-file hack/tools.txt hack/tools.in
 
 audit: $(TOOLS)/.installed ## Report known vulnerabilities of the dependencies in the image

@@ -56,8 +56,8 @@ image-push: ## Build for PLATFORMS and push all TAGS, with SBOM and provenance
 image-push-ref: ## Build and push the image with the tags for REF (main or a tag)
 	$(MAKE) image-push TAGS="$$(python3 -m hack.release.image_tags $(REGISTRY)/codeflare-operator $(REF))"
 
-image-lint: $(TOOLS)/.installed ## Check the Dockerfile
-	$(TOOLS)/bin/hadolint Dockerfile
+image-lint: $(TOOLS)/.installed ## Check the Dockerfiles
+	$(TOOLS)/bin/hadolint Dockerfile envtest/Dockerfile
 
 bundle: $(VENV)/.installed ## Write and validate the OLM bundle and catalog, with the releases of all tags
 	$(BIN)/python -m hack.release.history

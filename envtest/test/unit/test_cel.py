@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
+from envtest.schema import cel
 from envtest.schema.cel import CELCompileError, CELError, compile_expression
 from envtest.schema.node import Schema
 from envtest.schema.rules import compile_rules, prepare_rule
@@ -271,3 +273,14 @@ def test_rule_with_correct_types_compiles(rule: str) -> None:
 )
 def test_rule_with_wrong_types_is_rejected(rule: str, message: str) -> None:
     assert message in prepare_rule({"rule": rule}, Schema(TYPED_SCHEMA), resource_root=False).error
+
+
+def test_expressions_are_refused_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    cel._cel.cache_clear()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "cel_expr_python", None)
+            with pytest.raises(CELCompileError, match="expressions need the package cel-expr-python"):
+                compile_expression("library.missing", {"library": "dyn"})
+    finally:
+        cel._cel.cache_clear()

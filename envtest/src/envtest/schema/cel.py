@@ -110,7 +110,10 @@ def _cel_go_message(message: str) -> str:
 
 @cache
 def _cel() -> Any:
-    from cel_expr_python import cel  # lazy: a server without rules does not need its 14 MB
+    try:
+        from cel_expr_python import cel  # lazy: a server without rules does not need its 14 MB
+    except ImportError as error:  # on musl there is no wheel
+        raise CELCompileError(f"expressions need the package cel-expr-python: {error}") from error
 
     return cel
 
@@ -133,9 +136,10 @@ def _environment(variables: tuple[tuple[str, Kind], ...], patches: bool) -> Any:
 
 
 def _new_environment(variables: tuple[tuple[str, Kind], ...], pool: Any, patches: bool) -> Any:
+    cel = _cel()
     from cel_expr_python.ext import ext_bindings, ext_optional
 
-    return _cel().NewEnv(
+    return cel.NewEnv(
         descriptor_pool=pool,
         variables={name: _type(kind) for name, kind in variables},
         extensions=[ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
