@@ -4,9 +4,11 @@ Run it in the folder ``envtest`` of the repository:
 
     python hack/generate_builtin_schemas.py FOLDER
     python hack/generate_builtin_schemas.py https://127.0.0.1:6443 --token TOKEN [--ca FILE | --insecure]
+    python hack/generate_builtin_schemas.py src/envtest/data/types
 
 ``FOLDER`` contains ``/openapi/v3`` documents without descriptions, one file per group version; the documents of an API
-server are fetched and stripped of descriptions. The output, ``src/envtest/data/types``, has one gzipped JSON file per
+server are fetched and stripped of descriptions. The third form reads the output of an earlier run, and only applies
+``hack/wire.json`` again. The output, ``src/envtest/data/types``, has one gzipped JSON file per
 package of types (``io.k8s.api.core.v1``), so that a process reads only the packages that it uses. All existing files
 there are deleted first, so the source must have the documents of all built-in kinds.
 ``cfo/api/builtin_types.json`` of the repository is generated from these files: run ``make manifests`` in its root
@@ -14,7 +16,8 @@ afterwards.
 
 OpenAPI does not specify whether a server writes an absent or zero field. These rules apply: a required field with a
 default and a field with the default ``{}`` are always written; an optional string, list or map is omitted when empty;
-any other optional field is omitted only when null. ``hack/wire.json`` lists the exceptions.
+any other optional field is omitted only when null. ``hack/wire.json`` lists the exceptions, among them the fields that
+are ``never`` written because their feature gate is off by default.
 """
 
 from __future__ import annotations
@@ -88,6 +91,10 @@ def main() -> int:
 def from_folder(folder: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.glob("*.json")):
         yield json.loads(path.read_text())["schemas"]
+    for path in sorted(folder.glob("*.json.gz")):
+        package = path.name.removesuffix(".json.gz")
+        types = json.loads(gzip.decompress(path.read_bytes()))
+        yield {f"{package}.{short}": schema for short, schema in types.items()}
 
 
 def from_server(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -135,7 +142,7 @@ def merge(types: dict[str, Any], name: str, schema: dict[str, Any]) -> None:
 
 
 def set_wire(types: dict[str, Any], exceptions: dict[str, dict[str, list[str]]]) -> None:
-    """Set when each property is written: ``always``, ``set``, ``nonempty`` or ``nonzero``."""
+    """Set when each property is written: ``always``, ``set``, ``nonempty``, ``nonzero`` or ``never``."""
     wire_of = {
         (type_name, field): wire
         for wire, by_type in exceptions.items()

@@ -207,6 +207,7 @@ BAD: dict[str, tuple[Callable[[sqlite3.Connection], None], str]] = {
     "time goes backwards": (setting("clock-offset", b"-1"), "the setting clock-offset is invalid"),
     "no time": (setting("clock-offset", b"nan"), "the setting clock-offset is invalid"),
     "invalid network": (setting("service-network", b"0.0.0.0/0"), "the setting service-network is invalid"),
+    "unknown version": (setting("kubernetes-version", b"1.2"), "the setting kubernetes-version is invalid"),
     "invalid revision": (setting("revision", b"9" * 40), "is damaged: revision"),
     "object of the future": (execute("UPDATE objects SET revision = 1000000"), "newer than revision"),
     "column of another type": (execute("UPDATE objects SET name = x'00' WHERE name = 'a'"), "of another type"),

@@ -68,7 +68,7 @@ def test_types_without_differences_are_shared() -> None:
 
 FIELDS = [
     # type, field, versions in which it is unknown, versions in which it is dropped
-    ("core.v1.PodSpec", "schedulingGroup", {"1.34", "1.35"}, set()),
+    ("core.v1.PodSpec", "schedulingGroup", {"1.34", "1.35"}, {"1.36"}),
     ("core.v1.PodSpec", "workloadRef", {"1.34", "1.36"}, {"1.35"}),
     ("core.v1.PodSpec", "hostnameOverride", set(), {"1.34"}),
     ("core.v1.Container", "restartPolicyRules", set(), {"1.34"}),
@@ -77,8 +77,9 @@ FIELDS = [
     ("apps.v1.DeploymentStatus", "terminatingReplicas", set(), {"1.34"}),
     ("autoscaling.v2.HPAScalingRules", "tolerance", set(), {"1.34"}),
     ("resource.v1.Device", "taints", set(), {"1.34", "1.35"}),
-    ("resource.v1.DeviceAttribute", "strings", {"1.34", "1.35"}, set()),
+    ("resource.v1.DeviceAttribute", "strings", {"1.34", "1.35"}, {"1.36"}),
     ("storage.v1.CSIDriverSpec", "serviceAccountTokenInSecrets", {"1.34"}, set()),
+    ("coordination.v1.LeaseSpec", "preferredHolder", set(), {"1.34", "1.35", "1.36"}),
     ("core.v1.PodSpec", "priorityClassName", set(), set()),
 ]
 

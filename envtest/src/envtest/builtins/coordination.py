@@ -13,23 +13,10 @@ from envtest.objects import Object
 __all__ = ["LeaseStrategy"]
 
 
-_COORDINATION = ("strategy", "preferredHolder")
-
-
 class LeaseStrategy(BuiltinStrategy):
     """Strategy of coordination.k8s.io/v1 Lease."""
 
     allow_create_on_update = True
-
-    def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
-        """Drop the fields of coordinated leader election, which kube-apiserver does not enable by default."""
-        for name in _COORDINATION:
-            obj["spec"].pop(name, None)
-
-    def prepare_update(self, new: Object, old: Object, ctx: RequestContext) -> None:
-        """See :meth:`prepare_create`."""
-        super().prepare_update(new, old, ctx)
-        self.prepare_create(new, ctx)
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the duration and the number of transitions."""
