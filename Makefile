@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-install test-sdk fuzz soak lint manifests bench bench-report lock clean
+.PHONY: help run demo test test-envtest test-envtest-musl test-install test-sdk fuzz soak lint manifests bench bench-report lock clean
 .PHONY: audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -26,6 +26,16 @@ TEST_JOBS ?= 2
 test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in parallel)
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
 	cd envtest && $(abspath $(BIN))/python -m pytest -n $(TEST_JOBS) --dist worksteal
+
+test-envtest: $(VENV)/.installed ## Run the tests of envtest
+	cd envtest && $(abspath $(BIN))/python -m pytest -n $(TEST_JOBS) --dist worksteal
+
+# The library of CEL has no wheel for musl; test/conftest.py leaves out the tests that need it.
+test-envtest-musl: ## Run the tests of envtest in an Alpine container (needs docker)
+	$(ENGINE) run --rm --volume "$(CURDIR)/envtest:/src:ro" --env TEST_JOBS=$(TEST_JOBS) python:3.13-alpine sh -euc '\
+		apk add --no-cache bash && cp -r /src /tmp/envtest && cd /tmp/envtest && sed -i /cel-expr-python/d pyproject.toml && \
+		python -m pip install --quiet --disable-pip-version-check -e ".[dev]" && \
+		python -m pytest -n "$$TEST_JOBS" --dist worksteal'
 
 test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install
