@@ -11,7 +11,12 @@ import pytest
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.kubernetes_version import LATEST, SUPPORTED, parse_version
+from envtest.local_webhooks import free_port
+from envtest.programs.flags import KUBE_APISERVER, FlagError
 from envtest.programs.folder import write_programs
+from envtest.programs.hosted import HostedServers
+from envtest.programs.server_options import read_options
+from test.support.programs import GoSuite
 
 PODS = "/api/v1/namespaces/default/pods"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
@@ -48,6 +53,29 @@ def test_programs_have_a_version(tmp_path: Path) -> None:
         folder = write_programs(tmp_path / (text or "default"), parse_version(text))
         shown = subprocess.run([folder / "kube-apiserver", "--version"], capture_output=True, text=True, check=True)
         assert shown.stdout == f"Kubernetes {parse_version(text)}\n"
+
+
+async def test_program_serves_its_version(tmp_path: Path) -> None:
+    suite = GoSuite(write_programs(tmp_path / "assets", parse_version("1.34.1")), tmp_path)
+    try:
+        await suite.start_etcd()
+        server = await suite.start_api_server()
+        assert (await server.request("GET", "/version"))[1]["gitVersion"] == "v1.34.1"
+        assert (await server.request("GET", POLICIES))[0] == 404
+    finally:
+        await suite.close()
+
+
+async def test_api_servers_of_one_etcd_have_one_version(tmp_path: Path) -> None:
+    hosted = HostedServers(tmp_path)
+    command = KUBE_APISERVER.parse([f"--cert-dir={tmp_path}", f"--secure-port={free_port()}"])
+    try:
+        first = await hosted.start(read_options(command, parse_version("1.34")), print)
+        with pytest.raises(FlagError, match=r"v1\.35\.0: the API servers of this etcd behave like v1\.34\.0"):
+            await hosted.start(read_options(command, parse_version("1.35")), print)
+        await hosted.stop(first)
+    finally:
+        await hosted.close()
 
 
 def test_newest_version_does_not_read_the_data_of_others() -> None:
