@@ -27,6 +27,9 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "replicaset": ("replicasets.ReplicaSets",),
     "statefulset": ("statefulsets.StatefulSets",),
     "job": ("jobs.Jobs",),
+    "endpoint": ("endpoints.Endpoints",),
+    "endpointslice": ("endpoint_slices.EndpointSlices",),
+    "disruption": ("disruption.DisruptionBudgets",),
 }
 """The controllers behind each name: module in this package, and class in that module."""
 
