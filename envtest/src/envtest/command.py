@@ -66,6 +66,11 @@ def _controllers(text: str) -> tuple[str, ...]:
     show_default=True,
     help="IPv4 network of the cluster IPs of Services.",
 )
+@click.option(
+    "--scenario",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Nodes and behavior of pods (YAML or JSON): simulates scheduler and kubelets.",
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -79,6 +84,7 @@ def command(
     data_dir: Path | None,
     controllers: str,
     service_cluster_ip_range: str,
+    scenario: Path | None,
 ) -> None:
     """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
     if context.invoked_subcommand is not None:
@@ -96,6 +102,7 @@ def command(
             audit_log=audit_log,
             data_dir=data_dir,
             service_cluster_ip_range=service_cluster_ip_range,
+            scenario=scenario,
         )
         asyncio.run(_serve(plane, kubeconfig))
     except (OSError, ValueError) as error:

@@ -29,6 +29,7 @@ from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_netwo
 from envtest.storage import Store
 
 if TYPE_CHECKING:
+    from envtest.scenarios.scenario import Scenario
     from envtest.snapshots import Snapshot
     from envtest.storage.archive import Archive
     from envtest.trace import Trace
@@ -69,8 +70,10 @@ class EmbeddedServer(BaseControlPlane):
         data_dir: Path | None = None,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
         snapshot: Path | None = None,
+        scenario: Scenario | None = None,
     ) -> None:
         self._snapshot = snapshot
+        self._scenario = scenario
         self._copied: _Copied | None = None
         self._started = False
         self._context: ssl.SSLContext | None = None
@@ -95,6 +98,13 @@ class EmbeddedServer(BaseControlPlane):
         if self._api_server is None:
             raise RuntimeError("the control plane is not running")
         return self._api_server
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario of the plane, for callbacks and logs. Raises RuntimeError if it has none."""
+        if self._scenario is None:
+            raise RuntimeError("the control plane has no scenario: pass scenario= when you create it")
+        return self._scenario
 
     @property
     def store(self) -> Store:
@@ -168,9 +178,14 @@ class EmbeddedServer(BaseControlPlane):
         """Start the server and the controllers of ``api_server``."""
         self._api_server, self._authority, self._context = api_server, authority, context
         self.ca_pem = authority.pem
+        if self._scenario is not None:
+            self._scenario.now = api_server.core.clock.now
+            api_server.core.scenario = self._scenario
         try:
             await api_server.server.start(self._host, self._port, context)
-            self._runner = create_runner(api_server.core, self._controllers, ca=self.ca_pem)
+            self._runner = create_runner(
+                api_server.core, self._controllers, ca=self.ca_pem, authority=authority
+            )
             api_server.core.clock.settle = self._runner.settle
             self._runner.start()
         except BaseException:
@@ -208,6 +223,7 @@ class EmbeddedServer(BaseControlPlane):
             token=self.token,
             token_auth_file=None,
             audit_log=None,
+            scenario=self._scenario.fork() if self._scenario is not None else None,
         )
         copy.token = self.token
         copy._copied = _Copied(fork(source), self._authority, self._context)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
+from envtest.certificates import CertificateAuthority
 from envtest.controllers.controller import Controller, Runner
 from envtest.server_core import Core
 
@@ -30,8 +31,13 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "endpoint": ("endpoints.Endpoints",),
     "endpointslice": ("endpoint_slices.EndpointSlices",),
     "disruption": ("disruption.DisruptionBudgets",),
+    "csrsigning": ("certificate_signing.CertificateSigning",),
+    # "persistentvolume": ("volumes.VolumeBinding", "volume_protection.VolumeProtection"),
 }
 """The controllers behind each name: module in this package, and class in that module."""
+
+SCENARIO: Final = ("scheduler.Scheduler", "nodes.Nodes", "kubelet.Kubelets")
+"""The controllers that replace ``pods`` if the control plane has a scenario."""
 
 DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 
@@ -40,20 +46,26 @@ class UnknownController(ValueError):
     """Raised for a name for which there is no controller."""
 
 
-def create_runner(core: Core, names: Sequence[str], *, ca: bytes = b"") -> Runner:
-    """Return a runner of the controllers with these names; ``ca`` is the API server's CA certificate (PEM).
+def create_runner(
+    core: Core, names: Sequence[str], *, ca: bytes = b"", authority: CertificateAuthority | None = None
+) -> Runner:
+    """Return a runner of the controllers with these names.
 
-    Raises UnknownController.
+    ``ca`` is the API server's CA certificate (PEM), ``authority`` the CA that signs certificates. Raises
+    UnknownController.
     """
     unknown = [name for name in names if name not in AVAILABLE]
     if unknown:
         raise UnknownController(f"controller {unknown[0]!r}: must be one of {', '.join(AVAILABLE)}")
     selected = dict.fromkeys(path for name in names for path in AVAILABLE[name])
-    return Runner(core, [_create(path, core, ca) for path in selected])
+    if core.scenario is not None:
+        selected = {path: None for path in (*selected, *SCENARIO) if path not in AVAILABLE["pods"]}
+    return Runner(core, [_create(path, core, ca, authority) for path in selected])
 
 
-def _create(path: str, core: Core, ca: bytes) -> Controller[Any]:
+def _create(path: str, core: Core, ca: bytes, authority: CertificateAuthority | None) -> Controller[Any]:
     module, _, name = path.partition(".")
     controller: Controller[Any] = getattr(import_module(f"envtest.controllers.{module}"), name)(core)
     controller.ca = ca
+    controller.authority = authority
     return controller

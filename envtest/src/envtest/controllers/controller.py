@@ -13,6 +13,7 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
+from envtest.certificates import CertificateAuthority
 from envtest.controllers.key_queue import KeyQueue
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import GroupResource, StatusError
@@ -43,6 +44,9 @@ class Controller(abc.ABC, Generic[K]):
 
     ca = b""
     """The API server's CA certificate (PEM), for controllers that publish it."""
+
+    authority: CertificateAuthority | None = None
+    """The CA, for controllers that issue certificates."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
