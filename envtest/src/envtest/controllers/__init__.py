@@ -1,4 +1,4 @@
-"""Controllers of the embedded control plane, selected by name.
+"""Controllers of the embedded control plane, selected by name; ``all`` selects all of them.
 
 ``gc``, ``namespace`` and ``serviceaccount`` run in every real cluster, and most tests need them. The others make a
 cluster without nodes behave more like one with nodes.
@@ -13,7 +13,7 @@ from typing import Any, Final
 from envtest.controllers.controller import Controller, Runner
 from envtest.server_core import Core
 
-__all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "create_runner"]
+__all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "create_runner", "selected_names"]
 
 AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "gc": ("garbage_collector.GarbageCollector",),
@@ -30,6 +30,8 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
 }
 """The controllers behind each name: module in this package, and class in that module."""
 
+ALL: Final = "all"
+
 DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 
 
@@ -37,14 +39,20 @@ class UnknownController(ValueError):
     """Raised for a name for which there is no controller."""
 
 
+def selected_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return ``names``, or the names of all controllers if one of them is ``all``."""
+    return tuple(AVAILABLE) if ALL in names else tuple(names)
+
+
 def create_runner(core: Core, names: Sequence[str], *, ca: bytes = b"") -> Runner:
     """Return a runner of the controllers with these names; ``ca`` is the API server's CA certificate (PEM).
 
     Raises UnknownController.
     """
+    names = selected_names(names)
     unknown = [name for name in names if name not in AVAILABLE]
     if unknown:
-        raise UnknownController(f"controller {unknown[0]!r}: must be one of {', '.join(AVAILABLE)}")
+        raise UnknownController(f"controller {unknown[0]!r}: must be one of {', '.join((*AVAILABLE, ALL))}")
     selected = dict.fromkeys(path for name in names for path in AVAILABLE[name])
     return Runner(core, [_create(path, core, ca) for path in selected])
 
