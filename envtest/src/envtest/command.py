@@ -58,7 +58,7 @@ def _controllers(text: str) -> tuple[str, ...]:
     "--controllers",
     default=",".join(CONTROLLERS),
     show_default=True,
-    help="Controllers to run, comma-separated, or none.",
+    help="Controllers to run, comma-separated, or all, or none.",
 )
 @click.option(
     "--service-cluster-ip-range",

@@ -19,7 +19,7 @@ from envtest.base import BaseControlPlane, InstallError
 from envtest.certificates import SERVER_NAMES, CertificateAuthority, KeyPair, server_context
 from envtest.clock import Clock
 from envtest.context import User
-from envtest.controllers import Runner, create_runner
+from envtest.controllers import Runner, create_runner, selected_names
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import StatusError
 from envtest.faults import Faults
@@ -83,7 +83,7 @@ class EmbeddedServer(BaseControlPlane):
         self._port = port
         self._host = host
         self._crds = crds
-        self._controllers = controllers
+        self._controllers = selected_names(controllers)
         self._token_auth_file = token_auth_file
         self._audit_log = audit_log
         self._api_server: APIServer | None = None

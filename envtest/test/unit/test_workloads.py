@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from envtest.controllers.deployments import resolve_int_or_percent, surge_and_unavailable, template_hash
 from envtest.controllers.jobs import INDEX, _intervals
 from envtest.controllers.pod_state import is_ready
+from envtest.controllers.replica_set_revisions import template_hash
+from envtest.controllers.rollouts import resolve_int_or_percent, surge_and_unavailable
 from envtest.errors import GroupResource
 from envtest.objects import Object, annotations_of, find_condition, labels_of
 from envtest.storage import Change

@@ -1,4 +1,4 @@
-"""Controllers of the embedded control plane, selected by name.
+"""Controllers of the embedded control plane, selected by name; ``all`` selects all of them.
 
 ``gc``, ``namespace`` and ``serviceaccount`` run in every real cluster, and most tests need them. The others make a
 cluster without nodes behave more like one with nodes.
@@ -14,7 +14,7 @@ from envtest.certificates import CertificateAuthority
 from envtest.controllers.controller import Controller, Runner
 from envtest.server_core import Core
 
-__all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "create_runner"]
+__all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "create_runner", "selected_names"]
 
 AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "gc": ("garbage_collector.GarbageCollector",),
@@ -32,18 +32,25 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "endpointslice": ("endpoint_slices.EndpointSlices",),
     "disruption": ("disruption.DisruptionBudgets",),
     "csrsigning": ("certificate_signing.CertificateSigning",),
-    # "persistentvolume": ("volumes.VolumeBinding", "volume_protection.VolumeProtection"),
+    "persistentvolume": ("volumes.VolumeBinding", "volume_protection.VolumeProtection"),
 }
 """The controllers behind each name: module in this package, and class in that module."""
 
 SCENARIO: Final = ("scheduler.Scheduler", "nodes.Nodes", "kubelet.Kubelets")
 """The controllers that replace ``pods`` if the control plane has a scenario."""
 
+ALL: Final = "all"
+
 DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 
 
 class UnknownController(ValueError):
     """Raised for a name for which there is no controller."""
+
+
+def selected_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return ``names``, or the names of all controllers if one of them is ``all``."""
+    return tuple(AVAILABLE) if ALL in names else tuple(names)
 
 
 def create_runner(
@@ -54,9 +61,10 @@ def create_runner(
     ``ca`` is the API server's CA certificate (PEM), ``authority`` the CA that signs certificates. Raises
     UnknownController.
     """
+    names = selected_names(names)
     unknown = [name for name in names if name not in AVAILABLE]
     if unknown:
-        raise UnknownController(f"controller {unknown[0]!r}: must be one of {', '.join(AVAILABLE)}")
+        raise UnknownController(f"controller {unknown[0]!r}: must be one of {', '.join((*AVAILABLE, ALL))}")
     selected = dict.fromkeys(path for name in names for path in AVAILABLE[name])
     if core.scenario is not None:
         selected = {path: None for path in (*selected, *SCENARIO) if path not in AVAILABLE["pods"]}

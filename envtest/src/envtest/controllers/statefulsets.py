@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from envtest.controllers.deployments import template_hash
 from envtest.controllers.ownership import OwnerController
 from envtest.controllers.pod_state import (
     PODS,
@@ -16,6 +15,7 @@ from envtest.controllers.pod_state import (
     pod_from_template,
     seconds_until_available,
 )
+from envtest.controllers.replica_set_revisions import template_hash
 from envtest.errors import GroupResource
 from envtest.objects import NamespacedName, Object, labels_of
 
