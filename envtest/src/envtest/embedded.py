@@ -183,9 +183,7 @@ class EmbeddedServer(BaseControlPlane):
             api_server.core.scenario = self._scenario
         try:
             await api_server.server.start(self._host, self._port, context)
-            self._runner = create_runner(
-                api_server.core, self._controllers, ca=self.ca_pem, authority=authority
-            )
+            self._runner = create_runner(api_server.core, self._controllers, ca=self.ca_pem, authority=authority)
             api_server.core.clock.settle = self._runner.settle
             self._runner.start()
         except BaseException:

@@ -149,7 +149,7 @@ class Endpoints(ServiceController):
         service: Object,
         key: NamespacedName,
         pods: list[EndpointPod],
-        over_capacity: bool,  # noqa: FBT001
+        over_capacity: bool,
     ) -> dict[str, str]:
         annotations.pop(OVER_CAPACITY, None)
         annotations.pop(TRIGGER_TIME, None)

@@ -14,6 +14,7 @@ from envtest.controllers.node_index import NodeIndex
 from envtest.controllers.pod_state import PODS, is_finished
 from envtest.errors import GroupResource
 from envtest.objects import NamespacedName, Object, find_condition, set_condition
+from envtest.scenarios.node_state import internal_address
 from envtest.scenarios.pod_status import pod_state
 from envtest.server_core import Core
 from envtest.storage import Change, Record
@@ -27,6 +28,7 @@ class Kubelets(Controller[NamespacedName]):
     """Reconciles pods that have a node."""
 
     account = "envtest-kubelet"
+    component = "kubelet"
     manager = "kubelet"
 
     def __init__(self, core: Core) -> None:
@@ -61,10 +63,10 @@ class Kubelets(Controller[NamespacedName]):
                 self.queue.add(NamespacedName(record.namespace, record.name))
 
     def _observe_node(self, record: Record, *, deleted: bool) -> None:
-        status = {} if deleted else record.obj().get("status") or {}
-        ready = (find_condition(status.get("conditions"), "Ready") or {}).get("status") == "True"
-        addresses = (each for each in status.get("addresses") or () if each.get("type") == "InternalIP")
-        self._host[record.name] = next(addresses, {}).get("address", "")
+        node = {} if deleted else record.obj()
+        conditions = (node.get("status") or {}).get("conditions")
+        ready = (find_condition(conditions, "Ready") or {}).get("status") == "True"
+        self._host[record.name] = internal_address(node)
         if self._ready.get(record.name, False) != ready:
             self._ready[record.name] = ready
             if ready:
@@ -105,8 +107,26 @@ class Kubelets(Controller[NamespacedName]):
         if now - begun >= (behavior.start_after or 0.0):
             changes |= self._addresses_of(pod, node)
         await self._write(pod, changes)
+        await self._report(pod, changes)
         scenario.touch(key.namespace, key.name)
         return state.next_change
+
+    async def _report(self, pod: Object, changes: dict[str, Any]) -> None:
+        """Record an Event about each container that has begun to wait because of a failure, and about an eviction."""
+        before = _waiting_reasons(pod.get("status") or {})
+        for (name, reason), message in _waiting_reasons(changes).items():
+            if (name, reason) in before:
+                continue
+            if reason == "CrashLoopBackOff":
+                where = message.partition(" pod=")[2]
+                text = f"Back-off restarting failed container {name} in pod {where}"
+                await self.events.warning(pod, "BackOff", text)
+            elif reason in ("ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"):
+                await self.events.warning(pod, "Failed", f"Error: {reason}: {message}")
+            elif reason == "ImagePullBackOff":
+                await self.events.normal(pod, "BackOff", message.partition(": ErrImagePull")[0])
+        if changes.get("reason") == "Evicted":
+            await self.events.warning(pod, "Evicted", changes["message"])
 
     def _addresses_of(self, pod: Object, node: str) -> dict[str, Any]:
         host = self._host.get(node, "")
@@ -174,3 +194,14 @@ def _address_number(record: Record) -> int:
         return 0
     third, fourth = (int(part) for part in record.obj()["status"]["podIP"].split(".")[2:])
     return third * 250 + fourth - 1
+
+
+def _waiting_reasons(status: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """Return the messages of the containers that wait, by name and reason."""
+    found = {}
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for each in status.get(kind) or ():
+            waiting = (each.get("state") or {}).get("waiting") or {}
+            if waiting:
+                found[each["name"], waiting.get("reason", "")] = waiting.get("message", "")
+    return found

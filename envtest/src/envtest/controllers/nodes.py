@@ -40,6 +40,7 @@ class Nodes(Controller[NamespacedName]):
     """Reconciles nodes (keys without a namespace) and the pods on nodes that fail or are tainted."""
 
     account = "node-controller"
+    component = "taint-eviction-controller"
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
@@ -181,6 +182,7 @@ class Nodes(Controller[NamespacedName]):
         if due > now:
             return (due - now).total_seconds()
         await self._set_condition(pod, *_BY_TAINT)
+        await self.events.normal(pod, "TaintManagerEviction", f"Marking for deletion Pod {key}")
         await self._delete(pod)
         return None
 

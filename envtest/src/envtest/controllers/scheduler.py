@@ -45,6 +45,7 @@ class Scheduler(Controller[str]):
     """Schedules all pods that have no node in one pass; there is one key."""
 
     account = "envtest-scheduler"
+    component = "default-scheduler"
     manager = "kube-scheduler"
 
     def __init__(self, core: Core) -> None:
@@ -146,17 +147,32 @@ class Scheduler(Controller[str]):
             await self.client.modify(PODS, *pending.key, change, uid=pending.uid, subresource="binding")
         except StatusError as error:
             await self._report(pending, f"binding rejected: {error.message}", reason="SchedulerError")
+            return
+        name = f"{pending.key.namespace}/{pending.key.name}"
+        await self.events.normal(_subject(pending), "Scheduled", f"Successfully assigned {name} to {node.name}")
 
     async def _report(self, pending: _Pending, message: str, *, reason: str = "Unschedulable") -> None:
         """Set the condition PodScheduled of a pod to false."""
         desired: dict[str, Any] = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
 
+        is_new = False
+
         def change(pod: Object) -> bool:
+            nonlocal is_new
             conditions = pod["status"].setdefault("conditions", [])
             current = find_condition(conditions, "PodScheduled") or {}
             if pod["spec"].get("nodeName") or all(current.get(name) == value for name, value in desired.items()):
                 return False
             set_condition(conditions, {"lastProbeTime": None, **desired}, now=self.client.now())
+            is_new = True
             return True
 
         await self.client.modify(PODS, *pending.key, change, uid=pending.uid, subresource="status")
+        if is_new:
+            await self.events.warning(_subject(pending), "FailedScheduling", message)
+
+
+def _subject(pending: _Pending) -> Object:
+    """Return the pod as Events name it."""
+    namespace, name = pending.key
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name, "uid": pending.uid}}

@@ -69,8 +69,8 @@ class SelectorIndex(Generic[T]):
 
     def selectors_of(self, namespace: str, labels: Mapping[str, str]) -> Iterator[str]:
         """Yield the names of the selectors that match ``labels``."""
-        for key in (*((namespace, *pair) for pair in labels.items()), (namespace, "", "")):
-            for name in self._selector_buckets.get(key, ()):
+        for key, value in (*labels.items(), ("", "")):
+            for name in self._selector_buckets.get((namespace, key, value), ()):
                 if matches_label_selector(self._selectors[namespace, name], labels):
                     yield name
 
@@ -88,13 +88,13 @@ class SelectorIndex(Generic[T]):
 
 def _bucket(namespace: str, selector: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return the bucket of a selector: that of one label that it requires, or of none."""
-    for pair in (selector.get("matchLabels") or {}).items():
-        return (namespace, *pair)
+    for key, value in (selector.get("matchLabels") or {}).items():
+        return namespace, key, value
     for expression in selector.get("matchExpressions") or ():
         values = expression.get("values") or ()
         if expression.get("operator") == "In" and len(values) == 1:
-            return (namespace, expression["key"], values[0])
-    return (namespace, "", "")
+            return namespace, expression["key"], values[0]
+    return namespace, "", ""
 
 
 def _discard(buckets: dict[tuple[str, str, str], set[str]], key: tuple[str, str, str], name: str) -> None:

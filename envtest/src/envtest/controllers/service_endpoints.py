@@ -27,8 +27,8 @@ __all__ = [
     "belongs",
     "endpoint_pod",
     "hostname_for",
-    "is_in_terminating_namespace",
     "is_headless",
+    "is_in_terminating_namespace",
     "service_ports",
     "trigger_time",
 ]

@@ -66,7 +66,9 @@ def best_volume(claim: Object, volumes: Iterable[Object]) -> Object | None:
         if selector is not None and not matches_label_selector(selector, labels_of(volume)):
             continue
         candidates.append(volume)
-    return min(candidates, key=lambda each: (_size(each["spec"].get("capacity")), each["metadata"]["name"]), default=None)
+    return min(
+        candidates, key=lambda each: (_size(each["spec"].get("capacity")), each["metadata"]["name"]), default=None
+    )
 
 
 def volume_phase(volume: Object, claim: Object | None) -> str:

@@ -31,6 +31,7 @@ CLAIMS: Final = GroupResource("", "persistentvolumeclaims")
 CLASSES: Final = GroupResource("storage.k8s.io", "storageclasses")
 PROVISIONER: Final = "envtest.cfo/provisioner"
 
+_DRIVER: Final = "envtest.cfo"
 _STORAGE_PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
 
 
@@ -195,7 +196,7 @@ class VolumeBinding(Controller[NamespacedName]):
                 "storageClassName": storage_class["metadata"]["name"],
                 "volumeMode": wanted.get("volumeMode") or "Filesystem",
                 "claimRef": _reference_of(claim),
-                "csi": {"driver": PROVISIONER, "volumeHandle": name},
+                "csi": {"driver": _DRIVER, "volumeHandle": name},
             },
         }
         await self.client.create(VOLUMES, volume)
@@ -250,7 +251,9 @@ class VolumeBinding(Controller[NamespacedName]):
         if volume is None:
             if BIND_COMPLETED in (claim["metadata"].get("annotations") or {}):
                 await self._set_status(claim, {"phase": "Lost"})
-                await self.events.warning(claim, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
+                await self.events.warning(
+                    claim, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+                )
             return
         reference = volume["spec"].get("claimRef")
         if reference and not is_bound_to(volume, claim):
@@ -292,7 +295,12 @@ class VolumeBinding(Controller[NamespacedName]):
             return True
 
         await self.client.modify(VOLUMES, "", name, change, uid=volume["metadata"]["uid"], subresource="status")
-        if phase == "Released" and provisioned and policy == "Delete" and not volume["metadata"].get("deletionTimestamp"):
+        if (
+            phase == "Released"
+            and provisioned
+            and policy == "Delete"
+            and not volume["metadata"].get("deletionTimestamp")
+        ):
             await self.client.delete(VOLUMES, "", name, uid=volume["metadata"]["uid"])
 
 

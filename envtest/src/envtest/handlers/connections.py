@@ -47,9 +47,7 @@ def _stored(core: Core, resource: GroupResource, namespace: str, name: str) -> O
     return record.obj()
 
 
-async def connect(
-    core: Core, request: Request, ctx: RequestContext, output: Output
-) -> Response | web.StreamResponse:
+async def connect(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | web.StreamResponse:
     """Handle exec, attach and portforward."""
     pod = _stored(core, _PODS, ctx.namespace, ctx.name)
     if ctx.subresource != "portforward":
@@ -65,9 +63,7 @@ async def connect(
     return await serve(core, core.scenario, request, ctx, pod)
 
 
-async def read_log(
-    core: Core, request: Request, ctx: RequestContext, output: Output
-) -> Response | web.StreamResponse:
+async def read_log(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | web.StreamResponse:
     """Handle GET of a log, which is empty without a scenario."""
     numbers = {name: _integer(request.parameter(name)) for name in _INTEGERS}
     errors = list(_log_errors(numbers, request))

@@ -17,6 +17,7 @@ from envtest.http import Request, Response
 from envtest.objects import Object, find_condition
 from envtest.scenarios.answers import forward_port, run_attach, run_command
 from envtest.scenarios.logs import LogOptions, container_status, log_source, stream
+from envtest.scenarios.node_state import internal_address
 from envtest.scenarios.scenario import Scenario
 from envtest.server_core import Core
 from envtest.streams.port_forward import serve_port_forward
@@ -32,11 +33,9 @@ def _check_node(core: Core, pod: Object) -> None:
     """Raise StatusError (500) if the kubelet of the pod's node cannot be reached."""
     record = core.store.get(_NODES, "", pod["spec"]["nodeName"])
     node = record.obj() if record is not None else {}
-    status = node.get("status") or {}
-    ready = find_condition(status.get("conditions"), "Ready") or {}
+    ready = find_condition((node.get("status") or {}).get("conditions"), "Ready") or {}
     if ready.get("status") == "Unknown":
-        addresses = (each for each in status.get("addresses") or () if each.get("type") == "InternalIP")
-        address = next(addresses, {}).get("address", pod["spec"]["nodeName"])
+        address = internal_address(node) or pod["spec"]["nodeName"]
         raise internal_error(f"error dialing backend: dial tcp {address}:10250: i/o timeout")
 
 
@@ -55,9 +54,7 @@ async def serve(
         if (pod.get("status") or {}).get("phase") != "Running":
             phase = (pod.get("status") or {}).get("phase") or "Pending"
             raise internal_error(f"unable to forward port because pod is not running. Current status={phase}")
-        return await serve_port_forward(
-            request, lambda port, connection: forward_port(scenario, pod, port, connection)
-        )
+        return await serve_port_forward(request, lambda port, connection: forward_port(scenario, pod, port, connection))
     container, command = _container(request, pod), request.query.getall("command", [])
     if ctx.subresource == "exec" and not command:
         raise bad_request("you must specify at least 1 command for the container")
@@ -110,7 +107,7 @@ async def send_log(
     except ConnectionError:
         return response
     finally:
-        await chunks.aclose()  # type: ignore[attr-defined] - it is a generator
+        await chunks.aclose()
     return response
 
 

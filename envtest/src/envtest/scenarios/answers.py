@@ -13,7 +13,7 @@ from envtest.errors import internal_error
 from envtest.objects import Object
 from envtest.scenarios.model import CommandAnswer
 from envtest.scenarios.scenario import Scenario
-from envtest.streams.port_forward import ForwardError, Forwarded
+from envtest.streams.port_forward import Forwarded, ForwardError
 from envtest.streams.remote_command import STDERR, STDOUT, Streams, exit_status
 
 __all__ = ["ExecCall", "PortCall", "forward_port", "run_attach", "run_command"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -101,7 +102,7 @@ class Fields:
             raise self.error(name, allowed)
         return float(value)
 
-    def list(self, name: str) -> list[Any]:
+    def items(self, name: str) -> list[Any]:
         """Return a list."""
         value = self._values.get(name)
         if value is None:
@@ -112,7 +113,7 @@ class Fields:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return a list of strings."""
-        value = self.list(name)
+        value = self.items(name)
         if not all(isinstance(each, str) for each in value):
             raise self.error(name, "a list of strings")
         return tuple(value)
@@ -136,15 +137,13 @@ class Fields:
         """Return a mapping of quantities in canonical notation."""
         quantities = {}
         for key, value in self.mapping(name).items():
-            try:
-                if isinstance(value, bool) or not isinstance(value, int | str):
-                    raise QuantityError("not a quantity")
-                quantity = parse_quantity(str(value))
-            except QuantityError:
-                quantity = None
+            quantity = None
+            if isinstance(value, int | str) and not isinstance(value, bool):
+                with suppress(QuantityError):
+                    quantity = parse_quantity(str(value))
             if quantity is None or quantity.value < 0:
-                text = f"{self._prefix}{name}.{key}: {_shown(value)}: must be a quantity of at least 0, such as 500m or 2Gi"
-                raise ScenarioError(text)
+                path, allowed = f"{self._prefix}{name}.{key}", "a quantity of at least 0, such as 500m or 2Gi"
+                raise ScenarioError(f"{path}: {_shown(value)}: must be {allowed}")
             quantities[key] = str(quantity)
         return quantities
 
@@ -154,4 +153,4 @@ class Fields:
 
     def sections(self, name: str, known: Sequence[str]) -> list[Fields]:
         """Return the fields of each mapping in a list."""
-        return [Fields(each, f"{self._prefix}{name}[{number}]", known) for number, each in enumerate(self.list(name))]
+        return [Fields(each, f"{self._prefix}{name}[{number}]", known) for number, each in enumerate(self.items(name))]

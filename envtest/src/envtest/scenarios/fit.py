@@ -181,7 +181,9 @@ def refusal_of(demand: Demand, node: NodeInfo, usage: Usage) -> Refusal | None:
     if node.unschedulable and not any(tolerates(each, UNSCHEDULABLE_TAINT) for each in demand.tolerations):
         return Refusal(("node(s) were unschedulable",), is_final=True)
     for taint in node.taints:
-        if taint.get("effect") in _SCHEDULING_EFFECTS and not any(tolerates(each, taint) for each in demand.tolerations):
+        if taint.get("effect") in _SCHEDULING_EFFECTS and not any(
+            tolerates(each, taint) for each in demand.tolerations
+        ):
             return Refusal(("node(s) had untolerated taint(s)",), is_final=True)
     is_selected = all(node.labels.get(name) == value for name, value in demand.selector.items())
     if not is_selected or (
@@ -196,10 +198,11 @@ def refusal_of(demand: Demand, node: NodeInfo, usage: Usage) -> Refusal | None:
 def _conflicts(port: Port, used: Counter[Port]) -> bool:
     address, protocol, number = port
     wildcard = "0.0.0.0"  # noqa: S104 - a wildcard
-    return any(
-        count > 0 and other[1:] == (protocol, number) and (wildcard in (address, other[0]) or address == other[0])
-        for other, count in used.items()
-    )
+    for (other, other_protocol, other_number), count in used.items():
+        same_address = wildcard in (address, other) or address == other
+        if count > 0 and (other_protocol, other_number) == (protocol, number) and same_address:
+            return True
+    return False
 
 
 def _resource_refusal(demand: Demand, node: NodeInfo, usage: Usage) -> Refusal | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -67,14 +68,13 @@ def read_nodes(document: Fields) -> tuple[NodeTemplate, ...] | None:
         name, count = fields.required("name"), fields.integer("count", 0, 1, _MAX_NODES)
         for problem in dns_subdomain(name):
             raise fields.error("name", f"the name of a node: {problem}")
-        for each in [f"{name}-{number}" for number in range(1, count + 1)] if count else [name]:
-            nodes.append(_node(each, fields))
+        names = [f"{name}-{number}" for number in range(1, count + 1)] if count else [name]
+        nodes.extend(_node(each, fields) for each in names)
         if len(nodes) > _MAX_NODES:
             raise document.error("nodes", f"at most {_MAX_NODES} nodes")
-    names = [node.name for node in nodes]
-    if len({*names}) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ScenarioError(f"nodes: {twice}: must be the name of one node only")
+    repeated = [name for name, count in Counter(node.name for node in nodes).items() if count > 1]
+    if repeated:
+        raise ScenarioError(f"nodes: {repeated[0]}: must be the name of one node only")
     return tuple(nodes)
 
 
@@ -114,7 +114,7 @@ def read_rules(document: Fields) -> tuple[PodRule, ...]:
 def _match(rule: Fields) -> Match:
     fields = rule.section("match", _MATCH)
     owner = fields.section("owner", ("kind", "name"))
-    starts = fields.list("start")
+    starts = fields.items("start")
     if not all(isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in starts):
         raise fields.error("start", "a list of numbers from 1")
     return Match(
@@ -192,7 +192,7 @@ def _logs(rule: Fields, name: str) -> dict[str, tuple[LogLine, ...]]:
 
 def _lines(fields: Fields, name: str) -> tuple[LogLine, ...]:
     lines = []
-    for number, each in enumerate(fields.list(name)):
+    for number, each in enumerate(fields.items(name)):
         if isinstance(each, str):
             lines.append(LogLine(0.0, each))
         else:
@@ -226,4 +226,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-

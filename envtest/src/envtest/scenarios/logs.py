@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any, NamedTuple
 
 from envtest.clock import Clock
@@ -13,7 +13,7 @@ from envtest.errors import bad_request
 from envtest.objects import Object
 from envtest.scenarios.scenario import Scenario
 
-__all__ = ["Line", "LogOptions", "container_status", "log_source", "logged_lines", "select", "stream"]
+__all__ = ["Line", "LogOptions", "container_status", "log_source", "select", "stream"]
 
 
 class Line(NamedTuple):
@@ -54,7 +54,7 @@ def log_source(pod: Object, container: str, *, previous: bool) -> Mapping[str, A
             raise bad_request(f'previous terminated container "{container}" in pod "{name}" not found')
         found: Mapping[str, Any] = last
         return found
-    current = state.get("running") or state.get("terminated") or last
+    current: Mapping[str, Any] | None = state.get("running") or state.get("terminated") or last
     if current is None:
         reason = (state.get("waiting") or {}).get("reason", "")
         why = {"ErrImagePull": "image can't be pulled", "ImagePullBackOff": "trying and failing to pull image"}
@@ -63,21 +63,37 @@ def log_source(pod: Object, container: str, *, previous: bool) -> Mapping[str, A
     return current
 
 
-def logged_lines(scenario: Scenario, pod: Object, container: str, *, previous: bool) -> list[Line]:
-    """Return all lines, also those of the future, in the order of their times. Raises StatusError."""
-    source = log_source(pod, container, previous=previous)
-    start = datetime.fromisoformat(source["startedAt"])
-    behavior = scenario.behavior_of(pod)
-    data = (behavior.previous_logs if previous else behavior.logs) or {}
-    lines = [
-        Line(start + timedelta(seconds=each.after), each.text) for each in data.get(container) or data.get("*") or ()
-    ]
-    if end := source.get("finishedAt"):
-        lines = [line for line in lines if line.moment <= datetime.fromisoformat(end)]
-    if not previous:
-        metadata = pod["metadata"]
-        lines += [Line(*line) for line in scenario.lines(metadata["namespace"], metadata["name"], container)]
-    return sorted(lines, key=lambda line: line.moment)
+class _Source:
+    """The lines of one run of a container; each is returned once."""
+
+    def __init__(self, scenario: Scenario, pod: Object, container: str, *, previous: bool) -> None:
+        run = log_source(pod, container, previous=previous)
+        start = datetime.fromisoformat(run["startedAt"])
+        end = datetime.fromisoformat(run["finishedAt"]) if run.get("finishedAt") else None
+        behavior = scenario.behavior_of(pod)
+        data = (behavior.previous_logs if previous else behavior.logs) or {}
+        lines = [
+            Line(start + timedelta(seconds=each.after), each.text)
+            for each in data.get(container) or data.get("*") or ()
+        ]
+        self._pending = deque(line for line in lines if end is None or line.moment <= end)
+        self._scenario, self._previous = scenario, previous
+        self._key = (pod["metadata"]["namespace"], pod["metadata"]["name"], container)
+        self._position = (0, 0)
+
+    def take(self, now: datetime) -> list[Line]:
+        """Return the lines until now that were not returned before, in the order of their times."""
+        lines = []
+        while self._pending and self._pending[0].moment <= now:
+            lines.append(self._pending.popleft())
+        if not self._previous:
+            logged, self._position = self._scenario.lines(*self._key, self._position)
+            lines += [Line(*line) for line in logged]
+        return sorted(lines, key=lambda line: line.moment)
+
+    def seconds_until_next(self, now: datetime) -> float | None:
+        """Return the seconds until the next line of the scenario, or ``None``."""
+        return (self._pending[0].moment - now).total_seconds() if self._pending else None
 
 
 def _format(line: Line, *, timestamps: bool) -> bytes:
@@ -113,31 +129,34 @@ class _Limit:
 
 
 async def stream(
-    scenario: Scenario, clock: Clock, read: Any, container: str, options: LogOptions
-) -> AsyncIterator[bytes]:
+    scenario: Scenario, clock: Clock, read: Callable[[], Object | None], container: str, options: LogOptions
+) -> AsyncGenerator[bytes, None]:
     """Yield the log of a container; with ``follow``, until the container ends or the pod is deleted.
 
     ``read`` returns the current pod, or ``None``. Raises StatusError before the first bytes.
     """
     pod = read()
+    if pod is None:
+        return
     namespace, name, uid = (pod["metadata"][each] for each in ("namespace", "name", "uid"))
-    limit, sent, is_first = _Limit(options.limit), 0, True
+    limit, source = _Limit(options.limit), _Source(scenario, pod, container, previous=options.previous)
     event = scenario.follow(namespace, name)
     try:
-        while pod is not None and pod["metadata"]["uid"] == uid:
-            event.clear()
-            now = clock.now()
-            lines = logged_lines(scenario, pod, container, previous=options.previous)
-            visible = [line for line in lines if line.moment <= now]
-            for line in select(visible, options) if is_first else islice(visible, sent, None):
+        now = clock.now()
+        lines = select(source.take(now), options)
+        while True:
+            for line in lines:
                 if not limit.is_reached:
                     yield limit.cut(_format(line, timestamps=options.timestamps))
-            is_first, sent = False, len(visible)
-            running = (container_status(pod, container).get("state") or {}).get("running")
+            running = pod is not None and (container_status(pod, container).get("state") or {}).get("running")
             if not options.follow or options.previous or limit.is_reached or not running:
                 return
-            await _wait(event, clock, (lines[sent].moment - now).total_seconds() if sent < len(lines) else None)
-            pod = read()
+            await _wait(event, clock, source.seconds_until_next(now))
+            event.clear()
+            now = clock.now()
+            lines, pod = source.take(now), read()
+            if pod is not None and pod["metadata"]["uid"] != uid:
+                pod = None
     finally:
         scenario.unfollow(namespace, name, event)
 

@@ -16,12 +16,21 @@ __all__ = [
     "eviction_time",
     "failure_at",
     "initial_status",
+    "internal_address",
     "node_object",
     "ready_condition",
 ]
 
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+_NODE_INFO: Final = {
+    "kubeletVersion": "v1.36.0",
+    "osImage": "envtest",
+    "kernelVersion": "envtest",
+    "containerRuntimeVersion": "envtest://1",
+    "operatingSystem": "linux",
+    "architecture": "amd64",
+}
 _OWN_TAINTS: Final = (NOT_READY, UNREACHABLE, UNSCHEDULABLE_TAINT["key"])
 
 
@@ -36,6 +45,12 @@ def node_object(template: NodeTemplate) -> Object:
         metadata["annotations"] = dict(template.annotations)
     status = {"capacity": dict(template.capacity), "allocatable": dict(template.allocatable or template.capacity)}
     return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def internal_address(node: Object) -> str:
+    """Return the internal IP address of a node, or an empty string."""
+    addresses: list[dict[str, str]] = (node.get("status") or {}).get("addresses") or []
+    return next((each.get("address", "") for each in addresses if each.get("type") == "InternalIP"), "")
 
 
 def ready_condition(status: str, now: str) -> dict[str, Any]:
@@ -61,6 +76,8 @@ def initial_status(node: Object, address: str, now: str) -> dict[str, Any]:
             {"type": "InternalIP", "address": address},
             {"type": "Hostname", "address": hostname},
         ]
+    if not (status.get("nodeInfo") or {}).get("kubeletVersion"):
+        status["nodeInfo"] = {**(status.get("nodeInfo") or {}), **_NODE_INFO}
     if find_condition(status.get("conditions"), "Ready") is None:
         condition = {**ready_condition("True", now), "lastTransitionTime": now}
         status["conditions"] = [*(status.get("conditions") or ()), condition]
@@ -97,9 +114,7 @@ def desired_taints(node: Object, now: str) -> list[dict[str, Any]]:
         wanted.append((UNSCHEDULABLE_TAINT["key"], UNSCHEDULABLE_TAINT["effect"]))
     kept = [dict(each) for each in taints if each.get("key") not in _OWN_TAINTS]
     present = {(each.get("key"), each.get("effect")): dict(each) for each in taints}
-    return kept + [
-        present.get(each) or {"key": each[0], "effect": each[1], "timeAdded": now} for each in wanted
-    ]
+    return kept + [present.get(each) or {"key": each[0], "effect": each[1], "timeAdded": now} for each in wanted]
 
 
 def eviction_time(

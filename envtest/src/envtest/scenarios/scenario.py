@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +33,33 @@ class Callback(NamedTuple):
     function: Callable[..., Any]
 
 
+class _Log:
+    """The latest lines of a container; a position counts all lines that were ever added."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[datetime, str]] = []
+        self._dropped = 0
+
+    @property
+    def end(self) -> int:
+        return self._dropped + len(self._lines)
+
+    def add(self, lines: list[tuple[datetime, str]]) -> None:
+        self._lines += lines
+        if len(self._lines) > 2 * MAX_LINES:
+            extra = len(self._lines) - MAX_LINES
+            del self._lines[:extra]
+            self._dropped += extra
+
+    def since(self, position: int) -> list[tuple[datetime, str]]:
+        return self._lines[max(0, position - self._dropped, len(self._lines) - MAX_LINES) :]
+
+    def fork(self) -> _Log:
+        copied = _Log()
+        copied._lines, copied._dropped = list(self._lines), self._dropped
+        return copied
+
+
 class Scenario:
     """Reads ``source``, a YAML or JSON file or a mapping. Raises ScenarioError, and OSError for the file.
 
@@ -50,13 +76,15 @@ class Scenario:
             self.rules = read_rules(fields)
         except ScenarioError as error:
             raise ScenarioError(f"{file}{error}") from None
-        self.nodes: tuple[NodeTemplate, ...] = (NodeTemplate(DEFAULT_NODE, capacity={**DEFAULT_CAPACITY, "pods": "1000"}),) if nodes is None else nodes
+        self.nodes: tuple[NodeTemplate, ...] = (
+            (NodeTemplate(DEFAULT_NODE, capacity={**DEFAULT_CAPACITY, "pods": "1000"}),) if nodes is None else nodes
+        )
         self._numbers: list[dict[str, int]] = [{} for _ in self.rules]
         self._counts = [0 for _ in self.rules]
         self._exec: list[Callback] = []
         self._attach: list[Callback] = []
         self._forward: list[Callback] = []
-        self._lines: dict[tuple[str, str, str], deque[tuple[datetime, str]]] = {}
+        self._lines: dict[tuple[str, str, str], _Log] = {}
         self._followers: dict[tuple[str, str], set[asyncio.Event]] = {}
         self.now: Callable[[], datetime] = datetime.now
         """The time of the plane, set when it starts."""
@@ -68,7 +96,7 @@ class Scenario:
         copied._numbers = [dict(each) for each in self._numbers]
         copied._counts = list(self._counts)
         copied._exec, copied._attach, copied._forward = list(self._exec), list(self._attach), list(self._forward)
-        copied._lines = {key: deque(lines, MAX_LINES) for key, lines in self._lines.items()}
+        copied._lines = {key: log.fork() for key, log in self._lines.items()}
         copied._followers = {}
         return copied
 
@@ -139,12 +167,16 @@ class Scenario:
         if key not in self._lines and len(self._lines) >= _MAX_LOGS:
             raise ValueError(f"logs of more than {_MAX_LOGS} containers")
         moment = self.now()
-        self._lines.setdefault(key, deque(maxlen=MAX_LINES)).extend((moment, line) for line in lines)
+        self._lines.setdefault(key, _Log()).add([(moment, line) for line in lines])
         self.touch(namespace, name)
 
-    def lines(self, namespace: str, name: str, container: str) -> list[tuple[datetime, str]]:
-        """Return the lines that :meth:`log` added."""
-        return [line for each in (container, "") for line in self._lines.get((namespace, name, each), ())]
+    def lines(
+        self, namespace: str, name: str, container: str, after: tuple[int, int] = (0, 0)
+    ) -> tuple[list[tuple[datetime, str]], tuple[int, int]]:
+        """Return the lines that :meth:`log` added after a position, and the next position."""
+        logs = [self._lines.get((namespace, name, each), _Log()) for each in (container, "")]
+        lines = [line for log, position in zip(logs, after, strict=True) for line in log.since(position)]
+        return lines, (logs[0].end, logs[1].end)
 
     def touch(self, namespace: str, name: str) -> None:
         """Wake up the logs of a pod that are followed."""

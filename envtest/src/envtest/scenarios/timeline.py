@@ -42,15 +42,15 @@ def progress(runs: Sequence[Run], restarts_after: Callable[[int], bool], elapsed
         run = runs[min(number, len(runs) - 1)]
         if run.after is None or elapsed < start + run.after:
             end = None if run.after is None else start + run.after
-            return Progress(start, True, number, 0.0, ended, False, end)  # noqa: FBT003
+            return Progress(start, True, number, 0.0, ended, False, end)
         end = start + run.after
         ended = (start, end, run)
         if not restarts_after(run.exit_code):
-            return Progress(start, False, number, 0.0, ended, True, None)  # noqa: FBT003
+            return Progress(start, False, number, 0.0, ended, True, None)
         if run.after >= _RESET_SECONDS:
             backoff = 0.0
         if elapsed < end + backoff:
-            return Progress(start, False, number, backoff, ended, False, end + backoff)  # noqa: FBT003
+            return Progress(start, False, number, backoff, ended, False, end + backoff)
         cycle = run.after + backoff
         is_steady = number >= len(runs) - 1 and (backoff == MAX_BACKOFF or run.after >= _RESET_SECONDS)
         skipped = max(0, int((elapsed - start) // cycle) - 1) if is_steady else 0

@@ -92,11 +92,13 @@ class _Pairs:
             task.add_done_callback(self._tasks.discard)
 
     async def _run(self, data: SPDYStream, error: SPDYStream) -> None:
+        text = data.headers.get("port", "")
         try:
-            port = _port(data.headers.get("port", ""))
-            if not port:
-                raise ForwardError(f"port {data.headers.get('port', '')!r} must be from 1 to 65535")
-            await self._forward(port, data)
+            if _port(text):
+                await self._forward(_port(text), data)
+            else:
+                message = f"port {text!r:.20}: must be from 1 to 65535"
+                await error.write(json.dumps({"message": message}).encode() + b"\n")
         except ForwardError as problem:
             await error.write(json.dumps({"message": str(problem)}).encode() + b"\n")
         except ConnectionError:
@@ -138,9 +140,11 @@ async def _serve_channels(request: Request, forward: Forward, tasks: set[asyncio
         tasks.add(asyncio.ensure_future(run(channel, int(text))))
     tasks.add(asyncio.ensure_future(_close_after(socket, list(tasks))))
     async for message in socket:
-        if message.type == WSMsgType.BINARY and message.data and message.data[0] // 2 < len(channels):
-            if message.data[0] % 2 == 0:
-                channels[message.data[0] // 2].incoming.feed(message.data[1:])
+        if message.type != WSMsgType.BINARY or not message.data:
+            continue
+        number, is_error = divmod(message.data[0], 2)
+        if number < len(channels) and not is_error:
+            channels[number].incoming.feed(message.data[1:])
     for channel in channels:
         channel.incoming.end()
     return socket

@@ -110,7 +110,7 @@ class SPDYConnection:
         """Count bytes that were read from a stream."""
         before, self._waiting = self._waiting, self._waiting - size
         if before > _MAX_WAITING >= self._waiting:
-            self._pause(False)  # noqa: FBT003 - the only argument of a callback
+            self._pause(False)
 
     def forget(self, stream: SPDYStream) -> None:
         """Forget a stream that this side closed; later bytes of the client are ignored."""
@@ -168,7 +168,7 @@ class SPDYConnection:
         if body:
             before, self._waiting = self._waiting, self._waiting + len(body)
             if before <= _MAX_WAITING < self._waiting:
-                self._pause(True)  # noqa: FBT003 - the only argument of a callback
+                self._pause(True)
             stream.incoming.feed(body)
         if flags & _FIN:
             stream.incoming.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
@@ -101,9 +101,9 @@ async def serve_spdy(
         response.headers[_PROTOCOL_HEADER] = protocol
     http, transport, parser = request.raw.protocol, request.raw.transport, _Parser()
     assert transport is not None
-    http.set_parser(parser)  # type: ignore[arg-type] - it has the methods that are called
+    http.set_parser(cast("Any", parser))
     await response.prepare(request.raw)
-    http.keep_alive(False)  # noqa: FBT003 - aiohttp's signature
+    http.keep_alive(False)
 
     async def send(data: bytes) -> None:
         if transport.is_closing():
@@ -111,7 +111,7 @@ async def serve_spdy(
         transport.write(data)
         await http._drain_helper()
 
-    def pause(paused: bool) -> None:  # noqa: FBT001 - a callback
+    def pause(paused: bool) -> None:
         if not transport.is_closing():
             (transport.pause_reading if paused else transport.resume_reading)()
 
