@@ -61,11 +61,11 @@ def endpoint_of(service: Object, pod: EndpointPod, addresses: list[str], zone: s
 class SlicePlan(NamedTuple):
     """What to do with the slices of a Service.
 
-    ``updated`` are the endpoints of existing slices by name (also of slices that do not change), ``created`` are
+    ``updated`` are ports and endpoints of existing slices by name (also of slices that do not change), ``created`` are
     (address type, ports, endpoints) of new slices, ``deleted`` are names.
     """
 
-    updated: dict[str, list[dict[str, Any]]]
+    updated: dict[str, tuple[Ports, list[dict[str, Any]]]]
     created: list[tuple[str, Ports, list[dict[str, Any]]]]
     deleted: list[str]
 
@@ -75,7 +75,8 @@ def plan_slices(
 ) -> SlicePlan:
     """Distribute the ``desired`` endpoints, by address type and ports, over the slices.
 
-    Each address type of ``families`` keeps one slice without endpoints if it has none.
+    Each address type of ``families`` keeps one slice without endpoints if it has none. Slices that would be deleted are
+    used instead of new ones.
     """
     plan = SlicePlan({}, [], [])
     by_group: dict[tuple[str, Ports], list[Object]] = {}
@@ -94,7 +95,7 @@ def plan_slices(
             contents[name] += rest[:room]
             del rest[:room]
             if contents[name]:
-                plan.updated[name] = contents[name]
+                plan.updated[name] = (group[1], contents[name])
                 kept[group[0]] = kept.get(group[0], 0) + 1
             else:
                 plan.deleted.append(name)
@@ -102,16 +103,29 @@ def plan_slices(
     for group, endpoints in desired.items():
         if group not in by_group:
             _add_slices(plan, group, endpoints, kept)
-    for family in families:
-        if not kept.get(family):
-            empty = [each for each in by_group.get((family, ()), ()) if each["metadata"]["name"] in plan.deleted]
-            if empty:
-                name = empty[0]["metadata"]["name"]
-                plan.deleted.remove(name)
-                plan.updated[name] = []
-            else:
-                plan.created.append((family, (), []))
+    plan.created.extend((family, (), []) for family in families if not kept.get(family))
+    _reuse_slices(plan, {each["metadata"]["name"]: each["addressType"] for each in slices_of(by_group)})
     return plan
+
+
+def slices_of(groups: Mapping[tuple[str, Ports], list[Object]]) -> Iterable[Object]:
+    """Return the slices of all groups."""
+    return (each for slices in groups.values() for each in slices)
+
+
+def _reuse_slices(plan: SlicePlan, families: Mapping[str, str]) -> None:
+    """Change deletions and creations of slices of the same address type into updates."""
+    free: dict[str, list[str]] = {}
+    for name in plan.deleted:
+        free.setdefault(families[name], []).append(name)
+    created = list(plan.created)
+    plan.created.clear()
+    for family, ports, endpoints in created:
+        if free.get(family):
+            plan.updated[free[family].pop(0)] = (ports, endpoints)
+        else:
+            plan.created.append((family, ports, endpoints))
+    plan.deleted[:] = [name for names in free.values() for name in names]
 
 
 def _add_slices(
@@ -183,15 +197,16 @@ class EndpointSlices(ServiceController):
         plan = plan_slices(await self._existing(key), self._desired(service, pods, families), families)
         labels = self._labels(service)
         moment: str | None = None
-        for name, endpoints in plan.updated.items():
+        for name, (ports, endpoints) in plan.updated.items():
 
-            def change(obj: Object, endpoints: list[dict[str, Any]] = endpoints) -> bool:
+            def change(obj: Object, ports: Ports = ports, endpoints: list[dict[str, Any]] = endpoints) -> bool:
                 nonlocal moment
-                others = {name: value for name, value in labels_of(obj).items() if name not in labels}
-                if (obj.get("endpoints") or []) == endpoints and not others and labels_of(obj) == labels:
+                is_equal = (obj.get("endpoints") or []) == endpoints and ports_key(obj.get("ports") or ()) == ports
+                if is_equal and labels_of(obj) == labels:
                     return False
                 moment = self.triggered(service, key, pods) if moment is None else moment
                 obj["endpoints"] = endpoints
+                obj["ports"] = [dict(port) for port in ports]
                 obj["metadata"]["labels"] = labels
                 _annotate(obj["metadata"], moment)
                 return True

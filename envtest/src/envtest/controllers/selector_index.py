@@ -91,7 +91,7 @@ def _bucket(namespace: str, selector: Mapping[str, Any]) -> tuple[str, str, str]
     for key, value in (selector.get("matchLabels") or {}).items():
         return namespace, key, value
     for expression in selector.get("matchExpressions") or ():
-        values = expression.get("values") or ()
+        values = expression.get("values") or []
         if expression.get("operator") == "In" and len(values) == 1:
             return namespace, expression["key"], values[0]
     return namespace, "", ""

@@ -94,7 +94,7 @@ class Fields:
         """Return a number of seconds, or ``None``."""
         if not self.has(name):
             return None
-        allowed = f"a number of seconds from 0 to {MAX_SECONDS:g}"
+        allowed = f"a number of seconds from 0 to {MAX_SECONDS:.0f}"
         value = self._values[name]
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(name, allowed)

@@ -147,7 +147,7 @@ def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 
 
 def _matches_expression(expression: Mapping[str, Any], values: Mapping[str, str]) -> bool:
-    key, operator, wanted = expression.get("key", ""), expression.get("operator"), expression.get("values") or ()
+    key, operator, wanted = expression.get("key", ""), expression.get("operator"), expression.get("values") or []
     present = values.get(key)
     if operator in ("Gt", "Lt"):
         try:
