@@ -75,15 +75,15 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
         "containers": {"*": [{"after": 0, "exitCode": 1}]},
         "previousLogs": {"*": ["boom"]},
     }
-    async with ControlPlane.embedded(scenario={"pods": [rule, crash]}, controllers=("gc",)) as plane:
-        async with APIClient(plane) as api:
-            for name in ("web", "crash"):
-                spec = {"containers": [{"name": "main", "image": "i"}]}
-                await api.post(PODS, {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec})
-            await plane.advance(0)
-            config = tmp_path / "kubeconfig"
-            plane.kubeconfig(config)
-            yield Setup(plane, api, config)
+    scenario = {"pods": [rule, crash]}
+    async with ControlPlane.embedded(scenario=scenario, controllers=("gc",)) as plane, APIClient(plane) as api:
+        for name in ("web", "crash"):
+            spec = {"containers": [{"name": "main", "image": "i"}]}
+            await api.post(PODS, {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec})
+        await plane.advance(0)
+        config = tmp_path / "kubeconfig"
+        plane.kubeconfig(config)
+        yield Setup(plane, api, config)
     server.close()
 
 

@@ -42,7 +42,7 @@ class Setup:
         """Return an object, or the items of a list."""
         await self.plane.advance(0)
         body = (await self.api.get(path)).body
-        return body["items"] if "items" in body else body
+        return body.get("items", body)
 
     async def status(self, name: str) -> Any:
         """Return the status of a pod."""
@@ -85,12 +85,11 @@ async def test_pods_are_scheduled_where_they_fit() -> None:
         large = [{"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}]
         await setup.pod("large", containers=large)
         scheduled = condition(await setup.status("large"), "PodScheduled")
-        assert (scheduled["status"], scheduled["reason"], scheduled["message"]) == (
-            "False",
-            "Unschedulable",
+        assert (scheduled["status"], scheduled["reason"]) == ("False", "Unschedulable")
+        assert scheduled["message"] == (
             "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s), "
             "1 node(s) were unschedulable. no new claims to deallocate, preemption: "
-            "0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
+            "0/3 nodes are available: 3 Preemption is not helpful for scheduling."
         )
         await setup.api.merge("/api/v1/nodes/off", {"spec": {"unschedulable": False}})
         assert await setup.node_of("large") == "off", "it is retried when a node changes"

@@ -24,16 +24,16 @@ from envtest.scenarios.model import (
     Run,
 )
 
-__all__ = ["load_document", "read_nodes", "read_rules"]
+__all__ = ["MATCH_FIELDS", "NODE_FIELDS", "POD_FIELDS", "load_document", "read_nodes", "read_rules"]
 
-_NODE: Final = (
+NODE_FIELDS: Final = (
     *("name", "count", "labels", "annotations", "taints", "unschedulable", "capacity", "allocatable", "failures"),
 )
-_POD: Final = (
+POD_FIELDS: Final = (
     *("match", "startAfter", "ready", "readyAfter", "stopAfter", "image", "containers", "evict"),
     *("exec", "attach", "logs", "previousLogs", "ports"),
 )
-_MATCH: Final = ("labels", "namespace", "name", "owner", "node", "start")
+MATCH_FIELDS: Final = ("labels", "namespace", "name", "owner", "node", "start")
 _RUN: Final = ("after", "exitCode", "reason", "message")
 _ANSWER: Final = ("command", "container", "stdout", "stderr", "exitCode", "echo", "after")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -64,7 +64,7 @@ def read_nodes(document: Fields) -> tuple[NodeTemplate, ...] | None:
     if not document.has("nodes"):
         return None
     nodes: list[NodeTemplate] = []
-    for fields in document.sections("nodes", _NODE):
+    for fields in document.sections("nodes", NODE_FIELDS):
         name, count = fields.required("name"), fields.integer("count", 0, 1, _MAX_NODES)
         for problem in dns_subdomain(name):
             raise fields.error("name", f"the name of a node: {problem}")
@@ -108,11 +108,11 @@ def _failure(fields: Fields) -> NodeFailure:
 
 def read_rules(document: Fields) -> tuple[PodRule, ...]:
     """Return the rules of a scenario. Raises ScenarioError."""
-    return tuple(PodRule(_match(fields), _behavior(fields)) for fields in document.sections("pods", _POD))
+    return tuple(PodRule(_match(fields), _behavior(fields)) for fields in document.sections("pods", POD_FIELDS))
 
 
 def _match(rule: Fields) -> Match:
-    fields = rule.section("match", _MATCH)
+    fields = rule.section("match", MATCH_FIELDS)
     owner = fields.section("owner", ("kind", "name"))
     starts = fields.items("start")
     if not all(isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in starts):
