@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 
 import pytest
 
+from envtest.streams.byte_queue import MAX_WAITING, ByteQueue
 from envtest.streams.spdy import MAX_FRAME, ProtocolError, SPDYConnection, SPDYStream, parse_headers
 from envtest.streams.spdy_dictionary import DICTIONARY
 
@@ -80,6 +82,22 @@ async def test_transport_is_paused_while_bytes_wait() -> None:
     assert client.paused == [True]
     await client.streams[0].incoming.read()
     assert client.paused == [True, False]
+    await client.connection.feed(client.data_frame(1, b"x" * 500_000))
+    await client.streams[0].close()
+    assert client.paused == [True, False, True, False], "bytes of a closed stream do not wait"
+
+
+async def test_queue_has_room_once_bytes_are_read() -> None:
+    queue = ByteQueue()
+    for _ in range(2):
+        assert queue.feed(b"x" * MAX_WAITING) == MAX_WAITING
+    waiting = asyncio.ensure_future(queue.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await queue.read()
+    await waiting
+    assert queue.drop() == MAX_WAITING
+    assert (queue.feed(b"late"), await queue.read()) == (0, b"")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class VolumeBinding(Controller[NamespacedName]):
         super().__init__(core)
         self._users: dict[NamespacedName, dict[str, str]] = {}
         self._waiting: dict[str, set[NamespacedName]] = {}
-        self._free: dict[str, set[str]] = {}
+        self._free: dict[str, dict[str, Object]] = {}
         self._reserved: dict[NamespacedName, set[str]] = {}
 
     def enqueue_all(self) -> None:
@@ -105,7 +105,7 @@ class VolumeBinding(Controller[NamespacedName]):
 
     def _forget_volume(self, record: Record) -> None:
         volume = record.obj()
-        self._free.get(class_of(volume), set()).discard(record.name)
+        self._free.get(class_of(volume), {}).pop(record.name, None)
         reference = volume["spec"].get("claimRef")
         if reference:
             self._reserved.get(_key_of(reference), set()).discard(record.name)
@@ -121,7 +121,7 @@ class VolumeBinding(Controller[NamespacedName]):
         if reference:
             self._reserved.setdefault(_key_of(reference), set()).add(record.name)
         else:
-            self._free.setdefault(name, set()).add(record.name)
+            self._free.setdefault(name, {})[record.name] = volume
             for key in self._waiting.get(name, ()):
                 self.queue.add(key)
 
@@ -167,9 +167,9 @@ class VolumeBinding(Controller[NamespacedName]):
 
     async def _find(self, claim: Object) -> Object | None:
         key = NamespacedName(claim["metadata"]["namespace"], claim["metadata"]["name"])
-        names = sorted({*self._free.get(class_of(claim), ()), *self._reserved.get(key, ())})
-        records = (self.client.record(VOLUMES, "", name) for name in names)
-        return best_volume(claim, [record.obj() for record in records if record is not None])
+        records = (self.client.record(VOLUMES, "", name) for name in sorted(self._reserved.get(key, ())))
+        reserved = [record.obj() for record in records if record is not None]
+        return best_volume(claim, [*reserved, *self._free.get(class_of(claim), {}).values()])
 
     async def _provision(self, claim: Object, storage_class: Object) -> Object | None:
         """Create a volume for a claim, if this is the provisioner of its class."""

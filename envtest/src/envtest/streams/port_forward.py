@@ -145,6 +145,7 @@ async def _serve_channels(request: Request, forward: Forward, tasks: set[asyncio
         number, is_error = divmod(message.data[0], 2)
         if number < len(channels) and not is_error:
             channels[number].incoming.feed(message.data[1:])
+            await channels[number].incoming.room()
     for channel in channels:
         channel.incoming.end()
     return socket

@@ -1,4 +1,4 @@
-"""The streams of exec and attach: stdin, stdout, stderr, the exit status, and the size of the terminal.
+"""The streams of exec and attach: stdin, stdout, stderr and the exit status. The size of the terminal is ignored.
 
 Over WebSockets, the first byte of each message is the channel (``v5`` and ``v4.channel.k8s.io``, and the variants with
 base64); over SPDY/3.1, each is a stream of its own. kubectl and most clients use the former, client-go's
@@ -26,7 +26,6 @@ __all__ = ["Options", "Streams", "exit_status", "serve_command"]
 STDOUT: Final = 1
 STDERR: Final = 2
 ERROR: Final = 3
-RESIZE: Final = 4
 CLOSE: Final = 255
 STREAM_SECONDS: Final = 30.0
 """Seconds in which a client must open all SPDY streams."""
@@ -51,7 +50,6 @@ class Streams(Protocol):
     """The streams of one command."""
 
     stdin: ByteQueue
-    resize: ByteQueue
 
     async def write(self, channel: int, data: bytes) -> None:
         """Write to :data:`STDOUT` or :data:`STDERR`; dropped if the client did not ask for it."""
@@ -93,7 +91,7 @@ def _status_text(status: dict[str, Any], protocol: str) -> bytes:
 
 class _SocketStreams:
     def __init__(self, socket: web.WebSocketResponse, protocol: str, options: Options) -> None:
-        self.stdin, self.resize = ByteQueue(), ByteQueue()
+        self.stdin = ByteQueue()
         self._socket, self._protocol, self._options = socket, protocol, options
         if not options.stdin:
             self.stdin.end()
@@ -121,8 +119,6 @@ class _SocketStreams:
             channel, data = content[0], content[1:]
         if channel == 0:
             self.stdin.feed(data)
-        elif channel == RESIZE:
-            self.resize.feed(data)
         elif channel == CLOSE and self._protocol == _V5 and data[:1] == b"\0":
             self.stdin.end()
 
@@ -130,8 +126,8 @@ class _SocketStreams:
         async for message in self._socket:
             if message.type in (WSMsgType.BINARY, WSMsgType.TEXT):
                 self.feed(message)
+                await self.stdin.room()
         self.stdin.end()
-        self.resize.end()
 
 
 async def _serve_websocket(request: Request, options: Options, run: Run) -> web.StreamResponse:
@@ -170,7 +166,7 @@ async def _run_until_closed(receive: Awaitable[None], work: Awaitable[None]) -> 
 
 class _SPDYStreams:
     def __init__(self, options: Options) -> None:
-        self.stdin, self.resize = ByteQueue(), ByteQueue()
+        self.stdin = ByteQueue()
         self.opened: dict[str, SPDYStream] = {}
         self.protocol = ""
         self.complete = asyncio.Event()
@@ -182,10 +178,10 @@ class _SPDYStreams:
         kind = stream.headers.get("streamtype", "")
         self.opened[kind] = stream
         self.protocol = protocol
+        if kind == "resize":
+            stream.incoming.drop()
         if kind == "stdin":
             self.stdin = stream.incoming
-        elif kind == "resize":
-            self.resize = stream.incoming
         if self._wanted <= self.opened.keys():
             self.complete.set()
 

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from envtest.streams.byte_queue import ByteQueue
+from envtest.streams.byte_queue import MAX_WAITING, ByteQueue
 from envtest.streams.spdy_dictionary import DICTIONARY
 
 __all__ = ["MAX_FRAME", "ProtocolError", "SPDYConnection", "SPDYStream", "parse_headers"]
@@ -20,7 +20,6 @@ MAX_FRAME: Final = 1 << 20
 
 _MAX_HEADERS: Final = 64 * 1024
 _MAX_STREAMS: Final = 1000
-_MAX_WAITING: Final = 1 << 20
 _CHUNK: Final = 32 * 1024
 _SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING, _GOAWAY = 1, 2, 3, 6, 7
 _FIN: Final = 1
@@ -109,13 +108,13 @@ class SPDYConnection:
     def count_taken(self, size: int) -> None:
         """Count bytes that were read from a stream."""
         before, self._waiting = self._waiting, self._waiting - size
-        if before > _MAX_WAITING >= self._waiting:
+        if before > MAX_WAITING >= self._waiting:
             self._pause(False)
 
     def forget(self, stream: SPDYStream) -> None:
         """Forget a stream that this side closed; later bytes of the client are ignored."""
         if self._streams.pop(stream.number, None) is not None:
-            stream.incoming.end()
+            self.count_taken(stream.incoming.drop())
 
     def end(self) -> None:
         """End all streams, because the transport was closed."""
@@ -156,7 +155,7 @@ class SPDYConnection:
             stream = self._streams.pop(_stream_number(body), None)
             if stream is not None:
                 stream.is_closed = True
-                stream.incoming.end()
+                self.count_taken(stream.incoming.drop())
         elif kind == _PING:
             await self.send(header + body)
         return kind != _GOAWAY
@@ -165,11 +164,9 @@ class SPDYConnection:
         stream = self._streams.get(number)
         if stream is None:
             return
-        if body:
-            before, self._waiting = self._waiting, self._waiting + len(body)
-            if before <= _MAX_WAITING < self._waiting:
-                self._pause(True)
-            stream.incoming.feed(body)
+        before, self._waiting = self._waiting, self._waiting + stream.incoming.feed(body)
+        if before <= MAX_WAITING < self._waiting:
+            self._pause(True)
         if flags & _FIN:
             stream.incoming.end()
 

@@ -49,7 +49,11 @@ async def accept_websocket(request: Request, supported: Sequence[str]) -> tuple[
 
 async def serve_tunnel(socket: web.WebSocketResponse, accept: Callable[[SPDYStream], None]) -> None:
     """Serve SPDY/3.1 whose bytes are in the binary messages of a WebSocket, until either side closes it."""
-    connection = SPDYConnection(socket.send_bytes, accept)
+    has_room = asyncio.Event()
+    has_room.set()
+    connection = SPDYConnection(
+        socket.send_bytes, accept, lambda paused: has_room.clear() if paused else has_room.set()
+    )
     try:
         async for message in socket:
             if message.type not in (WSMsgType.BINARY, WSMsgType.TEXT):
@@ -57,6 +61,7 @@ async def serve_tunnel(socket: web.WebSocketResponse, accept: Callable[[SPDYStre
             data = message.data if isinstance(message.data, bytes) else message.data.encode()
             if not await connection.feed(data):
                 break
+            await has_room.wait()
     except ProtocolError as error:
         await socket.close(code=WSCloseCode.PROTOCOL_ERROR, message=str(error).encode())
     finally:
