@@ -26,7 +26,8 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "deployment": ("deployments.Deployments", "replicasets.ReplicaSets"),
     "replicaset": ("replicasets.ReplicaSets",),
     "statefulset": ("statefulsets.StatefulSets",),
-    "job": ("jobs.Jobs",),
+    "job": ("jobs.Jobs", "job_ttl.FinishedJobs"),
+    "ttl-after-finished": ("job_ttl.FinishedJobs",),
 }
 """The controllers behind each name: module in this package, and class in that module."""
 
