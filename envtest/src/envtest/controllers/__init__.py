@@ -27,6 +27,9 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "replicaset": ("replicasets.ReplicaSets",),
     "statefulset": ("statefulsets.StatefulSets",),
     "job": ("jobs.Jobs", "job_ttl.FinishedJobs"),
+    "daemonset": ("daemonsets.DaemonSets",),
+    "cronjob": ("cronjobs.CronJobs",),
+    "horizontalpodautoscaling": ("autoscalers.Autoscalers",),
     "ttl-after-finished": ("job_ttl.FinishedJobs",),
 }
 """The controllers behind each name: module in this package, and class in that module."""
