@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from envtest.controllers.jobs import INDEX, _intervals
+from envtest.controllers.job_failures import INDEX
 from envtest.controllers.pod_state import is_ready
 from envtest.controllers.replica_set_revisions import template_hash
 from envtest.controllers.rollouts import resolve_int_or_percent, surge_and_unavailable
@@ -177,7 +177,7 @@ async def test_rollout_waits_for_unready_pods() -> None:
         await plane.until(lambda: status(plane, DEPLOYMENTS).get("updatedReplicas"))
         await plane.until(lambda: len([one for one in plane.list(PODS) if phase(plane, one["metadata"]["name"])]) == 3)
         assert status(plane, DEPLOYMENTS)["availableReplicas"] == 2
-        assert _progress(plane) == "ReplicaSetUpdated"
+        await plane.until(lambda: _progress(plane) == "ReplicaSetUpdated")
 
 
 async def test_stateful_set_scales_one_pod_at_a_time() -> None:
@@ -314,7 +314,3 @@ def test_percentages_are_rounded_up_for_surge_and_down_for_unavailable() -> None
 def test_template_hash_depends_on_the_template() -> None:
     assert template_hash({"a": 1}) == template_hash({"a": 1}) != template_hash({"a": 2})
     assert len(template_hash({})) == 10
-
-
-def test_completed_indexes_are_formatted_as_intervals() -> None:
-    assert _intervals([0, 2, 3, 4, 7]) == "0,2-4,7"
