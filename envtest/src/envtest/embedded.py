@@ -286,6 +286,8 @@ class EmbeddedServer(BaseControlPlane):
         if api_server is not None:
             api_server.core.clock.close()
             api_server.core.store.close_watchers()
+            if api_server.core.scenario is not None:
+                api_server.core.scenario.disconnect()
             await api_server.server.stop()
             await api_server.cluster.webhooks.close()
             api_server.audit.close()

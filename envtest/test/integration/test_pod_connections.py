@@ -267,6 +267,20 @@ async def test_channels_of_port_forward(setup: Setup) -> None:
         assert (await channels(socket))[0][2:] == b"5: ping"
 
 
+async def test_connections_end_with_the_plane(setup: Setup) -> None:
+    started = asyncio.get_running_loop().time()
+    async with (
+        setup.plane.fork() as copy,
+        Socket(copy, "exec", "v5.channel.k8s.io", command("cat", stdin="1", stdout="1")) as socket,
+    ):
+        await socket.send_bytes(b"\0open")
+        while (await socket.receive()).data != b"\1open":
+            pass
+        await copy.stop()
+        assert await channels(socket) == {}
+    assert asyncio.get_running_loop().time() - started < 10
+
+
 async def test_requests_that_cannot_be_connected(setup: Setup) -> None:
     upgrade = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v9"}
     exec_path = f"{PODS}/web/exec"

@@ -49,6 +49,13 @@ async def serve(
     core: Core, scenario: Scenario, request: Request, ctx: RequestContext, pod: Object
 ) -> web.StreamResponse:
     """Answer exec, attach or port-forward. Raises StatusError if the container does not run."""
+    with scenario.connected():
+        return await _serve(core, scenario, request, ctx, pod)
+
+
+async def _serve(
+    core: Core, scenario: Scenario, request: Request, ctx: RequestContext, pod: Object
+) -> web.StreamResponse:
     _check_node(core, pod)
     if ctx.subresource == "portforward":
         if (pod.get("status") or {}).get("phase") != "Running":
@@ -102,8 +109,9 @@ async def send_log(
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request.raw)
     try:
-        async for chunk in chunks:
-            await response.write(chunk)
+        with scenario.connected():
+            async for chunk in chunks:
+                await response.write(chunk)
     except ConnectionError:
         return response
     finally:

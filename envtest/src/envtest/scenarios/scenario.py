@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -86,6 +87,7 @@ class Scenario:
         self._forward: list[Callback] = []
         self._lines: dict[tuple[str, str, str], _Log] = {}
         self._followers: dict[tuple[str, str], set[asyncio.Event]] = {}
+        self._connections: set[asyncio.Task[Any]] = set()
         self.now: Callable[[], datetime] = datetime.now
         """The time of the plane, set when it starts."""
 
@@ -97,7 +99,7 @@ class Scenario:
         copied._counts = list(self._counts)
         copied._exec, copied._attach, copied._forward = list(self._exec), list(self._attach), list(self._forward)
         copied._lines = {key: log.fork() for key, log in self._lines.items()}
-        copied._followers = {}
+        copied._followers, copied._connections = {}, set()
         return copied
 
     def behavior_of(self, pod: Object) -> Behavior:
@@ -177,6 +179,22 @@ class Scenario:
         logs = [self._lines.get((namespace, name, each), _Log()) for each in (container, "")]
         lines = [line for log, position in zip(logs, after, strict=True) for line in log.since(position)]
         return lines, (logs[0].end, logs[1].end)
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Register the current task as a connection to a pod, which :meth:`disconnect` ends."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            yield
+        finally:
+            self._connections.discard(task)
+
+    def disconnect(self) -> None:
+        """End all connections to pods, because the control plane stops."""
+        for task in list(self._connections):
+            task.cancel()
 
     def touch(self, namespace: str, name: str) -> None:
         """Wake up the logs of a pod that are followed."""
