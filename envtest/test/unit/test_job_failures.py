@@ -10,7 +10,7 @@ from envtest.controllers.job_failures import (
     Verdict,
     fails_index,
     failure_count_annotations,
-    judge,
+    policy_verdict,
     restarts_exceed_limit,
     seconds_until_retry,
 )
@@ -76,11 +76,11 @@ DISRUPTED: dict[str, Any] = {"onPodConditions": [{"type": "DisruptionTarget", "s
 def test_pod_failure_policy(spec: dict[str, Any], expected: Verdict) -> None:
     failed = pod()
     failed["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
-    assert judge(job(**spec), failed) == expected
+    assert policy_verdict(job(**spec), failed) == expected
 
 
 def test_exit_code_zero_matches_no_rule() -> None:
-    assert judge(job(**policy("Ignore", **codes("NotIn", 2))), pod(0)) == Verdict()
+    assert policy_verdict(job(**policy("Ignore", **codes("NotIn", 2))), pod(0)) == Verdict()
 
 
 @pytest.mark.parametrize(

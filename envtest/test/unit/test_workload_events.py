@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from envtest.controllers.job_outcome import TRACKING
-from envtest.errors import GroupResource
+from envtest.controllers.pod_control import create_in_batches
+from envtest.errors import GroupResource, StatusError
 from envtest.objects import Object, find_condition
 from test.support.headless_plane import HeadlessPlane, headless_plane
 
@@ -168,10 +171,30 @@ async def test_completed_job_is_deleted_after_its_ttl() -> None:
         await plane.until(lambda: plane.get("j", JOBS) is None)
 
 
-async def test_job_of_another_controller_is_left_alone() -> None:
+async def test_job_of_another_controller_is_not_changed() -> None:
     async with headless_plane("job") as plane:
         await plane.create("other", resource=JOBS, spec=job(managedBy="example.com/queue"))
         await plane.create("own", resource=JOBS, spec=job())
         await plane.until(lambda: status(plane, JOBS, "own").get("active"))
         assert status(plane, JOBS, "other") == {}
         assert len(plane.list(PODS)) == 1
+
+
+@pytest.mark.parametrize(("allowed", "calls"), [(10, 10), (0, 1), (1, 3), (3, 7)])
+async def test_pods_are_created_in_growing_batches(allowed: int, calls: int) -> None:
+    called = []
+
+    async def create(number: int) -> None:
+        called.append(number)
+        if number >= allowed:
+            raise StatusError(403, "Forbidden", "no")
+
+    created, error = await create_in_batches(10, create)
+    assert (created, len(called), error is None) == (allowed, calls, allowed == 10)
+
+
+async def test_pods_of_a_namespace_that_is_being_deleted_are_not_an_error() -> None:
+    async def create(number: int) -> None:
+        raise StatusError(403, "Forbidden", "no", {"causes": [{"reason": "NamespaceTerminating"}]})
+
+    assert await create_in_batches(10, create) == (0, None)

@@ -242,6 +242,8 @@ async def test_job_completes() -> None:
 async def test_job_fails_at_its_backoff_limit() -> None:
     async with headless_plane("job", "pods") as plane:
         await plane.create("w", resource=JOBS, spec=job(backoffLimit=1, pod={"phase": "Failed"}))
+        await plane.until(lambda: status(plane, JOBS).get("failed") == 1)
+        await plane.core.clock.advance(11)
         await plane.until(lambda: condition(plane, "Failed").get("status") == "True")
         assert condition(plane, "Failed")["reason"] == "BackoffLimitExceeded"
         assert status(plane, JOBS)["failed"] == 2

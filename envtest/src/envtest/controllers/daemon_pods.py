@@ -54,7 +54,7 @@ def should_run(daemon_set: Object, node: Object) -> tuple[bool, bool]:
 
 
 def daemon_pod(daemon_set: Object, reference: Mapping[str, Any], node: str, revision_hash: str) -> Object:
-    """Return the pod of the DaemonSet for ``node``; its node affinity tells the scheduler about the node."""
+    """Return the pod of the DaemonSet for ``node``; its node affinity names the node for the scheduler."""
     metadata = daemon_set["metadata"]
     pod = pod_from_template(daemon_set["spec"].get("template") or {}, metadata["namespace"], reference)
     pod["metadata"]["generateName"] = f"{metadata['name']}-"

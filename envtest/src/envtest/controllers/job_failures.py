@@ -22,7 +22,7 @@ __all__ = [
     "finish_time",
     "index_of",
     "is_failed",
-    "judge",
+    "policy_verdict",
     "replaces_only_failed",
     "restarts_exceed_limit",
     "seconds_until_retry",
@@ -70,7 +70,7 @@ def is_failed(job: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
     return deleting and phase(pod) != "Succeeded" and not replaces_only_failed(job)
 
 
-def judge(job: Mapping[str, Any], pod: Mapping[str, Any]) -> Verdict:
+def policy_verdict(job: Mapping[str, Any], pod: Mapping[str, Any]) -> Verdict:
     """Return what the first matching rule of the Job's ``podFailurePolicy`` says about a failed pod."""
     rules = (job["spec"].get("podFailurePolicy") or {}).get("rules") or ()
     name = f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
@@ -126,7 +126,7 @@ def fails_index(job: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
     """Return whether the failure of a pod exceeds ``backoffLimitPerIndex``, or a rule makes its index fail."""
     if not is_failed(job, pod):
         return False
-    verdict = judge(job, pod)
+    verdict = policy_verdict(job, pod)
     if verdict.action == "FailIndex":
         return True
     return verdict.counts and _number(pod, FAILURES) >= int(job["spec"]["backoffLimitPerIndex"])
@@ -136,7 +136,7 @@ def failure_count_annotations(job: Mapping[str, Any], replaced: Mapping[str, Any
     """Return the annotations of a new pod of an index, with the failures up to the pod that it replaces."""
     if replaced is None:
         return {FAILURES: "0"}
-    counted = judge(job, replaced).counts
+    counted = policy_verdict(job, replaced).counts
     failures, ignored = _number(replaced, FAILURES) + counted, _number(replaced, IGNORED_FAILURES) + (not counted)
     return {FAILURES: str(failures), **({IGNORED_FAILURES: str(ignored)} if ignored else {})}
 

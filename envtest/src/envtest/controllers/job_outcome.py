@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from envtest.controllers.job_failures import fails_index, index_of, is_failed, judge, restarts_exceed_limit
+from envtest.controllers.job_failures import fails_index, index_of, is_failed, policy_verdict, restarts_exceed_limit
 from envtest.controllers.job_indexes import Intervals, intersect, parse_intervals, total, union
 from envtest.controllers.pod_state import phase
 from envtest.objects import Object, find_condition, has_finalizer
@@ -132,7 +132,7 @@ def outcome(
             return Outcome(kind, condition.get("reason") or "", condition.get("message") or "")
     if job["spec"].get("podFailurePolicy") is not None:
         for pod in pods:
-            if is_failed(job, pod) and (message := judge(job, pod).message):
+            if is_failed(job, pod) and (message := policy_verdict(job, pod).message):
                 return Outcome(FAILED, "PodFailurePolicy", message)
     if failures > int(job["spec"].get("backoffLimit", 6)) or restarts_exceed_limit(job, pods):
         return Outcome(FAILED, "BackoffLimitExceeded", "Job has reached the specified backoff limit")

@@ -16,7 +16,7 @@ from envtest.controllers.job_failures import (
     finish_time,
     index_of,
     is_failed,
-    judge,
+    policy_verdict,
     replaces_only_failed,
     total_index_failures,
 )
@@ -80,7 +80,7 @@ def examine(job: Object, pods: list[Object], before: Backoff, now: datetime) -> 
         pod for pod in tracked if is_failed(job, pod) and pod["metadata"]["uid"] not in uncounted.get("failed", ())
     ]
     failures = int(status.get("failed") or 0) + len(uncounted.get("failed", ()))
-    failures += sum(judge(job, pod).counts for pod in failed)
+    failures += sum(policy_verdict(job, pod).counts for pod in failed)
     indexed = is_indexed(job)
     active = [pod for pod in pods if is_active(pod)]
     sync = JobSync(
@@ -137,7 +137,7 @@ def _has_valid_index(job: Object, pod: Object) -> bool:
 
 def _counts(job: Object, pod: Object) -> bool:
     """Return whether the failure of a pod counts."""
-    return _has_valid_index(job, pod) and judge(job, pod).counts
+    return _has_valid_index(job, pod) and policy_verdict(job, pod).counts
 
 
 def _without_counted(status: dict[str, Any], pods: Sequence[Object]) -> dict[str, list[str]]:

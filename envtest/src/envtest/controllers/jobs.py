@@ -33,7 +33,7 @@ from envtest.controllers.job_outcome import (
 )
 from envtest.controllers.job_sync import JobSync, add_index_variable, examine, list_uncounted, pending_indexes, surplus
 from envtest.controllers.ownership import OwnerController, controller_reference
-from envtest.controllers.pod_control import MAX_BATCH, PodControl, create_in_batches, is_namespace_terminating
+from envtest.controllers.pod_control import MAX_BATCH, PodControl, create_in_batches
 from envtest.controllers.pod_state import (
     PODS,
     is_ready,
@@ -190,8 +190,7 @@ class Jobs(OwnerController):
 
         created, error = await create_in_batches(missing, create)
         sync.count += created
-        if error is not None and not is_namespace_terminating(error):
-            sync.error = error
+        sync.error = error
 
     async def _create_pod(self, sync: JobSync, index: int | None) -> None:
         job, metadata = sync.job, sync.job["metadata"]

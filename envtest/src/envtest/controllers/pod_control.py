@@ -11,7 +11,7 @@ from envtest.controllers.pod_state import PODS
 from envtest.errors import StatusError
 from envtest.objects import Object
 
-__all__ = ["MAX_BATCH", "PodControl", "create_in_batches"]
+__all__ = ["MAX_BATCH", "PodControl", "create_in_batches", "is_namespace_terminating"]
 
 MAX_BATCH: Final = 500
 """The most pods that a controller creates or deletes in one reconciliation."""
@@ -23,15 +23,18 @@ async def create_in_batches(count: int, create: Callable[[int], Awaitable[Any]])
     """Call ``create(number)`` for the first ``count`` numbers, in batches of 1, 2, 4 and so on.
 
     Stops after the batch in which a call is rejected, so that a quota that is used up costs few requests. Returns the
-    number of successful calls and the first error.
+    number of successful calls and the first error, apart from the one in a namespace that is being deleted.
     """
-    created, number, size, first_error = 0, 0, _FIRST_BATCH, None
+    created, number, size = 0, 0, _FIRST_BATCH
+    first_error: StatusError | None = None
     while number < count and first_error is None:
         for _ in range(min(size, count - number)):
             try:
                 await create(number)
                 created += 1
             except StatusError as error:
+                if is_namespace_terminating(error):
+                    return created, None
                 first_error = first_error or error
             number += 1
         size *= 2

@@ -103,7 +103,7 @@ def new_size(spec: Mapping[str, Any], current: int, others: int) -> int:
 
 
 def old_sizes(spec: Mapping[str, Any], new: Object, old: Sequence[Object]) -> dict[str, int]:
-    """Return the sizes of old ReplicaSets, by name, in a rolling update.
+    """Return the sizes of the previous ReplicaSets, by name, in a rolling update.
 
     Pods that are not available are removed first, then available ones as far as ``maxUnavailable`` allows.
     """
