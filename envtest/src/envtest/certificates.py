@@ -117,6 +117,21 @@ class CertificateAuthority:
         subject.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
         return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, None, expires)
 
+    @property
+    def expires(self) -> datetime:
+        """When the CA certificate expires."""
+        return self._certificate.not_valid_after_utc
+
+    def sign(self, builder: x509.CertificateBuilder) -> bytes:
+        """Issue the certificate (PEM) of a builder that has a subject, a public key and a validity."""
+        certificate = (
+            builder.issuer_name(self._certificate.subject)
+            .serial_number(x509.random_serial_number())
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        return certificate.public_bytes(serialization.Encoding.PEM)
+
     def _issue(
         self,
         subject: Sequence[x509.NameAttribute[str]],

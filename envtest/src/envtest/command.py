@@ -74,7 +74,7 @@ class _Group(click.Group):
     "--controllers",
     default=",".join(CONTROLLERS),
     show_default=True,
-    help="Controllers to run, comma-separated, or none.",
+    help="Controllers to run, comma-separated, or all, or none.",
 )
 @click.option(
     "--service-cluster-ip-range",
@@ -87,6 +87,11 @@ class _Group(click.Group):
     default=LATEST.release,
     show_default=True,
     help=f"Version to behave like: {', '.join(SUPPORTED)}.",
+)
+@click.option(
+    "--scenario",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Nodes and behavior of pods (YAML or JSON): simulates scheduler and kubelets.",
 )
 @click.pass_context
 def command(
@@ -102,6 +107,7 @@ def command(
     controllers: str,
     service_cluster_ip_range: str,
     kubernetes_version: str,
+    scenario: Path | None,
 ) -> None:
     """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
     if context.invoked_subcommand is not None:
@@ -120,6 +126,7 @@ def command(
             data_dir=data_dir,
             service_cluster_ip_range=service_cluster_ip_range,
             kubernetes_version=kubernetes_version,
+            scenario=scenario,
         )
         asyncio.run(_serve(plane, kubeconfig))
     except (OSError, ValueError) as error:

@@ -19,7 +19,7 @@ from envtest.base import BaseControlPlane, InstallError
 from envtest.certificates import SERVER_NAMES, CertificateAuthority, KeyPair, server_context
 from envtest.clock import Clock
 from envtest.context import User
-from envtest.controllers import Runner, create_runner
+from envtest.controllers import Runner, create_runner, selected_names
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import StatusError
 from envtest.faults import Faults
@@ -30,6 +30,7 @@ from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_netwo
 from envtest.storage import Store
 
 if TYPE_CHECKING:
+    from envtest.scenarios.scenario import Scenario
     from envtest.snapshots import Snapshot
     from envtest.storage.archive import Archive
     from envtest.trace import Trace
@@ -71,9 +72,11 @@ class EmbeddedServer(BaseControlPlane):
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
         snapshot: Path | None = None,
         kubernetes_version: str = "",
+        scenario: Scenario | None = None,
     ) -> None:
         self._version = parse_version(kubernetes_version)
         self._snapshot = snapshot
+        self._scenario = scenario
         self._copied: _Copied | None = None
         self._started = False
         self._context: ssl.SSLContext | None = None
@@ -83,7 +86,7 @@ class EmbeddedServer(BaseControlPlane):
         self._port = port
         self._host = host
         self._crds = crds
-        self._controllers = controllers
+        self._controllers = selected_names(controllers)
         self._token_auth_file = token_auth_file
         self._audit_log = audit_log
         self._api_server: APIServer | None = None
@@ -98,6 +101,13 @@ class EmbeddedServer(BaseControlPlane):
         if self._api_server is None:
             raise RuntimeError("the control plane is not running")
         return self._api_server
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario of the plane, for callbacks and logs. Raises RuntimeError if it has none."""
+        if self._scenario is None:
+            raise RuntimeError("the control plane has no scenario: pass scenario= when you create it")
+        return self._scenario
 
     @property
     def store(self) -> Store:
@@ -172,9 +182,12 @@ class EmbeddedServer(BaseControlPlane):
         """Start the server and the controllers of ``api_server``."""
         self._api_server, self._authority, self._context = api_server, authority, context
         self.ca_pem = authority.pem
+        if self._scenario is not None:
+            self._scenario.now = api_server.core.clock.now
+            api_server.core.scenario = self._scenario
         try:
             await api_server.server.start(self._host, self._port, context)
-            self._runner = create_runner(api_server.core, self._controllers, ca=self.ca_pem)
+            self._runner = create_runner(api_server.core, self._controllers, ca=self.ca_pem, authority=authority)
             api_server.core.clock.settle = self._runner.settle
             self._runner.start()
         except BaseException:
@@ -212,6 +225,7 @@ class EmbeddedServer(BaseControlPlane):
             token=self.token,
             token_auth_file=None,
             audit_log=None,
+            scenario=self._scenario.fork() if self._scenario is not None else None,
         )
         copy.token = self.token
         copy._copied = _Copied(fork(source), self._authority, self._context)
@@ -277,6 +291,8 @@ class EmbeddedServer(BaseControlPlane):
         if api_server is not None:
             api_server.core.clock.close()
             api_server.core.store.close_watchers()
+            if api_server.core.scenario is not None:
+                api_server.core.scenario.disconnect()
             await api_server.server.stop()
             await api_server.cluster.webhooks.close()
             api_server.audit.close()

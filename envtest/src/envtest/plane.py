@@ -8,8 +8,9 @@ real control plane if that variable is set. Tests do not depend on which one is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from envtest.base import BaseControlPlane, InstallError
 from envtest.embedded import EmbeddedServer
@@ -17,7 +18,21 @@ from envtest.manifests import Manifests
 from envtest.real import RealServer
 from envtest.service_network import DEFAULT_SERVICE_NETWORK
 
+if TYPE_CHECKING:
+    from envtest.scenarios.scenario import Scenario
+
+ScenarioSource: TypeAlias = Union[Path, str, Mapping[str, Any], "Scenario"]
+
 __all__ = ["ControlPlane", "EmbeddedControlPlane", "InstallError", "RealControlPlane"]
+
+
+def _scenario(source: ScenarioSource | None) -> Scenario | None:
+    """Return a scenario. Its code is imported only if there is one. Raises ScenarioError, OSError."""
+    if source is None:
+        return None
+    from envtest.scenarios.scenario import Scenario
+
+    return source if isinstance(source, Scenario) else Scenario(source)
 
 
 class ControlPlane(BaseControlPlane):
@@ -36,6 +51,7 @@ class ControlPlane(BaseControlPlane):
         data_dir: Path | None = None,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
         kubernetes_version: str = "",
+        scenario: ScenarioSource | None = None,
     ) -> EmbeddedControlPlane:
         """Return a control plane that runs in this process and event loop.
 
@@ -44,7 +60,10 @@ class ControlPlane(BaseControlPlane):
         format. ``audit_log`` is a file that receives audit events. ``data_dir`` keeps objects, CA and tokens after the
         process ends; without it they are lost. ``service_cluster_ip_range`` is the IPv4 network from which Services
         get their cluster IPs, in CIDR notation. ``kubernetes_version`` is the version to behave like: ``1.34``,
-        ``1.35`` or ``1.36``, the default. Raises ValueError for an invalid network or version.
+        ``1.35`` or ``1.36``, the default. ``scenario`` (a file, a mapping or a
+        :class:`envtest.scenarios.scenario.Scenario`) says which nodes there are and what happens to pods; it enables
+        the simulated nodes and scheduler. Raises ValueError for an invalid network or version, ScenarioError, which is
+        a ValueError, and OSError for the file of the scenario.
         """
         return EmbeddedControlPlane(
             port=port,
@@ -57,6 +76,7 @@ class ControlPlane(BaseControlPlane):
             data_dir=data_dir,
             service_cluster_ip_range=service_cluster_ip_range,
             kubernetes_version=kubernetes_version,
+            scenario=_scenario(scenario),
         )
 
     @staticmethod
@@ -67,6 +87,7 @@ class ControlPlane(BaseControlPlane):
         host: str = "127.0.0.1",
         controllers: Sequence[str] = ("gc", "namespace", "serviceaccount"),
         audit_log: Path | None = None,
+        scenario: ScenarioSource | None = None,
     ) -> EmbeddedControlPlane:
         """Return a control plane with the state that :meth:`EmbeddedControlPlane.snapshot` wrote to ``path``.
 
@@ -83,6 +104,7 @@ class ControlPlane(BaseControlPlane):
             token_auth_file=None,
             audit_log=audit_log,
             snapshot=Path(path),
+            scenario=_scenario(scenario),
         )
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from envtest.apply.trackers import Trackers
 from envtest.auth.reviews import Reviews
@@ -14,6 +14,9 @@ from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.objects import Object
 from envtest.registry import Registry
 from envtest.storage import Store, Watcher
+
+if TYPE_CHECKING:
+    from envtest.scenarios.scenario import Scenario
 
 __all__ = ["Admission", "Core"]
 
@@ -53,6 +56,8 @@ class Core:
     watchers: set[Watcher] = field(default_factory=set)
     """The watchers of the clients of this API server."""
     reviews: Reviews = field(init=False)
+    scenario: Scenario | None = None
+    """What the pods answer to exec, logs and port-forward; without it they have no containers."""
 
     def close_watchers(self) -> None:
         """Close the watches of this API server's clients, because it stops."""

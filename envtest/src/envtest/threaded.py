@@ -16,6 +16,7 @@ from envtest.manifests import Manifests
 if TYPE_CHECKING:
     from envtest.embedded import EmbeddedServer
     from envtest.local_webhooks import LocalWebhooks
+    from envtest.scenarios.scenario import Scenario
     from envtest.trace import Trace
 
 __all__ = ["ThreadedControlPlane"]
@@ -110,6 +111,11 @@ class ThreadedControlPlane:
     def advance(self, seconds: float) -> datetime:
         """See :meth:`EmbeddedServer.advance`."""
         return self.call(self._embedded.advance(seconds))
+
+    @property
+    def scenario(self) -> Scenario:
+        """See :meth:`EmbeddedServer.scenario`; its callbacks run on the loop of the control plane."""
+        return self._embedded.scenario
 
     def trace(self) -> Trace:
         """See :meth:`EmbeddedServer.trace`."""

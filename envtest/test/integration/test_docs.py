@@ -18,6 +18,7 @@ from envtest.api_client import APIClient
 from envtest.command import command
 from envtest.controllers import AVAILABLE
 from envtest.faults import Fault
+from envtest.scenarios.loader import MATCH_FIELDS, NODE_FIELDS, POD_FIELDS
 
 pytest_plugins = ["pytester"]
 
@@ -99,6 +100,16 @@ def test_fields_of_faults_are_documented() -> None:
     table = (ROOT / "docs" / "faults.md").read_text().partition("| field of a rule |")[2].partition("\n\n")[0]
     documented = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])}
     assert documented == set(Fault.__dataclass_fields__) - {"injected", "since"}
+
+
+def test_fields_of_scenarios_are_documented() -> None:
+    text = (ROOT / "docs" / "nodes.md").read_text()
+    documented = {name for line in text.splitlines() if line.startswith("| `") for name in words(line.split("|")[1])}
+    assert documented >= {*NODE_FIELDS, *POD_FIELDS, *MATCH_FIELDS} - {"match"}
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"`(\w+)`", text)
 
 
 async def test_the_command_serves_until_interrupted(tmp_path: Path) -> None:

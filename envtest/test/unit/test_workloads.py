@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from envtest.controllers.deployments import resolve_int_or_percent, surge_and_unavailable, template_hash
-from envtest.controllers.jobs import INDEX, _intervals
+from envtest.controllers.job_failures import INDEX
 from envtest.controllers.pod_state import is_ready
+from envtest.controllers.replica_set_revisions import template_hash
+from envtest.controllers.rollouts import resolve_int_or_percent, surge_and_unavailable
 from envtest.errors import GroupResource
 from envtest.objects import Object, annotations_of, find_condition, labels_of
 from envtest.storage import Change
@@ -176,7 +177,7 @@ async def test_rollout_waits_for_unready_pods() -> None:
         await plane.until(lambda: status(plane, DEPLOYMENTS).get("updatedReplicas"))
         await plane.until(lambda: len([one for one in plane.list(PODS) if phase(plane, one["metadata"]["name"])]) == 3)
         assert status(plane, DEPLOYMENTS)["availableReplicas"] == 2
-        assert _progress(plane) == "ReplicaSetUpdated"
+        await plane.until(lambda: _progress(plane) == "ReplicaSetUpdated")
 
 
 async def test_stateful_set_scales_one_pod_at_a_time() -> None:
@@ -241,6 +242,8 @@ async def test_job_completes() -> None:
 async def test_job_fails_at_its_backoff_limit() -> None:
     async with headless_plane("job", "pods") as plane:
         await plane.create("w", resource=JOBS, spec=job(backoffLimit=1, pod={"phase": "Failed"}))
+        await plane.until(lambda: status(plane, JOBS).get("failed") == 1)
+        await plane.core.clock.advance(11)
         await plane.until(lambda: condition(plane, "Failed").get("status") == "True")
         assert condition(plane, "Failed")["reason"] == "BackoffLimitExceeded"
         assert status(plane, JOBS)["failed"] == 2
@@ -313,7 +316,3 @@ def test_percentages_are_rounded_up_for_surge_and_down_for_unavailable() -> None
 def test_template_hash_depends_on_the_template() -> None:
     assert template_hash({"a": 1}) == template_hash({"a": 1}) != template_hash({"a": 2})
     assert len(template_hash({})) == 10
-
-
-def test_completed_indexes_are_formatted_as_intervals() -> None:
-    assert _intervals([0, 2, 3, 4, 7]) == "0,2-4,7"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from envtest.builtins.cron_schedule import ScheduleError, parse_schedule
 from envtest.builtins.go_rendering import internal_pod_spec, internal_pod_template
 from envtest.builtins.job_rules import indexed_name_errors, job_policy_errors, job_status_errors
 from envtest.builtins.pod_rules import template_errors
@@ -227,14 +228,6 @@ class CronJobStrategy(WorkloadStrategy):
 
 
 _NAME_LIMIT = 63 - 11
-_BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
-_DAYS = {name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
-_MONTHS = {
-    name: number
-    for number, name in enumerate(
-        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
-    )
-}
 
 
 def _time_zone_problem(zone: str) -> str:
@@ -252,37 +245,8 @@ def _time_zone_problem(zone: str) -> str:
 
 def _schedule_problem(schedule: str) -> str:
     """Return the error in a cron schedule, or an empty string."""
-    if schedule.startswith("@"):
-        is_known = schedule in ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
-        return "" if is_known or schedule.startswith("@every ") else f"unrecognized descriptor: {schedule}"
-    fields = schedule.split()
-    if len(fields) != 5:
-        return f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
-    for position, (field, bounds) in enumerate(zip(fields, _BOUNDS, strict=True)):
-        names = _MONTHS if position == 3 else _DAYS if position == 4 else {}
-        for part in field.split(","):
-            if problem := _schedule_part_problem(part, bounds, names):
-                return problem
+    try:
+        parse_schedule(schedule)
+    except ScheduleError as error:
+        return str(error)
     return ""
-
-
-def _schedule_part_problem(part: str, bounds: tuple[int, int], names: Mapping[str, int]) -> str:
-    span, slash, step = part.partition("/")
-    if slash and not step.isdigit():
-        return f'failed to parse int from {step}: strconv.Atoi: parsing "{step}": invalid syntax'
-    if span in ("*", "?"):
-        return ""
-    numbers = []
-    for word in span.split("-"):
-        number = names.get(word.lower(), int(word) if word.isdigit() else None)
-        if number is None:
-            return f'failed to parse int from {word}: strconv.Atoi: parsing "{word}": invalid syntax'
-        numbers.append(number)
-    if len(numbers) > 2:
-        return f"too many hyphens: {part}"
-    low, high = numbers[0], numbers[-1]
-    if low < bounds[0]:
-        return f"beginning of range ({low}) below minimum ({bounds[0]}): {part}"
-    if high > bounds[1]:
-        return f"end of range ({high}) above maximum ({bounds[1]}): {part}"
-    return f"beginning of range ({low}) beyond end of range ({high}): {part}" if low > high else ""

@@ -12,7 +12,14 @@ from envtest.field_errors import FieldError, invalid, key
 from envtest.objects import Object
 from envtest.schema.quantity import Quantity, parse_quantity
 
-__all__ = ["pod_resource_errors", "qos_class", "round_up", "set_pod_resource_defaults", "set_resource_defaults"]
+__all__ = [
+    "pod_resource_errors",
+    "qos_class",
+    "round_up",
+    "set_pod_resource_defaults",
+    "set_resource_defaults",
+    "total_resources",
+]
 
 _QOS_RESOURCES: Final = ("cpu", "memory")
 _MILLI: Final = Fraction(1, 1000)
@@ -43,14 +50,14 @@ def set_pod_resource_defaults(spec: Object) -> None:
     for part in ("limits", "requests"):
         round_up(resources.get(part))
     if resources.get("limits") or resources.get("requests"):
-        for name, total in _total(spec, "limits").items():
+        for name, total in total_resources(spec, "limits").items():
             if is_huge_page(name):
                 resources.setdefault("limits", {}).setdefault(name, str(total))
     limits = resources.get("limits")
     if not limits:
         return
     requests = resources.setdefault("requests", {})
-    for name, total in _total(spec, "requests").items():
+    for name, total in total_resources(spec, "requests").items():
         if is_pod_level(name) and not is_huge_page(name):
             requests.setdefault(name, str(total))
     for name, limit in limits.items():
@@ -67,7 +74,7 @@ def pod_resource_errors(spec: Mapping[str, Any], path: str, claims: frozenset[st
         return
     yield from pod_requirement_errors(resources, path, claims)
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-    for name, total in _total(spec, "requests").items():
+    for name, total in total_resources(spec, "requests").items():
         if is_pod_level(name) and total.value > parse_quantity(requests.get(name, "0")).value:
             text = f"must be greater than or equal to aggregate container requests of {total}"
             yield invalid(key(f"{path}.requests", name), requests.get(name, "0"), text)
@@ -78,7 +85,7 @@ def pod_resource_errors(spec: Mapping[str, Any], path: str, claims: frozenset[st
                 yield invalid(field_path, limit, f"must be less than or equal to pod limits of {limits[name]}")
 
 
-def _total(spec: Mapping[str, Any], part: str) -> dict[str, Quantity]:
+def total_resources(spec: Mapping[str, Any], part: str) -> dict[str, Quantity]:
     """Return the sum over all containers: those that run together, or more if an init container needs more.
 
     Init containers run one after the other; those with ``restartPolicy: Always`` keep running.

@@ -1,4 +1,4 @@
-"""Controllers of the embedded control plane, selected by name.
+"""Controllers of the embedded control plane, selected by name; ``all`` selects all of them.
 
 ``gc``, ``namespace`` and ``serviceaccount`` run in every real cluster, and most tests need them. The others make a
 cluster without nodes behave more like one with nodes.
@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
+from envtest.certificates import CertificateAuthority
 from envtest.controllers.controller import Controller, Runner
 from envtest.server_core import Core
 
-__all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "create_runner"]
+__all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "create_runner", "selected_names"]
 
 AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "gc": ("garbage_collector.GarbageCollector",),
@@ -26,9 +27,23 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "deployment": ("deployments.Deployments", "replicasets.ReplicaSets"),
     "replicaset": ("replicasets.ReplicaSets",),
     "statefulset": ("statefulsets.StatefulSets",),
-    "job": ("jobs.Jobs",),
+    "job": ("jobs.Jobs", "job_ttl.FinishedJobs"),
+    "daemonset": ("daemonsets.DaemonSets",),
+    "cronjob": ("cronjobs.CronJobs",),
+    "horizontalpodautoscaling": ("autoscalers.Autoscalers",),
+    "ttl-after-finished": ("job_ttl.FinishedJobs",),
+    "endpoint": ("endpoints.Endpoints",),
+    "endpointslice": ("endpoint_slices.EndpointSlices",),
+    "disruption": ("disruption.DisruptionBudgets",),
+    "csrsigning": ("certificate_signing.CertificateSigning",),
+    "persistentvolume": ("volumes.VolumeBinding", "volume_protection.VolumeProtection"),
 }
 """The controllers behind each name: module in this package, and class in that module."""
+
+SCENARIO: Final = ("scheduler.Scheduler", "nodes.Nodes", "kubelet.Kubelets")
+"""The controllers that replace ``pods`` if the control plane has a scenario."""
+
+ALL: Final = "all"
 
 DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 
@@ -37,20 +52,32 @@ class UnknownController(ValueError):
     """Raised for a name for which there is no controller."""
 
 
-def create_runner(core: Core, names: Sequence[str], *, ca: bytes = b"") -> Runner:
-    """Return a runner of the controllers with these names; ``ca`` is the API server's CA certificate (PEM).
+def selected_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return ``names``, or the names of all controllers if one of them is ``all``."""
+    return tuple(AVAILABLE) if ALL in names else tuple(names)
 
-    Raises UnknownController.
+
+def create_runner(
+    core: Core, names: Sequence[str], *, ca: bytes = b"", authority: CertificateAuthority | None = None
+) -> Runner:
+    """Return a runner of the controllers with these names.
+
+    ``ca`` is the API server's CA certificate (PEM), ``authority`` the CA that signs certificates. Raises
+    UnknownController.
     """
+    names = selected_names(names)
     unknown = [name for name in names if name not in AVAILABLE]
     if unknown:
-        raise UnknownController(f"controller {unknown[0]!r}: must be one of {', '.join(AVAILABLE)}")
+        raise UnknownController(f"controller {unknown[0]!r}: must be one of {', '.join((*AVAILABLE, ALL))}")
     selected = dict.fromkeys(path for name in names for path in AVAILABLE[name])
-    return Runner(core, [_create(path, core, ca) for path in selected])
+    if core.scenario is not None:
+        selected = {path: None for path in (*selected, *SCENARIO) if path not in AVAILABLE["pods"]}
+    return Runner(core, [_create(path, core, ca, authority) for path in selected])
 
 
-def _create(path: str, core: Core, ca: bytes) -> Controller[Any]:
+def _create(path: str, core: Core, ca: bytes, authority: CertificateAuthority | None) -> Controller[Any]:
     module, _, name = path.partition(".")
     controller: Controller[Any] = getattr(import_module(f"envtest.controllers.{module}"), name)(core)
     controller.ca = ca
+    controller.authority = authority
     return controller

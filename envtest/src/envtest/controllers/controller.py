@@ -13,6 +13,8 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
+from envtest.certificates import CertificateAuthority
+from envtest.controllers.events import EventRecorder
 from envtest.controllers.key_queue import KeyQueue
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import GroupResource, StatusError
@@ -33,10 +35,16 @@ def _log() -> Any:
 
 
 class Controller(abc.ABC, Generic[K]):
-    """A controller. It reads and writes with ``client``; ``queue`` holds the keys that need to be reconciled."""
+    """A controller. It reads and writes with ``client``; ``queue`` holds the keys that need to be reconciled.
+
+    ``events`` records Events.
+    """
 
     account = ""
     """The service account of ``kube-system`` that the controller acts as."""
+
+    component = ""
+    """The component in the controller's Events; the service account by default."""
 
     manager = "kube-controller-manager"
     """The field manager of the controller's writes."""
@@ -44,9 +52,13 @@ class Controller(abc.ABC, Generic[K]):
     ca = b""
     """The API server's CA certificate (PEM), for controllers that publish it."""
 
+    authority: CertificateAuthority | None = None
+    """The CA, for controllers that issue certificates."""
+
     def __init__(self, core: Core) -> None:
         self.core = core
         self.client = LoopbackClient(core, self.account, self.manager)
+        self.events = EventRecorder(self.client, self.component or self.account)
         self.queue: KeyQueue[K] = KeyQueue(core.clock)
 
     @abc.abstractmethod

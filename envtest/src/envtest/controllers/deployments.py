@@ -2,66 +2,51 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, ClassVar, Final
 
-import orjson
-
+from envtest.controllers.deployment_status import (
+    PROGRESSING,
+    TIMED_OUT,
+    counts,
+    has_deadline,
+    is_complete,
+    rollout_conditions,
+    seconds_to_deadline,
+    with_condition,
+)
 from envtest.controllers.ownership import OwnerController
+from envtest.controllers.pod_control import is_namespace_terminating
+from envtest.controllers.replica_set_revisions import (
+    REVISION,
+    current_of,
+    next_revision,
+    replica_set_for,
+    revision_of,
+    updated_annotations,
+)
 from envtest.controllers.replicasets import REPLICA_SETS
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object, annotations_of, find_condition, labels_of, set_condition
+from envtest.controllers.rollouts import (
+    available_of,
+    creation_order,
+    desired_replicas,
+    is_recreate,
+    is_scaling_event,
+    new_size,
+    old_sizes,
+    replicas_of,
+    scaled_sizes,
+    size_annotations,
+)
+from envtest.errors import GroupResource, StatusError
+from envtest.objects import NamespacedName, Object, annotations_of, controller_of, find_condition
 
 __all__ = ["Deployments"]
 
 DEPLOYMENTS: Final = GroupResource("apps", "deployments")
-HASH_LABEL: Final = "pod-template-hash"
-REVISION: Final = "deployment.kubernetes.io/revision"
-DESIRED_REPLICAS: Final = "deployment.kubernetes.io/desired-replicas"
-MAX_REPLICAS: Final = "deployment.kubernetes.io/max-replicas"
-_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 
-
-def template_hash(template: Object, collisions: int = 0) -> str:
-    """Return a short hash of a pod template, valid in labels and names, in the alphabet that Kubernetes uses."""
-    digest = hashlib.sha256(orjson.dumps([template, collisions], option=orjson.OPT_SORT_KEYS)).digest()
-    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:10])
-
-
-def resolve_int_or_percent(value: Any, total: int, *, up: bool) -> int:
-    """Resolve an integer, or a percentage of ``total`` rounded up or down."""
-    if isinstance(value, str):
-        share = int(value.removesuffix("%")) * total
-        return -(-share // 100) if up else share // 100
-    return int(value or 0)
-
-
-def surge_and_unavailable(spec: Object) -> tuple[int, int]:
-    """Return the allowed surge above the desired number of pods, and the allowed number of unavailable pods."""
-    desired = int(spec.get("replicas", 1))
-    rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
-    if (spec.get("strategy") or {}).get("type") == "Recreate":
-        return 0, desired
-    surge = resolve_int_or_percent(rolling.get("maxSurge", "25%"), desired, up=True)
-    unavailable = resolve_int_or_percent(rolling.get("maxUnavailable", "25%"), desired, up=False)
-    return surge, unavailable if surge or unavailable else 1
-
-
-def replicas_of(replica_set: Object) -> int:
-    """Return the desired number of pods of a ReplicaSet."""
-    return int(replica_set["spec"].get("replicas", 1))
-
-
-def available_of(replica_set: Object) -> int:
-    """Return the number of available pods of a ReplicaSet."""
-    return int((replica_set.get("status") or {}).get("availableReplicas") or 0)
-
-
-def _template_without_hash(template: Object) -> Object:
-    """Return a copy of a template without the hash label of ReplicaSets."""
-    copy: Object = orjson.loads(orjson.dumps(template))
-    labels_of(copy).pop(HASH_LABEL, None)
-    return copy
+_AFTER_DEADLINE: Final = timedelta(seconds=1)
 
 
 class Deployments(OwnerController):
@@ -73,102 +58,122 @@ class Deployments(OwnerController):
     api_version: ClassVar[str] = "apps/v1"
     children: ClassVar[tuple[GroupResource, ...]] = (REPLICA_SETS,)
 
-    async def reconcile(self, key: NamespacedName) -> None:
+    async def reconcile(self, key: NamespacedName) -> float | None:
         """Advance the rollout by one step, and update the status."""
         owner = await self.owner(key)
         if owner is None:
-            return
-        spec = owner["spec"]
-        all_sets = await self.controlled(owner, REPLICA_SETS, spec.get("selector") or {})
-        new = next((each for each in all_sets if self._is_current(owner, each)), None)
+            return None
+        all_sets = await self.controlled(owner, REPLICA_SETS, owner["spec"].get("selector") or {})
+        if owner["metadata"].get("deletionTimestamp"):
+            await self._update_status(owner, current_of(owner, all_sets), all_sets, rollout=False)
+            return None
+        owner = await self._report_pause(owner)
+        recreate = is_recreate(owner["spec"])
+        only_scale = bool(owner["spec"].get("paused")) or is_scaling_event(owner["spec"], all_sets)
+        owner, new, old = await self._with_new(owner, all_sets, create=not (recreate or only_scale))
+        if only_scale:
+            await self._scale(owner, new, old)
+            if owner["spec"].get("paused"):
+                await self._clean_up(owner, old)
+        elif recreate:
+            owner, new, old = await self._recreate(owner, new, old)
+        elif new is not None:
+            await self._roll(owner, new, old)
+        return await self._update_status(owner, new, [*old, *([new] if new else [])], rollout=not only_scale)
+
+    async def _report_pause(self, owner: Object) -> Object:
+        """Set the condition Progressing when the Deployment was paused or resumed."""
+        conditions = (owner.get("status") or {}).get("conditions") or ()
+        reason = (find_condition(conditions, PROGRESSING) or {}).get("reason")
+        paused = bool(owner["spec"].get("paused"))
+        if not has_deadline(owner["spec"]) or reason == TIMED_OUT or paused == (reason == "DeploymentPaused"):
+            return owner
+        new_reason, word = ("DeploymentPaused", "paused") if paused else ("DeploymentResumed", "resumed")
+        return await self._set_progressing(owner, "Unknown", new_reason, f"Deployment is {word}")
+
+    async def _set_progressing(self, owner: Object, status: str, reason: str, message: str) -> Object:
+        conditions = (owner.get("status") or {}).get("conditions") or ()
+        now = self.core.clock.now()
+        changed = with_condition(conditions, PROGRESSING, status, reason, message, now)
+        return await self.set_status(owner, {"conditions": changed}) or owner
+
+    async def _with_new(
+        self, owner: Object, all_sets: Sequence[Object], *, create: bool
+    ) -> tuple[Object, Object | None, list[Object]]:
+        """Return the Deployment, the ReplicaSet of its template (updated or created), and the other ReplicaSets."""
+        new = current_of(owner, all_sets)
         old = [each for each in all_sets if each is not new]
-        if not owner["metadata"].get("deletionTimestamp"):
-            if spec.get("paused"):
-                await self._scale_active(owner, all_sets)
-            else:
-                new = await self._ensure_new_replica_set(owner, new, old)
-                if new is not None:
-                    await self._roll_out(owner, new, old)
-                    await self._clean_up(owner, new, old)
-        await self._update_status(owner, new, all_sets)
-
-    def _is_current(self, owner: Object, replica_set: Object) -> bool:
-        current = _template_without_hash(owner["spec"].get("template") or {})
-        return _template_without_hash(replica_set["spec"].get("template") or {}) == current
-
-    async def _ensure_new_replica_set(self, owner: Object, new: Object | None, old: list[Object]) -> Object | None:
-        """Return the ReplicaSet of the current template, created or updated to the latest revision."""
-        revision = max((int(annotations_of(each).get(REVISION, "0")) for each in old), default=0) + 1
-        spec, metadata = owner["spec"], owner["metadata"]
+        revision = next_revision(old)
         if new is None:
-            template = _template_without_hash(spec.get("template") or {})
-            hash_suffix = template_hash(template, int((owner.get("status") or {}).get("collisionCount") or 0))
-            labels = {**labels_of(template), HASH_LABEL: hash_suffix}
-            template.setdefault("metadata", {})["labels"] = labels
-            selector = orjson.loads(orjson.dumps(spec.get("selector") or {}))
-            selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: hash_suffix}
-            name = f"{metadata['name']}-{hash_suffix}"
-            replica_set = {
-                "metadata": {
-                    "name": name,
-                    "namespace": metadata["namespace"],
-                    "labels": labels,
-                    "annotations": self._annotations(owner, revision),
-                    "ownerReferences": [self.reference(owner)],
-                },
-                "spec": {
-                    "replicas": self._initial_replicas(owner, old),
-                    "selector": selector,
-                    "template": template,
-                    "minReadySeconds": int(spec.get("minReadySeconds") or 0),
-                },
-            }
-            created = await self.client.create(REPLICA_SETS, replica_set)
-            new = created or await self.client.read(REPLICA_SETS, metadata["namespace"], name)
-        if new is not None:
-            new = await self._annotate(owner, new, max(revision, int(annotations_of(new).get(REVISION, "0"))))
-            await self._record_revision(owner, annotations_of(new or {}).get(REVISION, str(revision)))
-        return new
+            if create:
+                owner, new = await self._create(owner, old, revision)
+            return owner, new, old
+        new = await self._synchronize(owner, new, revision) or new
+        owner = await self._record_revision(owner, revision_of(new) or revision)
+        conditions = (owner.get("status") or {}).get("conditions")
+        if has_deadline(owner["spec"]) and find_condition(conditions, PROGRESSING) is None:
+            message = f'Found new replica set "{new["metadata"]["name"]}"'
+            owner = await self._set_progressing(owner, "True", "FoundNewReplicaSet", message)
+        return owner, new, old
 
-    def _initial_replicas(self, owner: Object, old: list[Object]) -> int:
-        desired, (surge, _) = int(owner["spec"].get("replicas", 1)), surge_and_unavailable(owner["spec"])
-        if (owner["spec"].get("strategy") or {}).get("type") == "Recreate":
-            return 0 if any(map(replicas_of, old)) else desired
-        return max(0, min(desired, desired + surge - sum(map(replicas_of, old))))
+    async def _create(self, owner: Object, old: Sequence[Object], revision: int) -> tuple[Object, Object | None]:
+        """Create the ReplicaSet of the current template. Raises StatusError after reporting a rejection."""
+        size = new_size(owner["spec"], 0, sum(map(replicas_of, old)))
+        desired = replica_set_for(owner, self.reference(owner), size, revision)
+        metadata = desired["metadata"]
+        try:
+            new = await self.client.create(REPLICA_SETS, desired)
+        except StatusError as error:
+            if not is_namespace_terminating(error):
+                message = f'Failed to create new replica set "{metadata["name"]}": {error.message}'
+                if has_deadline(owner["spec"]):
+                    await self._set_progressing(owner, "False", "ReplicaSetCreateError", message)
+                await self.events.warning(owner, "ReplicaSetCreateError", message)
+            raise
+        if new is None:
+            new = await self.client.read(REPLICA_SETS, metadata["namespace"], metadata["name"])
+            if new is None or (controller_of(new) or {}).get("uid") != owner["metadata"]["uid"]:
+                collisions = int((owner.get("status") or {}).get("collisionCount") or 0) + 1
+                return await self.set_status(owner, {"collisionCount": collisions}) or owner, None
+            return await self._record_revision(owner, revision), new
+        if size:
+            await self.events.normal(
+                owner, "ScalingReplicaSet", f"Scaled up replica set {metadata['name']} from 0 to {size}"
+            )
+        owner = await self._record_revision(owner, revision)
+        if has_deadline(owner["spec"]):
+            message = f'Created new replica set "{metadata["name"]}"'
+            owner = await self._set_progressing(owner, "True", "NewReplicaSetCreated", message)
+        return owner, new
 
-    def _annotations(self, owner: Object, revision: int) -> dict[str, str]:
-        desired = int(owner["spec"].get("replicas", 1))
-        return {
-            REVISION: str(revision),
-            DESIRED_REPLICAS: str(desired),
-            MAX_REPLICAS: str(desired + surge_and_unavailable(owner["spec"])[0]),
-        }
-
-    async def _annotate(self, owner: Object, replica_set: Object, revision: int) -> Object | None:
-        desired_annotations = self._annotations(owner, revision)
+    async def _synchronize(self, owner: Object, new: Object, revision: int) -> Object | None:
+        """Give the ReplicaSet of the current template the annotations and ``minReadySeconds`` of the Deployment."""
+        min_ready = int(owner["spec"].get("minReadySeconds") or 0)
 
         def change(obj: Object) -> bool:
-            annotations = obj["metadata"].setdefault("annotations", {})
-            if desired_annotations.items() <= annotations.items():
+            annotations = updated_annotations(owner, obj, revision)
+            if annotations == annotations_of(obj) and int(obj["spec"].get("minReadySeconds") or 0) == min_ready:
                 return False
-            annotations.update(desired_annotations)
+            obj["metadata"]["annotations"] = annotations
+            obj["spec"]["minReadySeconds"] = min_ready
             return True
 
-        return await self._modify_set(replica_set, change)
+        return await self._modify_set(new, change)
 
-    async def _record_revision(self, owner: Object, revision: str) -> None:
+    async def _record_revision(self, owner: Object, revision: int) -> Object:
         metadata = owner["metadata"]
 
         def change(obj: Object) -> bool:
-            if annotations_of(obj).get(REVISION) == revision:
+            if annotations_of(obj).get(REVISION) == str(revision):
                 return False
-            obj["metadata"].setdefault("annotations", {})[REVISION] = revision
+            obj["metadata"].setdefault("annotations", {})[REVISION] = str(revision)
             return True
 
         # an update of the annotations by any other way would count as a change of the spec
-        await self.client.modify(
+        changed = await self.client.modify(
             DEPLOYMENTS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
         )
+        return changed or owner
 
     async def _modify_set(self, replica_set: Object, change: Any) -> Object | None:
         metadata = replica_set["metadata"]
@@ -176,111 +181,90 @@ class Deployments(OwnerController):
             REPLICA_SETS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"]
         )
 
-    async def _resize(self, replica_set: Object, replicas: int) -> None:
-        if replicas_of(replica_set) == replicas:
-            return
+    async def _resize(self, owner: Object, replica_set: Object, replicas: int) -> bool:
+        """Scale a ReplicaSet; return whether its size changed."""
+        before, annotations = replicas_of(replica_set), size_annotations(owner["spec"])
 
-        def change(obj: Object) -> None:
+        def change(obj: Object) -> bool:
+            if replicas_of(obj) == replicas and annotations.items() <= annotations_of(obj).items():
+                return False
             obj["spec"]["replicas"] = replicas
+            obj["metadata"].setdefault("annotations", {}).update(annotations)
+            return True
 
         await self._modify_set(replica_set, change)
         replica_set["spec"]["replicas"] = replicas
-
-    async def _scale_active(self, owner: Object, all_sets: list[Object]) -> None:
-        """Scale to the desired number of replicas without a rollout, while the Deployment is paused."""
-        active = [each for each in all_sets if replicas_of(each)] or all_sets[-1:]
-        if len(active) == 1:
-            await self._resize(active[0], int(owner["spec"].get("replicas", 1)))
-
-    async def _roll_out(self, owner: Object, new: Object, old: list[Object]) -> None:
-        """Scale the new ReplicaSet up or the old ones down, as far as surge and unavailability allow."""
-        desired, (surge, unavailable) = int(owner["spec"].get("replicas", 1)), surge_and_unavailable(owner["spec"])
-        if (owner["spec"].get("strategy") or {}).get("type") == "Recreate":
-            for each in old:
-                await self._resize(each, 0)
-            if not any((each.get("status") or {}).get("replicas") for each in old):
-                await self._resize(new, desired)
-            return
-        total = replicas_of(new) + sum(map(replicas_of, old))
-        if replicas_of(new) > desired:
-            await self._resize(new, desired)
-        elif replicas_of(new) < desired and total < desired + surge:
-            await self._resize(new, replicas_of(new) + min(desired + surge - total, desired - replicas_of(new)))
-        await self._scale_down_old(desired - unavailable, new, old)
-
-    async def _scale_down_old(self, min_available: int, new: Object, old: list[Object]) -> None:
-        """Scale down old ReplicaSets: unavailable pods first, then available ones, to ``min_available`` in total."""
-        total = replicas_of(new) + sum(map(replicas_of, old))
-        surplus = total - min_available - max(0, replicas_of(new) - available_of(new))
-        for each in old:
-            unhealthy = min(max(0, replicas_of(each) - available_of(each)), max(0, surplus))
-            await self._resize(each, replicas_of(each) - unhealthy)
-            surplus -= unhealthy
-        surplus = available_of(new) + sum(min(available_of(each), replicas_of(each)) for each in old) - min_available
-        for each in old:
-            removed = min(replicas_of(each), max(0, surplus))
-            await self._resize(each, replicas_of(each) - removed)
-            surplus -= removed
-
-    async def _clean_up(self, owner: Object, new: Object, old: list[Object]) -> None:
-        """Delete old ReplicaSets beyond the revision history limit, once the rollout is complete."""
-        if available_of(new) < int(owner["spec"].get("replicas", 1)) or any(map(replicas_of, old)):
-            return
-        keep = int(owner["spec"].get("revisionHistoryLimit", 10))
-        unused = [each for each in old if not (each.get("status") or {}).get("replicas")]
-        unused.sort(key=lambda each: int(annotations_of(each).get(REVISION, "0")))
-        await self.delete_all(REPLICA_SETS, unused[: max(0, len(unused) - keep)])
-
-    async def _update_status(self, owner: Object, new: Object | None, all_sets: list[Object]) -> None:
-        if new is not None and new not in all_sets:
-            all_sets = [*all_sets, new]
-        desired, (_, unavailable) = int(owner["spec"].get("replicas", 1)), surge_and_unavailable(owner["spec"])
-
-        def count(name: str, replica_sets: list[Object]) -> int:
-            return sum(int((each.get("status") or {}).get(name) or 0) for each in replica_sets)
-
-        available, updated = count("availableReplicas", all_sets), count("replicas", [new] if new else [])
-        total = count("replicas", all_sets)
-        status: dict[str, Any] = {
-            "observedGeneration": owner["metadata"].get("generation"),
-            "replicas": total or None,
-            "updatedReplicas": updated or None,
-            "readyReplicas": count("readyReplicas", all_sets) or None,
-            "availableReplicas": available or None,
-            "unavailableReplicas": max(0, desired - available) or None,
-        }
-        conditions = [dict(one) for one in (owner.get("status") or {}).get("conditions") or ()]
-        has_minimum = available >= desired - unavailable
-        self._set_condition(
-            conditions,
-            "Available",
-            has_minimum,
-            "MinimumReplicasAvailable" if has_minimum else "MinimumReplicasUnavailable",
-            f"Deployment {'has' if has_minimum else 'does not have'} minimum availability.",
+        if before == replicas:
+            return False
+        name, word = replica_set["metadata"]["name"], "up" if replicas > before else "down"
+        await self.events.normal(
+            owner, "ScalingReplicaSet", f"Scaled {word} replica set {name} from {before} to {replicas}"
         )
-        self._set_progress_condition(owner, conditions, new, complete=updated == total == available == desired)
-        status["conditions"] = conditions
-        await self.set_status(owner, status)
+        return True
 
-    def _set_progress_condition(
-        self, owner: Object, conditions: list[Object], new: Object | None, *, complete: bool
-    ) -> None:
-        if owner["spec"].get("paused"):
-            if (find_condition(conditions, "Progressing") or {}).get("reason") != "DeploymentPaused":
-                self._set_condition(conditions, "Progressing", None, "DeploymentPaused", "Deployment is paused")
-        elif new is not None:
-            name = new["metadata"]["name"]
-            reason = "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated"
-            text = f'ReplicaSet "{name}" {"has successfully progressed" if complete else "is progressing"}.'
-            self._set_condition(conditions, "Progressing", True, reason, text)
+    async def _scale(self, owner: Object, new: Object | None, old: Sequence[Object]) -> None:
+        """Scale the ReplicaSets to the size of the Deployment, without a rollout."""
+        spec = owner["spec"]
+        every = [*sorted(old, key=creation_order), *([new] if new else [])]
+        active = [each for each in every if replicas_of(each)] or every[-1:]
+        if len(active) == 1:
+            await self._resize(owner, active[0], desired_replicas(spec))
+        elif new is not None and replicas_of(new) == available_of(new) == desired_replicas(spec):
+            for each in old:
+                await self._resize(owner, each, 0)
+        elif not is_recreate(spec):
+            sizes = scaled_sizes(spec, owner.get("status") or {}, active)
+            for each in active:
+                await self._resize(owner, each, sizes[each["metadata"]["name"]])
 
-    def _set_condition(
-        self, conditions: list[Object], kind: str, status: bool | None, reason: str, message: str
-    ) -> None:
-        now = self.client.now()
-        text = "Unknown" if status is None else "True" if status else "False"
-        condition = {"type": kind, "status": text, "reason": reason, "message": message}
-        existing = find_condition(conditions, kind)
-        if existing is not None and condition.items() <= existing.items():
+    async def _recreate(
+        self, owner: Object, new: Object | None, old: list[Object]
+    ) -> tuple[Object, Object | None, list[Object]]:
+        """Stop all old pods, then start the new ones."""
+        resized = [await self._resize(owner, each, 0) for each in old if replicas_of(each)]
+        statuses = (each.get("status") or {} for each in old)
+        if any(resized) or any(each.get("replicas") or each.get("terminatingReplicas") for each in statuses):
+            return owner, new, old
+        if new is None:
+            owner, new, old = await self._with_new(owner, old, create=True)
+        elif not await self._resize(owner, new, desired_replicas(owner["spec"])):
+            await self._clean_up_if_complete(owner, old)
+        return owner, new, old
+
+    async def _roll(self, owner: Object, new: Object, old: Sequence[Object]) -> None:
+        """Scale the new ReplicaSet up or the old ones down, as far as surge and unavailability allow."""
+        size = new_size(owner["spec"], replicas_of(new), sum(map(replicas_of, old)))
+        if replicas_of(new) != desired_replicas(owner["spec"]) and await self._resize(owner, new, size):
             return
-        set_condition(conditions, {**condition, "lastUpdateTime": now}, now=now)
+        sizes, resized = old_sizes(owner["spec"], new, old), False
+        for each in old:
+            name = each["metadata"]["name"]
+            if name in sizes and sizes[name] != replicas_of(each):
+                resized |= await self._resize(owner, each, sizes[name])
+        if not resized:
+            await self._clean_up_if_complete(owner, old)
+
+    async def _clean_up_if_complete(self, owner: Object, old: Sequence[Object]) -> None:
+        if is_complete(owner, owner.get("status") or {}):
+            await self._clean_up(owner, old)
+
+    async def _clean_up(self, owner: Object, old: Sequence[Object]) -> None:
+        """Delete old ReplicaSets beyond the revision history limit."""
+        surplus = len(old) - int(owner["spec"].get("revisionHistoryLimit", 10))
+        for each in sorted(old, key=revision_of)[: max(0, surplus)]:
+            status, generation = each.get("status") or {}, int(each["metadata"].get("generation") or 0)
+            is_unused = not status.get("replicas") and not replicas_of(each)
+            if is_unused and generation <= int(status.get("observedGeneration") or 0):
+                await self.delete_all(REPLICA_SETS, [each])
+
+    async def _update_status(
+        self, owner: Object, new: Object | None, all_sets: Sequence[Object], *, rollout: bool
+    ) -> float | None:
+        """Write the status; return the seconds until the progress deadline."""
+        now = self.core.clock.now()
+        status = counts(owner, new, all_sets, now)
+        if rollout:
+            status["conditions"] = rollout_conditions(owner, status, new, all_sets, now)
+        await self.set_status(owner, status)
+        remaining = seconds_to_deadline(owner, status["conditions"], now) if rollout else None
+        return None if remaining is None else max(remaining, 0.0) + _AFTER_DEADLINE.total_seconds()

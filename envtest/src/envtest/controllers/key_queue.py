@@ -14,7 +14,7 @@ __all__ = ["KeyQueue"]
 K = TypeVar("K", bound=Hashable)
 
 BASE_DELAY: Final = 0.005
-MAX_DELAY: Final = 30.0
+MAX_DELAY: Final = 1000.0
 
 
 class KeyQueue(Generic[K]):
@@ -77,11 +77,14 @@ class KeyQueue(Generic[K]):
         return key
 
     def done(self, key: K, *, failed: bool = False) -> None:
-        """Finish processing a key; a failed key is retried after a delay that doubles with each failure."""
+        """Finish processing a key; a failed key is retried after a delay that doubles with each failure.
+
+        A key that was added meanwhile is queued after the controllers that watch the result, as if each controller
+        needed some time to see changes.
+        """
         self._processing.discard(key)
         if key in self._dirty:
-            self._ready.append(key)
-            self._wake.set()
+            asyncio.get_running_loop().call_soon(self._add_again, key)
         if not self._dirty and not self._processing:
             self._idle.set()
         if not failed:
@@ -89,6 +92,10 @@ class KeyQueue(Generic[K]):
             return
         count = self._failures[key] = self._failures.get(key, 0) + 1
         self.add_after(key, min(BASE_DELAY * 2 ** min(count, 20), MAX_DELAY))
+
+    def _add_again(self, key: K) -> None:
+        self._ready.append(key)
+        self._wake.set()
 
     def close(self) -> None:
         """Cancel all timers."""

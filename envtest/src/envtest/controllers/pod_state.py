@@ -18,8 +18,10 @@ __all__ = [
     "is_available",
     "is_finished",
     "is_ready",
+    "is_terminating",
     "pod_from_template",
     "seconds_until_available",
+    "seconds_until_next_available",
 ]
 
 PODS: Final = GroupResource("", "pods")
@@ -49,6 +51,11 @@ def is_active(pod: Mapping[str, Any]) -> bool:
     return not is_finished(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
+def is_terminating(pod: Mapping[str, Any]) -> bool:
+    """Return whether the pod is being deleted and has neither succeeded nor failed yet."""
+    return bool(pod["metadata"].get("deletionTimestamp")) and not is_finished(pod)
+
+
 def _ready_condition(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     return find_condition((pod.get("status") or {}).get("conditions"), "Ready") or {}
 
@@ -69,6 +76,12 @@ def seconds_until_available(pod: Mapping[str, Any], min_ready: int, now: datetim
     if not min_ready or not since:
         return 0.0
     return (datetime.fromisoformat(since) + timedelta(seconds=min_ready) - now).total_seconds()
+
+
+def seconds_until_next_available(pods: Iterable[Mapping[str, Any]], min_ready: int, now: datetime) -> float | None:
+    """Return the seconds until the next of the pods becomes available; ``None`` if no ready pod waits for that."""
+    delays = (seconds_until_available(pod, min_ready, now) for pod in pods)
+    return min((seconds for seconds in delays if seconds is not None and seconds > 0), default=None)
 
 
 def is_available(pod: Mapping[str, Any], min_ready: int, now: datetime) -> bool:

@@ -128,6 +128,16 @@ class PodRunner(Controller[NamespacedName]):
 
         await self.client.modify(NODES, "", NODE, change, subresource="status")
 
+        def untaint(obj: Object) -> bool:
+            taints = obj["spec"].get("taints") or []
+            remaining = [taint for taint in taints if taint.get("key") != "node.kubernetes.io/not-ready"]
+            if len(remaining) == len(taints):
+                return False
+            obj["spec"]["taints"] = remaining
+            return True
+
+        await self.client.modify(NODES, "", NODE, untaint)
+
     async def _bind(self, pod: Object) -> None:
         metadata = pod["metadata"]
 

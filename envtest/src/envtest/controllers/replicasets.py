@@ -5,21 +5,26 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from envtest.controllers.ownership import OwnerController
+from envtest.controllers.pod_control import MAX_BATCH, PodControl, create_in_batches
 from envtest.controllers.pod_state import (
     PODS,
     deletion_order,
     is_active,
     is_available,
     is_ready,
+    is_terminating,
     pod_from_template,
-    seconds_until_available,
+    seconds_until_next_available,
 )
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object, labels_of
+from envtest.errors import GroupResource, StatusError
+from envtest.objects import NamespacedName, Object, find_condition, labels_of
+from envtest.server_core import Core
 
-__all__ = ["ReplicaSets"]
+__all__ = ["REPLICA_FAILURE", "ReplicaSets"]
 
 REPLICA_SETS: Final = GroupResource("apps", "replicasets")
+REPLICA_FAILURE: Final = "ReplicaFailure"
+"""The condition of a ReplicaSet whose pods the API server rejects."""
 
 
 class ReplicaSets(OwnerController):
@@ -31,29 +36,49 @@ class ReplicaSets(OwnerController):
     api_version: ClassVar[str] = "apps/v1"
     children: ClassVar[tuple[GroupResource, ...]] = (PODS,)
 
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self._pods = PodControl(self.client, self.events)
+
     async def reconcile(self, key: NamespacedName) -> float | None:
-        """Create or delete pods until the desired number is reached, and update the status."""
+        """Create or delete pods until the desired number is reached, and update the status.
+
+        Raises StatusError, after the update, if a pod was rejected.
+        """
         owner = await self.owner(key)
         if owner is None:
             return None
         spec = owner["spec"]
         pods = await self.controlled(owner, PODS, spec.get("selector") or {})
         active = [pod for pod in pods if is_active(pod)]
+        error = None
         if not owner["metadata"].get("deletionTimestamp"):
-            await self._scale(owner, active, int(spec.get("replicas", 1)))
-        return await self._update_status(owner, active)
+            error = await self._scale(owner, active, int(spec.get("replicas", 1)))
+        delay = await self._update_status(owner, active, sum(map(is_terminating, pods)), error)
+        if error is not None:
+            raise error
+        return delay
 
-    async def _scale(self, owner: Object, active: list[Object], desired: int) -> None:
+    async def _scale(self, owner: Object, active: list[Object], desired: int) -> StatusError | None:
         if len(active) > desired:
-            await self.delete_all(PODS, deletion_order(active)[: len(active) - desired])
-        for _ in range(desired - len(active)):
-            pod = pod_from_template(
-                owner["spec"].get("template") or {}, owner["metadata"]["namespace"], self.reference(owner)
-            )
-            pod["metadata"]["generateName"] = f"{owner['metadata']['name']}-"
-            await self.client.create(PODS, pod)
+            return await self._pods.delete_all(owner, deletion_order(active)[: len(active) - desired])
 
-    async def _update_status(self, owner: Object, active: list[Object]) -> float | None:
+        async def create(_: int) -> None:
+            metadata = owner["metadata"]
+            template = owner["spec"].get("template") or {}
+            pod = pod_from_template(template, metadata["namespace"], self.reference(owner))
+            pod["metadata"]["generateName"] = f"{metadata['name']}-"
+            await self._pods.create(owner, pod)
+
+        missing = desired - len(active)
+        _, error = await create_in_batches(min(missing, MAX_BATCH), create)
+        if missing > MAX_BATCH:
+            self.queue.add(NamespacedName(owner["metadata"]["namespace"], owner["metadata"]["name"]))
+        return error
+
+    async def _update_status(
+        self, owner: Object, active: list[Object], terminating: int, error: StatusError | None
+    ) -> float | None:
         spec, now = owner["spec"], self.core.clock.now()
         min_ready = int(spec.get("minReadySeconds") or 0)
         labels = labels_of(spec.get("template") or {})
@@ -62,12 +87,25 @@ class ReplicaSets(OwnerController):
             "fullyLabeledReplicas": sum(labels.items() <= labels_of(pod).items() for pod in active) or None,
             "readyReplicas": sum(map(is_ready, active)) or None,
             "availableReplicas": sum(is_available(pod, min_ready, now) for pod in active) or None,
+            "terminatingReplicas": terminating,
             "observedGeneration": owner["metadata"].get("generation"),
+            "conditions": self._conditions(owner, len(active), error) or None,
         }
         await self.set_status(owner, status)
-        delays = [
-            seconds
-            for pod in active
-            if (seconds := seconds_until_available(pod, min_ready, now)) is not None and seconds > 0
-        ]
-        return min(delays) if delays else None
+        return seconds_until_next_available(active, min_ready, now)
+
+    def _conditions(self, owner: Object, count: int, error: StatusError | None) -> list[Object]:
+        """Return the conditions; the first rejection is reported until pods are created again."""
+        conditions: list[Object] = list((owner.get("status") or {}).get("conditions") or ())
+        if error is None:
+            return [one for one in conditions if one.get("type") != REPLICA_FAILURE]
+        if find_condition(conditions, REPLICA_FAILURE) is None:
+            failure = {
+                "type": REPLICA_FAILURE,
+                "status": "True",
+                "reason": "FailedCreate" if count < int(owner["spec"].get("replicas", 1)) else "FailedDelete",
+                "message": error.message,
+                "lastTransitionTime": self.client.now(),
+            }
+            return [*conditions, failure]
+        return conditions

@@ -6,17 +6,18 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from envtest.controllers.deployments import template_hash
 from envtest.controllers.ownership import OwnerController
 from envtest.controllers.pod_state import (
     PODS,
     is_available,
     is_finished,
     is_ready,
+    phase,
     pod_from_template,
-    seconds_until_available,
+    seconds_until_next_available,
 )
-from envtest.errors import GroupResource
+from envtest.controllers.replica_set_revisions import template_hash
+from envtest.errors import GroupResource, StatusError
 from envtest.objects import NamespacedName, Object, labels_of
 
 __all__ = ["StatefulSets"]
@@ -45,16 +46,26 @@ class StatefulSets(OwnerController):
     children: ClassVar[tuple[GroupResource, ...]] = (PODS, REVISIONS)
 
     async def reconcile(self, key: NamespacedName) -> float | None:
-        """Advance the pods by one step towards the desired ones, and update the status."""
+        """Advance the pods by one step towards the desired ones, and update the status.
+
+        Raises StatusError, after the update, if a pod or claim was rejected.
+        """
         owner = await self.owner(key)
         if owner is None:
             return None
         pods = await self.controlled(owner, PODS, owner["spec"].get("selector") or {})
         by_number = {ordinal(pod): pod for pod in pods if ordinal(pod) >= 0}
         update_revision = await self._revision(owner)
+        error = None
         if not owner["metadata"].get("deletionTimestamp"):
-            await self._step(owner, by_number, update_revision)
-        return await self._update_status(owner, list(by_number.values()), update_revision)
+            try:
+                await self._step(owner, by_number, update_revision)
+            except StatusError as rejected:
+                error = rejected
+        delay = await self._update_status(owner, list(by_number.values()), update_revision)
+        if error is not None:
+            raise error
+        return delay
 
     async def _revision(self, owner: Object) -> str:
         """Return the name of the revision of the current template, and create its ControllerRevision if necessary."""
@@ -96,38 +107,68 @@ class StatefulSets(OwnerController):
                     return
             elif pod["metadata"].get("deletionTimestamp") or is_finished(pod):
                 if is_finished(pod):
-                    await self.delete_all(PODS, [pod])
+                    await self._replace_finished(owner, pod)
                 if ordered:
                     return
             elif ordered and not is_ready(pod):
                 return
         surplus = sorted((number for number in pods if number not in desired), reverse=True)
         for number in surplus:
-            await self.delete_all(PODS, [pods[number]])
+            await self._delete_pod(owner, pods[number])
             if ordered:
                 return
         if not surplus:
             await self._replace_outdated(owner, pods, update_revision)
 
+    async def _replace_finished(self, owner: Object, pod: Object) -> None:
+        """Delete a pod that succeeded or failed, so that it is created again."""
+        if pod["metadata"].get("deletionTimestamp"):
+            return
+        metadata, word = owner["metadata"], phase(pod)
+        text = f"StatefulSet {metadata['namespace']}/{metadata['name']} is recreating"
+        if word == "Failed":
+            await self.events.warning(owner, "RecreatingFailedPod", f"{text} failed Pod {pod['metadata']['name']}")
+        else:
+            await self.events.normal(
+                owner, "RecreatingTerminatedPod", f"{text} terminated Pod {pod['metadata']['name']}"
+            )
+        await self._delete_pod(owner, pod)
+
+    async def _delete_pod(self, owner: Object, pod: Object) -> None:
+        metadata = pod["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return
+        text = f"delete Pod {metadata['name']} in StatefulSet {owner['metadata']['name']}"
+        try:
+            await self.client.delete(PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+        except StatusError as error:
+            await self.events.warning(owner, "FailedDelete", f"{text} failed error: {error.message}")
+            raise
+        await self.events.normal(owner, "SuccessfulDelete", f"{text} successful")
+
     def _revision_for(self, owner: Object, number: int, update_revision: str) -> str:
         """Return the revision of a pod: pods below the partition keep the previous one."""
         current = (owner.get("status") or {}).get("currentRevision") or update_revision
+        return current if number < self._first_updated(owner) else update_revision
+
+    def _first_updated(self, owner: Object) -> int:
+        """Return the lowest number of a pod that gets the current template."""
         strategy = owner["spec"].get("updateStrategy") or {}
         partition = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
-        return current if number < partition else update_revision
+        return self._range(owner).start + partition
 
     async def _replace_outdated(self, owner: Object, pods: dict[int, Object], update_revision: str) -> None:
         """Delete the last pod of an old revision, so that it is recreated."""
         strategy = owner["spec"].get("updateStrategy") or {}
         if strategy.get("type") == "OnDelete":
             return
-        partition = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
+        first_updated = self._first_updated(owner)
         for number in sorted(self._range(owner), reverse=True):
             pod = pods.get(number)
-            if pod is None or number < partition:
+            if pod is None or number < first_updated:
                 return
             if labels_of(pod).get(REVISION_LABEL) != update_revision:
-                await self.delete_all(PODS, [pod])
+                await self._delete_pod(owner, pod)
                 return
             if not is_ready(pod):
                 return
@@ -145,15 +186,23 @@ class StatefulSets(OwnerController):
         pod = pod_from_template(
             await self._revision_template(owner, revision), metadata["namespace"], self.reference(owner)
         )
-        pod["metadata"]["name"] = name
+        pod["metadata"] |= {"name": name, "generateName": f"{metadata['name']}-"}
         pod["metadata"].setdefault("labels", {}).update(
             {NAME_LABEL: name, INDEX_LABEL: str(number), REVISION_LABEL: revision}
         )
         pod["spec"].setdefault("hostname", name)
         if service := owner["spec"].get("serviceName"):
             pod["spec"].setdefault("subdomain", service)
-        await self._create_claims(owner, pod)
-        return await self.client.create(PODS, pod)
+        text = f"create Pod {name} in StatefulSet {metadata['name']}"
+        try:
+            await self._create_claims(owner, pod)
+            created = await self.client.create(PODS, pod)
+        except StatusError as error:
+            await self.events.warning(owner, "FailedCreate", f"{text} failed error: {error.message}")
+            raise
+        if created is not None:
+            await self.events.normal(owner, "SuccessfulCreate", f"{text} successful")
+        return created
 
     async def _create_claims(self, owner: Object, pod: Object) -> None:
         volumes = list(pod["spec"].get("volumes") or ())
@@ -165,11 +214,22 @@ class StatefulSets(OwnerController):
             metadata_copy = {"name": name, "namespace": pod["metadata"]["namespace"], "labels": labels}
             if annotations := claim["metadata"].get("annotations"):
                 metadata_copy["annotations"] = annotations
-            await self.client.create(CLAIMS, {"metadata": metadata_copy, "spec": claim.get("spec") or {}})
+            await self._create_claim(owner, pod, {"metadata": metadata_copy, "spec": claim.get("spec") or {}})
             volumes = [one for one in volumes if one.get("name") != template_name]
             volumes.append({"name": template_name, "persistentVolumeClaim": {"claimName": name}})
         if volumes:
             pod["spec"]["volumes"] = volumes
+
+    async def _create_claim(self, owner: Object, pod: Object, claim: Object) -> None:
+        text = f"create Claim {claim['metadata']['name']} Pod {pod['metadata']['name']} in StatefulSet "
+        text += str(owner["metadata"]["name"])
+        try:
+            created = await self.client.create(CLAIMS, claim)
+        except StatusError as error:
+            await self.events.warning(owner, "FailedCreate", f"{text} failed error: {error.message}")
+            raise
+        if created is not None:
+            await self.events.normal(owner, "SuccessfulCreate", f"{text} success")
 
     async def _update_status(self, owner: Object, pods: list[Object], update_revision: str) -> float | None:
         now, min_ready = self.core.clock.now(), int(owner["spec"].get("minReadySeconds") or 0)
@@ -197,9 +257,4 @@ class StatefulSets(OwnerController):
             "collisionCount": 0,
         }
         await self.set_status(owner, status)
-        delays = [
-            seconds
-            for pod in created
-            if (seconds := seconds_until_available(pod, min_ready, now)) is not None and seconds > 0
-        ]
-        return min(delays) if delays else None
+        return seconds_until_next_available(created, min_ready, now)

@@ -1,7 +1,7 @@
 """Subresources that connect to a kubelet, a pod or a Service: log, exec, attach, portforward and proxy.
 
-Requests are validated as by kube-apiserver. Then they end with an error, since there is no node to connect to; the log
-of a pod without a node is empty.
+Requests are validated as by kube-apiserver. If the control plane has a scenario, it answers them (``pod_connections``);
+otherwise they end with an error, since there is no node to connect to, and logs are empty.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
+
+from aiohttp import web
 
 from envtest.context import RequestContext
 from envtest.errors import (
@@ -45,7 +47,7 @@ def _stored(core: Core, resource: GroupResource, namespace: str, name: str) -> O
     return record.obj()
 
 
-async def connect(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
+async def connect(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | web.StreamResponse:
     """Handle exec, attach and portforward."""
     pod = _stored(core, _PODS, ctx.namespace, ctx.name)
     if ctx.subresource != "portforward":
@@ -54,12 +56,17 @@ async def connect(core: Core, request: Request, ctx: RequestContext, output: Out
     if not node:
         raise bad_request(f"pod {ctx.name} does not have a host assigned")
     _stored(core, _NODES, "", node)
-    raise internal_error(_NO_NODES)
+    if core.scenario is None:
+        raise internal_error(_NO_NODES)
+    from envtest.handlers.pod_connections import serve
+
+    return await serve(core, core.scenario, request, ctx, pod)
 
 
-async def read_log(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
-    """Handle GET of a log, which is always empty, since no containers run."""
-    errors = list(_log_errors({name: _integer(request.parameter(name)) for name in _INTEGERS}, request))
+async def read_log(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | web.StreamResponse:
+    """Handle GET of a log, which is empty without a scenario."""
+    numbers = {name: _integer(request.parameter(name)) for name in _INTEGERS}
+    errors = list(_log_errors(numbers, request))
     if errors:
         raise invalid_object("", "PodLogOptions", ctx.name, errors)
     pod = _stored(core, _PODS, ctx.namespace, ctx.name)
@@ -69,7 +76,11 @@ async def read_log(core: Core, request: Request, ctx: RequestContext, output: Ou
         return Response(b"", 204, "")
     if core.store.get(_NODES, "", node) is None:
         raise not_found(ctx.info.resource, node)
-    return Response(b"", 200, "text/plain")
+    if core.scenario is None:
+        return Response(b"", 200, "text/plain")
+    from envtest.handlers.pod_connections import send_log
+
+    return await send_log(core, core.scenario, request, pod, numbers)
 
 
 def _integer(text: str) -> int | None:

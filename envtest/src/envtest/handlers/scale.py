@@ -29,7 +29,7 @@ from envtest.server_core import Core
 from envtest.storage_version import from_storage
 from envtest.strategy import Strategy
 
-__all__ = ["scale", "scale_of"]
+__all__ = ["scale", "scale_of", "set_replicas"]
 
 _SCALE = "io.k8s.api.autoscaling.v1.Scale"
 _BUILTIN = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
@@ -95,6 +95,11 @@ def scale_of(info: ResourceInfo, obj: Object) -> Object:
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
 
 
+def set_replicas(info: ResourceInfo, obj: Object, replicas: Any) -> None:
+    """Set the desired replicas in a scaled object."""
+    _set_path(obj, _settings(info)["specReplicasPath"], replicas)
+
+
 def _replicas_paths(info: ResourceInfo) -> dict[str, Path]:
     names = _settings(info)["specReplicasPath"].removeprefix(".").split(".")
     return {info.api_version: tuple(f"f:{name}" for name in names)}
@@ -140,7 +145,7 @@ async def scale(core: Core, request: Request, ctx: RequestContext, output: Outpu
             each["metadata"].pop("managedFields", None)
         after = await core.admission.mutate(ctx, admitted, before)
         _check_scale(after, old, ctx)
-        _set_path(old, _settings(info)["specReplicasPath"], (after.get("spec") or {}).get("replicas", 0))
+        set_replicas(info, old, (after.get("spec") or {}).get("replicas", 0))
         if after["metadata"].get("resourceVersion"):  # without it, the update is unconditional for every kind
             old["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"]
         entries = from_scale(old["metadata"].get("managedFields") or (), after_owners, info.api_version, paths)

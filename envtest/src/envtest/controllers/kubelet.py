@@ -1,0 +1,207 @@
+"""The kubelets of a scenario: write the status of the pods on each node as time passes, and stop deleted pods.
+
+The status is a function of the pod, its behavior in the scenario and the time (``envtest.scenarios.pod_status``), so it
+is the same after missed changes. The kubelet of a node that is not ready does nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from envtest.controllers.controller import Controller
+from envtest.controllers.node_index import NodeIndex
+from envtest.controllers.pod_state import PODS, is_finished
+from envtest.errors import GroupResource
+from envtest.objects import NamespacedName, Object, find_condition, set_condition
+from envtest.scenarios.node_state import internal_address
+from envtest.scenarios.pod_status import pod_state
+from envtest.server_core import Core
+from envtest.storage import Change, Record
+
+__all__ = ["Kubelets"]
+
+NODES: Final = GroupResource("", "nodes")
+
+
+class Kubelets(Controller[NamespacedName]):
+    """Reconciles pods that have a node."""
+
+    account = "envtest-kubelet"
+    component = "kubelet"
+    manager = "kubelet"
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self._index = NodeIndex()
+        self._ready: dict[str, bool] = {}
+        self._host: dict[str, str] = {}
+        self._begun: dict[str, float] = {}
+        self._addresses = 0
+
+    def enqueue_all(self) -> None:
+        """Index nodes and pods, and enqueue all pods that have a node."""
+        for record in self.client.records(NODES):
+            self._observe_node(record, deleted=False)
+        for record in self.client.records(PODS):
+            self._addresses = max(self._addresses, _address_number(record))
+            if self._index.update(record, deleted=False):
+                self.queue.add(NamespacedName(record.namespace, record.name))
+
+    def observe(self, resource: GroupResource, change: Change) -> None:
+        """Enqueue a pod that changed, and the pods of a node whose readiness changed."""
+        record, deleted = change.record, change.type == "DELETED"
+        if resource == NODES:
+            self._observe_node(record, deleted=deleted)
+        elif resource == PODS:
+            node = self._index.update(record, deleted=deleted)
+            if deleted:
+                self._begun.pop(record.uid, None)
+                if self.core.scenario is not None:
+                    self.core.scenario.forget(record.namespace, record.name, record.uid)
+            elif node or record.deleting:
+                self.queue.add(NamespacedName(record.namespace, record.name))
+
+    def _observe_node(self, record: Record, *, deleted: bool) -> None:
+        node = {} if deleted else record.obj()
+        conditions = (node.get("status") or {}).get("conditions")
+        ready = (find_condition(conditions, "Ready") or {}).get("status") == "True"
+        self._host[record.name] = internal_address(node)
+        if self._ready.get(record.name, False) != ready:
+            self._ready[record.name] = ready
+            if ready:
+                for key in self._index.pods(record.name):
+                    self.queue.add(key)
+        if deleted:
+            self._ready.pop(record.name, None)
+            self._host.pop(record.name, None)
+
+    async def reconcile(self, key: NamespacedName) -> float | None:
+        """Write the status of a pod; return the seconds until it changes."""
+        pod = await self.client.read(PODS, key.namespace, key.name)
+        scenario = self.core.scenario
+        if pod is None or scenario is None:
+            return None
+        metadata, node = pod["metadata"], pod["spec"].get("nodeName")
+        if not node:
+            if metadata.get("deletionTimestamp"):
+                await self._remove(pod)
+            return None
+        if not self._ready.get(node, False):
+            return None
+        now = self.core.clock.time()
+        if metadata.get("deletionTimestamp"):
+            return await self._stop(pod, now)
+        if is_finished(pod):
+            return None
+        scenario.start(pod)
+        start_time = (pod.get("status") or {}).get("startTime")
+        begun = self._begun.get(metadata["uid"])
+        if begun is None:
+            begun = datetime.fromisoformat(start_time).timestamp() if start_time else now
+            self._begun[metadata["uid"]] = begun
+        begin = datetime.fromtimestamp(begun, UTC)
+        behavior = scenario.behavior_of(pod)
+        state = pod_state(pod, behavior, elapsed=max(0.0, now - begun), begin=begin)
+        changes = {**state.status, "startTime": start_time or begin.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        if now - begun >= (behavior.start_after or 0.0):
+            changes |= self._addresses_of(pod, node)
+        await self._write(pod, changes)
+        await self._report(pod, changes)
+        scenario.touch(key.namespace, key.name)
+        return state.next_change
+
+    async def _report(self, pod: Object, changes: dict[str, Any]) -> None:
+        """Record an Event about each container that has begun to wait because of a failure, and about an eviction."""
+        before = _waiting_reasons(pod.get("status") or {})
+        for (name, reason), message in _waiting_reasons(changes).items():
+            if (name, reason) in before:
+                continue
+            if reason == "CrashLoopBackOff":
+                where = message.partition(" pod=")[2]
+                text = f"Back-off restarting failed container {name} in pod {where}"
+                await self.events.warning(pod, "BackOff", text)
+            elif reason in ("ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"):
+                await self.events.warning(pod, "Failed", f"Error: {reason}: {message}")
+            elif reason == "ImagePullBackOff":
+                await self.events.normal(pod, "BackOff", message.partition(": ErrImagePull")[0])
+        if changes.get("reason") == "Evicted":
+            await self.events.warning(pod, "Evicted", changes["message"])
+
+    def _addresses_of(self, pod: Object, node: str) -> dict[str, Any]:
+        host = self._host.get(node, "")
+        found = {"hostIP": host, "hostIPs": [{"ip": host}]} if host else {}
+        address = (pod.get("status") or {}).get("podIP")
+        if not address and pod["spec"].get("hostNetwork"):
+            address = host
+        if not address:
+            self._addresses += 1
+            address = f"10.244.{self._addresses // 250 % 250}.{self._addresses % 250 + 1}"
+        return {**found, "podIP": address, "podIPs": [{"ip": address}]}
+
+    async def _stop(self, pod: Object, now: float) -> float | None:
+        """Finish the deletion of a pod after the seconds that it takes to stop, at most its grace period."""
+        metadata, scenario = pod["metadata"], self.core.scenario
+        assert scenario is not None
+        grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
+        deadline = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp()
+        seconds = min(scenario.behavior_of(pod).stop_after or 0.0, grace)
+        remaining = deadline - grace + seconds - now
+        if remaining > 0 and not is_finished(pod):
+            return remaining
+        await self._remove(pod)
+        return None
+
+    async def _remove(self, pod: Object) -> None:
+        metadata = pod["metadata"]
+        await self.client.delete(PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_period=0)
+
+    async def _write(self, pod: Object, changes: dict[str, Any]) -> None:
+        metadata, now = pod["metadata"], self.client.now()
+
+        def change(obj: Object) -> bool:
+            before = obj.get("status") or {}
+            if obj["metadata"].get("deletionTimestamp") or is_finished(obj):
+                return False
+            status = {**before, **{name: value for name, value in changes.items() if name != "conditions"}}
+            status = {name: value for name, value in status.items() if value is not None}
+            conditions = [dict(one) for one in before.get("conditions") or ()]
+            for condition in changes["conditions"]:
+                _replace_condition(conditions, condition, now)
+            status["conditions"] = conditions
+            if status == before:
+                return False
+            obj["status"] = status
+            return True
+
+        await self.client.modify(
+            PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
+        )
+
+
+def _replace_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], now: str) -> None:
+    """Set a condition; an older reason and message do not remain."""
+    existing = find_condition(conditions, condition["type"]) or {}
+    for name in ("reason", "message"):
+        if isinstance(existing, dict) and name not in condition:
+            existing.pop(name, None)
+    set_condition(conditions, dict(condition), now=now)
+
+
+def _address_number(record: Record) -> int:
+    """Return the number of the address that an earlier kubelet gave to a pod; 0 if it gave none."""
+    if b'"podIP":"10.244.' not in record.data:
+        return 0
+    third, fourth = (int(part) for part in record.obj()["status"]["podIP"].split(".")[2:])
+    return third * 250 + fourth - 1
+
+
+def _waiting_reasons(status: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """Return the messages of the containers that wait, by name and reason."""
+    found = {}
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for each in status.get(kind) or ():
+            waiting = (each.get("state") or {}).get("waiting") or {}
+            if waiting:
+                found[each["name"], waiting.get("reason", "")] = waiting.get("message", "")
+    return found
