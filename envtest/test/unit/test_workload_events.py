@@ -198,3 +198,28 @@ async def test_pods_of_a_namespace_that_is_being_deleted_are_not_an_error() -> N
         raise StatusError(403, "Forbidden", "no", {"causes": [{"reason": "NamespaceTerminating"}]})
 
     assert await create_in_batches(10, create) == (0, None)
+
+
+def labelled(label: str, **spec: Any) -> Object:
+    return workload(
+        selector={"matchLabels": {"app": label}},
+        template={"metadata": {"labels": {"app": label}}, "spec": CONTAINERS},
+        **spec,
+    )
+
+
+async def test_controllers_write_nothing_at_rest() -> None:
+    cron = {"schedule": "@yearly", "jobTemplate": {"spec": job()}}
+    scaling = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w"}, "maxReplicas": 3}
+    async with headless_plane("all") as plane:
+        await plane.create("w", resource=DEPLOYMENTS, spec=workload(replicas=2))
+        await plane.create("s", resource=STATEFUL_SETS, spec=labelled("s", serviceName="s"))
+        await plane.create("d", resource=GroupResource("apps", "daemonsets"), spec=labelled("d"))
+        await plane.create("j", resource=JOBS, spec=job(activeDeadlineSeconds=3600))
+        await plane.create("c", resource=GroupResource("batch", "cronjobs"), spec=cron)
+        await plane.create("h", resource=GroupResource("autoscaling", "horizontalpodautoscalers"), spec=scaling)
+        await plane.core.clock.advance(60)
+        assert len([each for each in plane.list(PODS) if each["status"]["phase"] == "Running"]) == 5
+        before = plane.core.store.revision
+        await plane.core.clock.advance(600)
+        assert plane.core.store.revision == before
