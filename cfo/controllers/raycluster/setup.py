@@ -11,6 +11,7 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster import (
     certificate_requesters,
+    conditions,
     default_deny,
     enforcement,
     ingress,
@@ -49,6 +50,7 @@ def rules() -> list[Rule]:
         networkpolicy.NetworkPolicyReconciler,
         mtls.MTLSReconciler,
         enforcement.EnforcementReconciler,
+        conditions.ConditionReconciler,
     )
     finalizers = Rule("ray.io", "rayclusters", "patch")
     return [finalizers, *(rule for reconciler in reconcilers for rule in reconciler.rules)]
@@ -104,6 +106,7 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         # without permission for ClusterRoleBindings, which are cluster-scoped, the OAuth controller cannot work
         if strictest.ray_dashboard_oauth_enabled or manager.options.namespaces is None:
             oauth.setup(manager, config, environment)
+        conditions.setup(manager, config, environment)
 
     manager.when_available(RAY_CLUSTER, start, hint="install KubeRay")
     return environment
