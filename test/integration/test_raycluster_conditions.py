@@ -61,7 +61,7 @@ async def wait_for(env: Environment, kind: str, status: str) -> Object:
 
 
 @pytest.mark.timeout(60)
-async def test_conditions_say_what_the_operator_provides() -> None:
+async def test_conditions_have_what_the_operator_provides() -> None:
     async with start_environment(with_conditions_schema(RAY_CLUSTER_CRD)) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):

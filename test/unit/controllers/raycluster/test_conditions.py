@@ -99,7 +99,7 @@ def test_exposed_has_urls_or_the_reason(
         ),
     ],
 )
-def test_mutual_tls_says_until_when_the_ca_is_valid(
+def test_mutual_tls_has_the_end_of_validity_of_the_ca(
     cluster: Object, secrets: list[Object], expected: tuple[str, str, str]
 ) -> None:
     assert condition(MUTUAL_TLS, cluster, {SECRET: secrets}) == expected
