@@ -23,8 +23,10 @@ from cfo.controllers.raycluster import (
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
+from cfo.controllers.raycluster.metrics import RayClusterMetrics
 from cfo.controllers.raycluster.platform import Platform
 from cfo.controllers.raycluster.profiles import Profiles
+from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.runtime import Manager, Rule
 
 __all__ = [
@@ -107,6 +109,8 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         if strictest.ray_dashboard_oauth_enabled or manager.options.namespaces is None:
             oauth.setup(manager, config, environment)
         conditions.setup(manager, config, environment)
+        clusters = manager.cache.informer(RAY_CLUSTER)
+        RayClusterMetrics(manager.metrics.registry, config, clusters.reader, secret_informer(manager).reader)
 
     manager.when_available(RAY_CLUSTER, start, hint="install KubeRay")
     return environment
