@@ -34,7 +34,7 @@ from cfo.runtime import (
     key_of,
     name_of,
 )
-from cfo.view.show import is_interactive, print_changes, show_live
+from cfo.view.show import is_installed, is_interactive, print_changes, show_live
 from cfo.view.text import problem_lines, table
 from envtest import ControlPlane
 from envtest.manifests import read_manifests
@@ -143,7 +143,7 @@ async def _run(
             tasks.cancel_scope.cancel()
 
         async def show(manager: Manager) -> None:
-            if not is_interactive():
+            if not (is_interactive() and is_installed()):
                 await print_changes(view, _print, manager.clock)
             await show_live(view, title=target.server, with_log=True)
             manager.stop()
