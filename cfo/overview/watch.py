@@ -165,6 +165,10 @@ class Overview:
             if not informer.has_synced
         }
 
+    def forbidden(self) -> tuple[GVK, ...]:
+        """Return the kinds that the user is not allowed to list and watch."""
+        return tuple(informer.gvk for informer in self._known_states if informer.is_forbidden)
+
     async def wait_for_sync(self) -> None:
         """Wait until each kind was read completely or is forbidden; forever for a kind that is not served."""
         for informer in self.informers:

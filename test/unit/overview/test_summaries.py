@@ -181,6 +181,14 @@ def test_a_deletion_that_does_not_end_names_its_finalizers() -> None:
     assert summarize(RAY_CLUSTER, ray_cluster, related()).level is Level.PROGRESSING
 
 
+def test_an_event_that_repeats_a_condition_is_no_further_problem() -> None:
+    unhealthy = condition("Unhealthy", "True", "CreateFailed", "m" * 400)
+    status = {"phase": "Failed", "conditions": [unhealthy]}
+    repeated = {"reason": "Unhealthy", "message": f"CreateFailed: {'m' * 400}"}
+    summary = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related(events=[repeated]))
+    assert len(summary.problems) == 1
+
+
 @pytest.mark.parametrize(
     ("phase", "suspend", "labels", "level"),
     [
