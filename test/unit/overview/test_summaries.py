@@ -207,7 +207,7 @@ def test_level_of_an_appwrapper_follows_its_phase(phase: str, suspend: bool, lab
     assert (summary.state, summary.level) == (phase, level)
 
 
-def test_appwrapper_says_why_a_component_cannot_be_created() -> None:
+def test_appwrapper_reports_why_a_component_cannot_be_created() -> None:
     errored = condition("ResourcesDeployed", "False", "ComponentCreationErrored", "forbidden: quota")
     status = {
         "phase": "Resuming",
