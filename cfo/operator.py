@@ -8,6 +8,7 @@ rejected before anything is written or started, so the operator never starts par
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import structlog
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
+from prometheus_client import Info
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
@@ -307,6 +309,8 @@ def new_manager(
             webhook=webhook,
         ),
     )
+    build = Info("cfo_build", "The version of the operator and of Python.", registry=manager.metrics.registry)
+    build.info({"version": __version__, "python": platform.python_version()})
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
     cluster_errors: appwrapper_webhooks.ClusterErrors | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,16 +11,12 @@ from pathlib import Path
 import anyio
 import structlog
 from anyio.abc import TaskStatus
-from rich.console import Console
 
 from cfo import operator
-from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.demo import crds, kuberay
-from cfo.demo.flux_tables import FluxTables
-from cfo.demo.overview import Overview
-from cfo.demo.stack_tables import StackTables
+from cfo.demo.settling import SETTLING_KINDS, Settling
 from cfo.manifests.overlays import crds as own_crds
+from cfo.overview import RELATED_KINDS, Overview
 from cfo.runtime import (
     GVK,
     AlreadyExists,
@@ -37,10 +34,22 @@ from cfo.runtime import (
     key_of,
     name_of,
 )
+from cfo.view.show import is_installed, is_interactive, print_changes, show_live
+from cfo.view.text import problem_lines, table
 from envtest import ControlPlane
 from envtest.manifests import read_manifests
 
-__all__ = ["DemoFailed", "InvalidDemoInput", "run_embedded"]
+__all__ = [
+    "CONTROLLERS",
+    "DemoFailed",
+    "InvalidDemoInput",
+    "apply_objects",
+    "free_port",
+    "prepare",
+    "read_objects",
+    "run_embedded",
+    "take_configuration",
+]
 
 _log = structlog.get_logger("cfo.demo")
 
@@ -62,13 +71,8 @@ health:
   bindAddress: 127.0.0.1:0
 """
 
-_CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
+CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
 """The controllers of the control plane: garbage collection, namespaces, and all that create or simulate pods."""
-
-_WIDTH = 150
-"""Width of the tables in columns if the output is not a terminal."""
-
-_SETTLING_KINDS = (RAY_CLUSTER, APPWRAPPER, *FluxTables.kinds, *StackTables.kinds)
 
 _CONFIG_MAP = GVK("", "v1", "ConfigMap")
 
@@ -95,14 +99,14 @@ async def run_embedded(
     """Run the control plane and the operator until a signal is received or all applied objects have settled.
 
     The kubeconfig of the control plane is written to ``kubeconfig``, and removed on exit. ``until_settled`` is the
-    number of seconds in which all objects must settle (see :class:`Overview`); with ``None``, run until a signal.
+    number of seconds in which all objects must settle (see :class:`Settling`); with ``None``, run until a signal.
 
     Raises :class:`InvalidDemoInput` and :class:`DemoFailed`.
     """
     objects = read_objects(manifests)
     config_map = NamespacedName(namespace, config_name)
     document = take_configuration(objects, config_map)
-    async with ControlPlane.embedded(crds=[*crds.load(), *own_crds()], controllers=_CONTROLLERS) as plane:
+    async with ControlPlane.embedded(crds=[*crds.load(), *own_crds()], controllers=CONTROLLERS) as plane:
         try:
             written = plane.kubeconfig(kubeconfig)
         except FileExistsError as error:
@@ -126,54 +130,63 @@ async def _run(
 ) -> None:
     async with Transport(target) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="cfo-demo")
-        await _prepare(client, config_map, document)
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
-    console.print(f"control plane: {target.server}", soft_wrap=True, markup=False)
-    console.print(
-        f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}", soft_wrap=True, markup=False
-    )
-    overviews: list[Overview] = []
-    settled = False
+        await prepare(client, config_map, document)
+    _print(f"control plane: {target.server}")
+    _print(f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}")
+    overviews: list[tuple[Overview, Settling]] = []
+    reasons: list[str] = []
     async with anyio.create_task_group() as tasks:
 
         def configure_manager(manager: Manager) -> None:
-            overviews.append(Overview(manager, console))
             kuberay.setup(manager)
+            view = Overview(manager.cache, related=RELATED_KINDS, clock=manager.clock)
+            overviews.append((view, Settling(manager, view)))
 
         async def operate(*, task_status: TaskStatus[Manager]) -> None:
             await operator.run(
                 target,
                 config_map,
-                webhook_url=WebhookURL("127.0.0.1", _free_port()),
+                webhook_url=WebhookURL("127.0.0.1", free_port()),
                 configure_manager=configure_manager,
                 task_status=task_status,
             )
             tasks.cancel_scope.cancel()
 
+        async def show(manager: Manager) -> None:
+            if not (is_interactive() and is_installed()):
+                await print_changes(view, _print, manager.clock)
+            await show_live(view, title=target.server, with_log=True)
+            manager.stop()
+
         manager: Manager = await tasks.start(operate)
-        (view,) = overviews
+        ((view, settling),) = overviews
+        if overview and until_settled is None:
+            tasks.start_soon(show, manager)
         await _wait_for_webhooks(manager)
-        await _apply(manager.api_reader.with_field_manager("cfo-demo"), objects)
+        await apply_objects(manager.api_reader.with_field_manager("cfo-demo"), objects)
         if until_settled is None:
-            if overview:
-                tasks.start_soon(view.run)
             await anyio.sleep_forever()
-        expected = [(gvk, key_of(obj)) for obj in objects for gvk in _SETTLING_KINDS if _is_a(obj, gvk)]
+        expected = [(gvk, key_of(obj)) for obj in objects for gvk in SETTLING_KINDS if _is_a(obj, gvk)]
         with anyio.move_on_after(until_settled):
-            await view.wait_until_settled(expected)
-            settled = True
+            await settling.wait(expected)
+        reasons = await settling.reasons(expected)
         if overview:
-            console.print(view.tables())
-        missing = "; ".join(reason for gvk, key in expected if (reason := view.unsettled_reason(gvk, key)))
+            summaries = await view.snapshot()
+            for line in (*table(summaries, manager.clock.now()), *problem_lines(summaries)):
+                _print(line)
         manager.stop()
         await anyio.sleep_forever()
-    if until_settled is not None and not settled:
-        raise DemoFailed(f"not settled within {until_settled:g} s: {missing}")
+    if reasons:
+        raise DemoFailed(f"not settled within {until_settled or 0:g} s: {'; '.join(reasons)}")
 
 
-def _free_port() -> int:
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -195,7 +208,7 @@ async def _wait_for_webhooks(manager: Manager) -> None:
     await anyio.sleep(1 - manager.clock.now().microsecond / 1_000_000)
 
 
-async def _prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:
+async def prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:
     """Create the operator's namespace and ConfigMap."""
     with suppress(AlreadyExists):
         await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": config_map.namespace}})
@@ -210,7 +223,7 @@ async def _prepare(client: Client, config_map: NamespacedName, document: Mapping
         )
 
 
-async def _apply(client: Client, objects: Sequence[Object]) -> None:
+async def apply_objects(client: Client, objects: Sequence[Object]) -> None:
     """Apply the user's objects. Raises :class:`InvalidDemoInput` if one is rejected."""
     for obj in objects:
         try:

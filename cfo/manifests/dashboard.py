@@ -9,6 +9,8 @@ from cfo.manifests.names import METRICS_SERVICE, STACK_METRICS_SERVICES
 __all__ = ["dashboard"]
 
 _JOB: Final = f'{{job="{METRICS_SERVICE}", namespace=~"$namespace"}}'
+_OBJECTS: Final = f'{{job="{METRICS_SERVICE}"}}'
+"""Metrics whose label ``namespace`` is that of the objects, not that of the operator."""
 _STACK_JOBS: Final = f'{{job=~"{STACK_METRICS_SERVICES}"}}'
 _COLUMNS: Final = 2
 _WIDTH: Final = 24 // _COLUMNS
@@ -49,8 +51,23 @@ _PANELS: Final[tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]] = (
     ),
     ("Leader", "short", ((f"leader_election_master_status{_JOB}", "{{pod}}"),)),
     ("Requests to the API server", "reqps", _rate("rest_client_requests_total", "method", "code")),
-    ("AppWrappers by phase", "short", ((f"sum by (phase) (appwrapper_status_phase{_JOB})", "{{phase}}"),)),
-    ("Phase transitions", "ops", _rate("appwrapper_phase_total", "phase")),
+    ("RayClusters by state", "short", ((f"sum by (state) (cfo_rayclusters{_OBJECTS})", "{{state}}"),)),
+    (
+        "RayClusters without mutual TLS",
+        "short",
+        ((f"sum by (namespace) (cfo_rayclusters_without_mtls{_OBJECTS})", "{{namespace}}"),),
+    ),
+    (
+        "First CA of a RayCluster: time left",
+        "s",
+        ((f"min(cfo_raycluster_ca_expiration_timestamp_seconds{_OBJECTS}) - time()", "CA"),),
+    ),
+    ("AppWrappers by phase", "short", ((f"sum by (phase) (appwrapper_status_phase{_OBJECTS})", "{{phase}}"),)),
+    (
+        "Phase transitions",
+        "ops",
+        ((f"sum by (phase) (rate(appwrapper_phase_total{_OBJECTS}[$__rate_interval]))", "{{phase}}"),),
+    ),
     (
         "InferenceStacks by readiness",
         "short",
@@ -80,16 +97,22 @@ _PANELS: Final[tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...]] = (
         "FluxSetups: pods",
         "short",
         (
-            (f"sum by (namespace, fluxsetup) (flux_setup_used_pods{_JOB})", "{{namespace}}/{{fluxsetup}} used"),
-            (f"sum by (namespace, fluxsetup) (flux_setup_max_pods{_JOB})", "{{namespace}}/{{fluxsetup}} maximum"),
+            (f"sum by (namespace, fluxsetup) (flux_setup_used_pods{_OBJECTS})", "{{namespace}}/{{fluxsetup}} used"),
+            (f"sum by (namespace, fluxsetup) (flux_setup_max_pods{_OBJECTS})", "{{namespace}}/{{fluxsetup}} maximum"),
         ),
     ),
     (
         "FluxSetups: jobs",
         "short",
         (
-            (f"sum by (namespace, fluxsetup) (flux_setup_admitted_jobs{_JOB})", "{{namespace}}/{{fluxsetup}} admitted"),
-            (f"sum by (namespace, fluxsetup) (flux_setup_pending_jobs{_JOB})", "{{namespace}}/{{fluxsetup}} waiting"),
+            (
+                f"sum by (namespace, fluxsetup) (flux_setup_admitted_jobs{_OBJECTS})",
+                "{{namespace}}/{{fluxsetup}} admitted",
+            ),
+            (
+                f"sum by (namespace, fluxsetup) (flux_setup_pending_jobs{_OBJECTS})",
+                "{{namespace}}/{{fluxsetup}} waiting",
+            ),
         ),
     ),
     ("Memory", "bytes", ((f"process_resident_memory_bytes{_JOB}", "{{pod}}"),)),

@@ -197,8 +197,14 @@ def _injected(template: Object) -> Any:
 
 
 def comparable_condition(condition: tuple[str, str, str, str]) -> tuple[str, str, str, str]:
-    """Return a condition with periods and generated names replaced in its message."""
+    """Return a condition with periods and generated names replaced in its message.
+
+    What this operator adds to the messages of failures is removed: the failed pods, and why there is no retry.
+    """
+    if condition[:3] == ("Unhealthy", "True", "FoundFailedPods"):
+        return (*condition[:3], "")
     message = re.sub(r"\b\d+(\.\d+)?m?s\b", "PERIOD", re.sub("gen-[a-z0-9]+", "gen-X", condition[3]))
+    message = re.sub("; retry limit -?[0-9]+ reached$", "", message)
     return (*condition[:3], message)
 
 

@@ -156,7 +156,8 @@ async def test_failed_pod_is_retried_after_pause_with_new_generated_name(environ
         assert done["status"]["componentStatus"][0]["name"] == name_of(second)
         resumed = next(item for item in environment.states["ns", "w"] if item[0] == "Resuming" and item[1] == 1)
         assert ("ResourcesDeployed", "True", "Resuming", "Reset complete; resuming") in resumed[2]
-        assert ("Warning", "Unhealthy", "FoundFailedPods: 1 failed pods") in await environment.events()
+        (failure,) = [item for item in await environment.events() if item[1] == "Unhealthy"]
+        assert failure[2].startswith(f"FoundFailedPods: 1 failed pods: {name_of(first)} (container ")
 
 
 async def test_terminal_exit_code_fails_without_retry(environment: AppWrapperEnvironment) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.kinds import POD
 from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.objects import NamespacedName, Object, find_condition
 from test.support import appwrapper_environment as appwrappers
 from test.support.appwrapper_environment import CONTROLLERS, AppWrapperEnvironment, job, pod, wrapper
 from test.support.flux_environment import mini_cluster, run_minicluster_controller, start_flux_environment
@@ -41,8 +42,15 @@ from test.support.raycluster_environment import (
 CLUSTERS = 10
 HOUR = 3600.0
 
-VANILLA_CHILDREN = {("create", "secrets"): 1, ("apply", "networkpolicies"): 2, ("apply", "ingresses"): 2}
+CONDITIONS = {("apply", "rayclusters/status"): 1, ("create", "events"): 1}
+VANILLA_CHILDREN = {
+    **CONDITIONS,
+    ("create", "secrets"): 1,
+    ("apply", "networkpolicies"): 2,
+    ("apply", "ingresses"): 2,
+}
 OPENSHIFT_CHILDREN = {
+    **CONDITIONS,
     ("patch", "rayclusters"): 1,  # the finalizer
     ("create", "secrets"): 2,
     ("apply", "networkpolicies"): 2,
@@ -87,8 +95,16 @@ def count_reconciles(manager: Manager) -> float:
 
 
 async def create_clusters(env: Environment) -> list[Object]:
-    """Create :data:`CLUSTERS` RayClusters."""
-    return [await env.create(ray_cluster(f"rc-{number}")) for number in range(CLUSTERS)]
+    """Create :data:`CLUSTERS` RayClusters, and wait until the controllers have written everything for them."""
+    clusters = [await env.create(ray_cluster(f"rc-{number}")) for number in range(CLUSTERS)]
+
+    async def are_reported() -> bool:
+        listed = await env.client.list(RAY_CLUSTER)
+        return all(find_condition((item.get("status") or {}).get("conditions"), EXPOSED) for item in listed)
+
+    await eventually(are_reported, "the conditions of all clusters")
+    await env.wait_until_idle()
+    return clusters
 
 
 async def tick(clock: FakeClock) -> None:
@@ -119,7 +135,6 @@ async def test_new_cluster_takes_one_request_per_child_and_one_for_the_finalizer
         async with run_controllers(env, kuberay_config(**settings)):
             env.clear_requests()
             await create_clusters(env)
-            await env.wait_until_idle()
             assert count_requests(env) == multiplied(CLUSTERS, expected)
 
 
@@ -128,7 +143,6 @@ async def test_deleted_cluster_takes_requests_only_for_binding_and_finalizer() -
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
             clusters = await create_clusters(env)
-            await env.wait_until_idle()
             env.clear_requests()
             for cluster in clusters:
                 await env.delete(cluster)
@@ -148,12 +162,11 @@ async def test_restart_with_unchanged_clusters_only_lists() -> None:
             await env.create_namespace()
             async with run_controllers(env, kuberay_config(**settings)):
                 clusters = await create_clusters(env)
-                await env.wait_until_idle()
             async with run_controllers(env, kuberay_config(**settings)) as manager:
                 found = count_requests(env)
                 assert {verb for verb, _ in found} == {"list"}
                 assert sum(found.values()) == len(manager.cache.informers)
-                assert count_reconciles(manager) == 4 * len(clusters)
+                assert count_reconciles(manager) == 5 * len(clusters)
 
 
 async def test_kuberay_status_updates_take_no_requests() -> None:
@@ -180,8 +193,8 @@ async def test_unchanged_clusters_take_no_requests() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS), clock=clock) as manager:
-            await create_clusters(env)
             ticking = asyncio.create_task(tick(clock))  # lets the delayed discovery checks end, whose number is limited
+            await create_clusters(env)
             await env.wait_until_idle()
             ticking.cancel()
             env.clear_requests()

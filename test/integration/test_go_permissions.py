@@ -100,8 +100,8 @@ DENIED = {
 }
 """Requests that are sent and denied, with the consequences; docs/operations.md lists them."""
 
-RETRIED = {request for request in DENIED if request.startswith("list")}
-"""Denied requests that are sent again, with a back-off."""
+RETRIED = {request for request in DENIED if request.startswith("list")} | {"create events.k8s.io/events"}
+"""Denied requests that are sent again, with a back-off; Events are tried once in each namespace."""
 
 
 def _rules(granted: dict[str, dict[str, tuple[str, ...]]]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,6 +19,7 @@ from cfo.runtime import Entry, Informer, NamespacedName, Reader
 __all__ = [
     "Pod",
     "PodCounts",
+    "Termination",
     "add_indexes",
     "count_pods",
     "pod_of",
@@ -32,6 +34,7 @@ _NODE_INDEX = "appwrapper-node"
 
 class _Terminated(msgspec.Struct, gc=False, rename="camel"):
     exit_code: int = 0
+    reason: str = ""
 
 
 class _State(msgspec.Struct, gc=False):
@@ -39,12 +42,15 @@ class _State(msgspec.Struct, gc=False):
 
 
 class _ContainerStatus(msgspec.Struct, gc=False):
+    name: str = ""
     state: _State | None = None
 
 
 class _PodStatus(msgspec.Struct, gc=False, rename="camel"):
     phase: str = ""
+    reason: str = ""
     container_statuses: tuple[_ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
 
 
 class _Resources(msgspec.Struct, gc=False):
@@ -74,16 +80,35 @@ class _Pod(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Pod)
 
 
+class Termination(NamedTuple):
+    """The end of a container; ``reason`` is the kubelet's, such as ``OOMKilled``."""
+
+    container: str
+    exit_code: int
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """The decoded state of a pod. ``forced``: it is being deleted with a grace period of zero."""
+    """The decoded state of a pod.
+
+    ``reason``: why it failed as a whole, such as ``Evicted``. ``forced``: it is being deleted with a grace period of
+    zero. ``terminated`` and ``init_terminated`` are the containers that ended, and the init containers.
+    """
 
     phase: str = ""
+    reason: str = ""
     node: str = ""
     deleting: bool = False
     forced: bool = False
-    exit_codes: tuple[int, ...] = ()
+    terminated: tuple[Termination, ...] = ()
+    init_terminated: tuple[Termination, ...] = ()
     resources: frozenset[str] = frozenset()
+
+    @property
+    def exit_codes(self) -> tuple[int, ...]:
+        """The exit codes of the containers that ended."""
+        return tuple(end.exit_code for end in self.terminated)
 
 
 def pod_of(entry: Entry) -> Pod:
@@ -93,14 +118,12 @@ def pod_of(entry: Entry) -> Pod:
     deleting = entry.meta.is_deleting
     return Pod(
         phase=status.phase,
+        reason=status.reason,
         node=spec.node_name,
         deleting=deleting,
         forced=deleting and pod.metadata.deletion_grace_period_seconds == 0,
-        exit_codes=tuple(
-            container.state.terminated.exit_code
-            for container in status.container_statuses or ()
-            if container.state is not None and container.state.terminated is not None
-        ),
+        terminated=_terminations(status.container_statuses),
+        init_terminated=_terminations(status.init_container_statuses),
         resources=frozenset(
             name
             for container in spec.containers or ()
@@ -109,6 +132,14 @@ def pod_of(entry: Entry) -> Pod:
             for name, amount in (amounts or {}).items()
             if not is_zero(amount)
         ),
+    )
+
+
+def _terminations(statuses: Iterable[_ContainerStatus] | None) -> tuple[Termination, ...]:
+    return tuple(
+        Termination(container.name, container.state.terminated.exit_code, container.state.terminated.reason)
+        for container in statuses or ()
+        if container.state is not None and container.state.terminated is not None
     )
 
 

@@ -110,6 +110,10 @@ class Status:
         """Return the reason of the condition ``kind``, or the empty string."""
         return (find_condition(self.conditions, kind) or {}).get("reason") or ""
 
+    def message(self, kind: str) -> str:
+        """Return the message of the condition ``kind``, or the empty string."""
+        return (find_condition(self.conditions, kind) or {}).get("message") or ""
+
     def last_transition(self, kind: str) -> datetime:
         """Return the last transition time of the condition ``kind``; ``now`` if it does not exist."""
         return _last_transition(self.conditions, kind, self.now)

@@ -18,6 +18,7 @@ from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
 from cfo.controllers.appwrapper.decision import Decision, Observation
 from cfo.controllers.appwrapper.deletion import delete_components
+from cfo.controllers.appwrapper.failures import failed_pods_message, retry_refusal
 from cfo.controllers.appwrapper.names import (
     DELETING_RESOURCES,
     FINALIZER,
@@ -159,7 +160,7 @@ def after_creation(observation: Observation, creations: Sequence[Creation]) -> D
     if failed.fatal:
         status.phase = Phase.FAILED
     else:
-        _reset_or_fail(observation, status)
+        _reset_or_fail(observation, decision)
     return decision
 
 
@@ -177,7 +178,7 @@ def _run(observation: Observation, decision: Decision) -> None:
         status.phase = Phase.FAILED
     elif failed:
         _unhealthy(decision, "FailedComponent", f"Found {failed} failed components")
-        _reset_or_fail(observation, status, terminal=counts.terminal_failure)
+        _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
     elif len(unfinished) < len(observation.components) and not expected:
         _succeed(status, "All components with pods report that they have completed")
     elif (
@@ -249,13 +250,14 @@ def _succeed(status: Status, message: str) -> None:
 
 def _tolerate_failed_pods(observation: Observation, decision: Decision, counts: PodCounts) -> None:
     status = decision.status
-    status.set(UNHEALTHY, True, "FoundFailedPods", restart=True)
+    message = failed_pods_message(observation.pods)
+    status.set(UNHEALTHY, True, "FoundFailedPods", message, restart=True)
     deadline = status.last_transition(UNHEALTHY) + observation.settings.failure_grace
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return
-    decision.record_warning(UNHEALTHY, f"FoundFailedPods: {counts.failed} failed pods")
-    _reset_or_fail(observation, status, terminal=counts.terminal_failure)
+    decision.record_warning(UNHEALTHY, f"FoundFailedPods: {message}")
+    _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
 
 
 def _await_pods(observation: Observation, decision: Decision, counts: PodCounts, expected: int) -> None:
@@ -273,7 +275,7 @@ def _await_pods(observation: Observation, decision: Decision, counts: PodCounts,
         decision.requeue_at(deadline)
         return
     _unhealthy(decision, "InsufficientPodsReady", message)
-    _reset_or_fail(observation, status, terminal=counts.terminal_failure)
+    _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
 
 
 def _suspend(observation: Observation, decision: Decision) -> None:
@@ -361,12 +363,18 @@ def _unhealthy(decision: Decision, reason: str, message: str) -> None:
     decision.record_warning(UNHEALTHY, f"{reason}: {message}")
 
 
-def _reset_or_fail(observation: Observation, status: Status, *, terminal: bool = False) -> None:
-    if terminal or status.retries >= observation.settings.retry_limit:
-        status.phase = Phase.FAILED
-    else:
+def _reset_or_fail(observation: Observation, decision: Decision, *, terminal: bool = False) -> None:
+    """Retry, or fail and add the reason to the condition ``Unhealthy``."""
+    status = decision.status
+    refusal = retry_refusal(status, observation.settings, observation.pods, terminal=terminal)
+    if not refusal:
         status.count_retry()
         status.phase = Phase.RESETTING
+        return
+    message = "; ".join(filter(None, (status.message(UNHEALTHY), refusal)))
+    status.set(UNHEALTHY, True, status.reason(UNHEALTHY), message)
+    decision.record_warning("Failed", f"{status.reason(UNHEALTHY)}: {message}")
+    status.phase = Phase.FAILED
 
 
 def _do_nothing(observation: Observation, decision: Decision) -> None:

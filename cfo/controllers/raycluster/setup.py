@@ -11,6 +11,7 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster import (
     certificate_requesters,
+    conditions,
     default_deny,
     enforcement,
     ingress,
@@ -22,8 +23,10 @@ from cfo.controllers.raycluster import (
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
+from cfo.controllers.raycluster.metrics import RayClusterMetrics
 from cfo.controllers.raycluster.platform import Platform
 from cfo.controllers.raycluster.profiles import Profiles
+from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.runtime import Manager, Rule
 
 __all__ = [
@@ -49,6 +52,7 @@ def rules() -> list[Rule]:
         networkpolicy.NetworkPolicyReconciler,
         mtls.MTLSReconciler,
         enforcement.EnforcementReconciler,
+        conditions.ConditionReconciler,
     )
     finalizers = Rule("ray.io", "rayclusters", "patch")
     return [finalizers, *(rule for reconciler in reconcilers for rule in reconciler.rules)]
@@ -104,6 +108,9 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         # without permission for ClusterRoleBindings, which are cluster-scoped, the OAuth controller cannot work
         if strictest.ray_dashboard_oauth_enabled or manager.options.namespaces is None:
             oauth.setup(manager, config, environment)
+        conditions.setup(manager, config, environment)
+        clusters = manager.cache.informer(RAY_CLUSTER)
+        RayClusterMetrics(manager.metrics.registry, config, clusters.reader, secret_informer(manager).reader)
 
     manager.when_available(RAY_CLUSTER, start, hint="install KubeRay")
     return environment

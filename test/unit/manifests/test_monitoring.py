@@ -12,17 +12,20 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux import FLUX_SETUP
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.claims import ClaimMetrics
 from cfo.controllers.inferencestack.metrics import StackMetrics
+from cfo.controllers.raycluster.metrics import RayClusterMetrics
 from cfo.manifests.dashboard import dashboard
 from cfo.manifests.monitoring import alerts, objects
 from cfo.manifests.names import METRICS_SERVICE, STACK_METRICS_SERVICES
 from cfo.manifests.stack_operator import StackOperator
 from cfo.operator import new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.kinds import SECRET
 
 ROOT = Path(__file__).parents[3]
 PROMETHEUS_METRICS = {"up", "process_resident_memory_bytes"}
@@ -43,6 +46,9 @@ def operator_metrics() -> dict[str, set[str]]:
     )  # registered when the AppWrapper API is served
     setups = manager.cache.informer(FLUX_SETUP)
     FluxSetupMetrics(manager.metrics.registry, setups.reader)  # registered when the Flux API is served
+    clusters = manager.cache.informer(RAY_CLUSTER)
+    secrets = manager.cache.informer(SECRET, metadata_only=True)
+    RayClusterMetrics(manager.metrics.registry, all_enabled.kuberay, clusters.reader, secrets.reader)
     StackMetrics(manager.metrics.registry)
     ClaimMetrics(manager.metrics.registry)
     found: dict[str, set[str]] = {}

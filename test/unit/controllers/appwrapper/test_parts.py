@@ -13,7 +13,7 @@ from cfo.config import AppWrapperConfiguration, AutopilotConfiguration, FaultTol
 from cfo.controllers.appwrapper.components import DELETED, components_of, desired_object, recorded_uids
 from cfo.controllers.appwrapper.injection import InjectionError
 from cfo.controllers.appwrapper.nodes import marked_resources
-from cfo.controllers.appwrapper.pods import Pod, pod_of
+from cfo.controllers.appwrapper.pods import Pod, Termination, pod_of
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.slack_queue import lending_limits, unschedulable_capacity
 from cfo.controllers.appwrapper.workload import desired_workload, pod_set_infos, reclaimable_pods, workload_name
@@ -146,7 +146,7 @@ def test_scheduler_name_of_template_takes_precedence() -> None:
 
 
 def test_pod_is_reduced_to_relevant_fields() -> None:
-    terminated_container = {"state": {"terminated": {"exitCode": 137}}}
+    terminated_container = {"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
     result = pod_of(
         entry(
             "Pod",
@@ -166,7 +166,7 @@ def test_pod_is_reduced_to_relevant_fields() -> None:
         node="a",
         deleting=True,
         forced=True,
-        exit_codes=(137,),
+        terminated=(Termination("main", 137, "OOMKilled"),),
         resources=frozenset({"nvidia.com/gpu", "example.com/nic"}),
     )
     assert pod_of(entry("Pod")) == Pod()

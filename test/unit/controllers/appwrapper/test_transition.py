@@ -10,7 +10,7 @@ from cfo.api.appwrapper import Phase
 from cfo.controllers.appwrapper.components import ComponentObject, components_of, desired_object
 from cfo.controllers.appwrapper.decision import Decision
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESOURCES_DEPLOYED, UNHEALTHY
-from cfo.controllers.appwrapper.pods import Pod
+from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.runtime.objects import Object, find_condition
 from test.support.observations import CONFIG, NOW, observe, seconds_later, with_decided_status, wrapper
@@ -18,7 +18,7 @@ from test.support.observations import CONFIG, NOW, observe, seconds_later, with_
 RUNNING_POD, PENDING_POD, FAILED_POD, SUCCEEDED_POD = (
     Pod("Running"),
     Pod("Pending"),
-    Pod("Failed", exit_codes=(1,)),
+    Pod("Failed", terminated=(Termination("main", 1),)),
     Pod("Succeeded"),
 )
 
@@ -88,7 +88,9 @@ def test_failed_pods_are_tolerated_during_grace_period() -> None:
     assert condition(recovered, UNHEALTHY)["reason"] == "FoundNoFailedPods"
     obj, decision = step(obj, pods=[FAILED_POD], now=seconds_later(2))
     assert (phase(obj), obj["status"]["resettingCount"]) == (Phase.RESETTING, 1)
-    assert [(item.type, item.message) for item in decision.events] == [("Warning", "FoundFailedPods: 1 failed pods")]
+    message = "1 failed pods: p0 (container main: exit code 1)"
+    assert [(item.type, item.message) for item in decision.events] == [("Warning", f"FoundFailedPods: {message}")]
+    assert condition(obj, UNHEALTHY)["message"] == message
 
 
 def test_different_failure_restarts_grace_period() -> None:
@@ -105,21 +107,48 @@ def test_different_failure_restarts_grace_period() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "code", "expected"),
+    ("annotations", "code", "refusal"),
     [
-        ({"terminalExitCodes": "3,4"}, 4, Phase.FAILED),
-        ({"terminalExitCodes": "3,4"}, 5, Phase.RESETTING),
-        ({"retryableExitCodes": "3"}, 3, Phase.RESETTING),
-        ({"retryableExitCodes": "3"}, 4, Phase.FAILED),
-        ({"retryableExitCodes": "3", "terminalExitCodes": "3"}, 3, Phase.FAILED),
-        ({"retryLimit": "0"}, 1, Phase.FAILED),
-        ({"retryLimit": "-1"}, 1, Phase.FAILED),
+        ({"terminalExitCodes": "3,4"}, 4, "exit code 4 is not retried"),
+        ({"terminalExitCodes": "3,4"}, 5, ""),
+        ({"retryableExitCodes": "3"}, 3, ""),
+        ({"retryableExitCodes": "3"}, 4, "exit code 4 is not retried"),
+        ({"retryableExitCodes": "3", "terminalExitCodes": "3"}, 3, "exit code 3 is not retried"),
+        ({"retryLimit": "0"}, 1, "retry limit 0 reached"),
+        ({"retryLimit": "-1"}, 1, "retry limit -1 reached"),
     ],
 )
-def test_failure_leads_to_retry_or_failed_phase(annotations: dict[str, str], code: int, expected: Phase) -> None:
+def test_failure_is_retried_or_the_refusal_is_reported(annotations: dict[str, str], code: int, refusal: str) -> None:
     obj = running_wrapper(failureGracePeriodDuration="0s", **annotations)
-    obj, _ = step(obj, pods=[Pod("Failed", exit_codes=(0, code))])
-    assert phase(obj) == expected
+    failed_pod = Pod("Failed", terminated=(Termination("sidecar", 0), Termination("main", code)))
+    obj, decision = step(obj, pods=[RUNNING_POD, failed_pod])
+    message = f"1 failed pods: p1 (container main: exit code {code})"
+    if refusal:
+        message = f"{message}; {refusal}"
+        assert ("Failed", f"FoundFailedPods: {message}") in [(item.reason, item.message) for item in decision.events]
+    assert condition(obj, UNHEALTHY)["message"] == message
+    assert phase(obj) == (Phase.FAILED if refusal else Phase.RESETTING)
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ([Pod("Failed"), SUCCEEDED_POD], "1 failed pods: p0"),
+        ([Pod("Failed", reason="Evicted")], "1 failed pods: p0 (Evicted)"),
+        (
+            [Pod("Failed", terminated=(Termination("a", 137, "OOMKilled"), Termination("b", 1, "Error")))],
+            "1 failed pods: p0 (container a: exit code 137, OOMKilled; container b: exit code 1)",
+        ),
+        (
+            [Pod("Failed", init_terminated=(Termination("fetch", 2),))],
+            "1 failed pods: p0 (container fetch: exit code 2)",
+        ),
+        ([Pod("Failed")] * 5, "5 failed pods: p0, p1, p2, 2 more"),
+    ],
+)
+def test_unhealthy_condition_names_failed_pods(pods: list[Pod], expected: str) -> None:
+    obj, _ = step(running_wrapper(failureGracePeriodDuration="1m"), pods=pods)
+    assert condition(obj, UNHEALTHY)["message"] == expected
 
 
 def test_eviction_from_node_is_not_counted_as_retry() -> None:

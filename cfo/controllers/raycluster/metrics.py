@@ -1,0 +1,133 @@
+"""The metrics of RayClusters: by state, without mutual TLS, and when their CAs expire."""
+
+from __future__ import annotations
+
+from collections import Counter as Count
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
+from cfo.api.raycluster.cluster import has_injected_tls
+from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.responsibility import Actor, responsibility_of
+from cfo.config import KubeRayConfiguration
+from cfo.runtime import Entry, NamespacedName, Object, Reader
+
+__all__ = ["RayClusterMetrics"]
+
+_STATES = frozenset({"", "ready", "failed", "suspended"})
+"""The values of ``status.state`` in KubeRay 1.7; others could be any string that a user wrote to the status."""
+
+
+class _Status(msgspec.Struct, gc=False):
+    state: str = ""
+
+
+class _Template(msgspec.Struct, gc=False):
+    spec: dict[str, Any] | None = None
+
+
+class _Head(msgspec.Struct, gc=False):
+    template: _Template | None = None
+
+
+class _Spec(msgspec.Struct, gc=False):
+    headGroupSpec: _Head | None = None  # noqa: N815 (the API's spelling)
+    managedBy: Any = None  # noqa: N815
+    tlsOptions: dict[str, Any] | None = None  # noqa: N815
+
+
+class _Cluster(msgspec.Struct, gc=False):
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+_decoder = msgspec.json.Decoder(_Cluster)
+
+
+class RayClusterMetrics(Collector):
+    """Registers the metrics in ``registry``.
+
+    ``clusters`` reads all RayClusters, and ``secrets`` the metadata of the Secrets with the label of one.
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry, config: KubeRayConfiguration, clusters: Reader, secrets: Reader
+    ) -> None:
+        self._config = config
+        self._clusters = clusters
+        self._secrets = secrets
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the numbers of RayClusters by namespace, and the earliest expiry of a CA in each namespace."""
+        states: Count[tuple[str, str]] = Count()
+        without: Count[tuple[str]] = Count()
+        expiry: dict[tuple[str], float] = {}
+        for entry in self._clusters.entries():
+            cluster = _decode(entry)
+            namespace, state = entry.key.namespace, (cluster.status or _Status()).state
+            states[namespace, state if state in _STATES else "other"] += 1
+            if self._config.mtls_enabled and self._lacks_mtls(entry, cluster):
+                without[(namespace,)] += 1
+            expires = self._ca_expiry(entry)
+            if expires is not None:
+                expiry[(namespace,)] = min(expires, expiry.get((namespace,), expires))
+        yield _gauge(
+            "cfo_rayclusters", "The number of RayClusters by the state that KubeRay reports.", ("state",), states
+        )
+        yield _gauge(
+            "cfo_rayclusters_without_mtls",
+            "The number of RayClusters without mutual TLS although the configuration enables it.",
+            (),
+            without,
+        )
+        yield _gauge(
+            "cfo_raycluster_ca_expiration_timestamp_seconds",
+            "When the first CA of a RayCluster in a namespace expires, in seconds since the epoch.",
+            (),
+            expiry,
+        )
+
+    def _ca_expiry(self, cluster: Entry) -> float | None:
+        """Return when the CA of a cluster expires; ``None`` if it has none of its own, or this is not recorded."""
+        identity = {"namespace": cluster.key.namespace, "name": cluster.key.name, "annotations": cluster.annotations}
+        secret = self._secrets.entry(NamespacedName(cluster.key.namespace, names_of({"metadata": identity}).ca_secret))
+        if secret is None or cluster.meta.uid not in {owner.uid for owner in secret.meta.owner_references}:
+            return None
+        renewal = recorded_renewal({"metadata": {"annotations": dict(secret.annotations)}})
+        return (renewal + CA_LIFETIME / 3).timestamp() if renewal is not None else None
+
+    def _lacks_mtls(self, entry: Entry, cluster: _Cluster) -> bool:
+        spec = cluster.spec or _Spec()
+        head = spec.headGroupSpec.template if spec.headGroupSpec is not None else None
+        relevant: Object = {
+            "metadata": {"annotations": dict(entry.annotations)},
+            "spec": {
+                "managedBy": spec.managedBy,
+                "tlsOptions": spec.tlsOptions,
+                "headGroupSpec": {"template": {"spec": head.spec if head is not None else None}},
+            },
+        }
+        actor = responsibility_of(relevant, self._config.kuberay_features).mtls
+        return actor is Actor.OPERATOR and not has_injected_tls(relevant)
+
+
+def _decode(entry: Entry) -> _Cluster:
+    """Return the fields that count; none if they have other types, which a CRD without a schema accepts."""
+    try:
+        return _decoder.decode(entry.raw)
+    except msgspec.ValidationError:
+        return _Cluster()
+
+
+def _gauge(name: str, help_: str, labels: tuple[str, ...], values: dict[Any, float] | Count[Any]) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(name, help_, labels=("namespace", *labels))
+    for key, value in sorted(values.items()):
+        gauge.add_metric(key, value)
+    return gauge

@@ -1,0 +1,105 @@
+"""Evaluates alerts with Prometheus's own engine (``promtool test rules``) on what an operator exposes.
+
+A test scrapes the metrics before and after it breaks something. The samples become the input series of a unit test of
+rules: the first scrape lasts ten minutes, the second one two hours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cfo.manifests.monitoring import alerts
+from cfo.manifests.names import METRICS_SERVICE
+
+PROMTOOL = shutil.which("promtool")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
+
+_BEFORE_MINUTES = 10
+_AFTER_MINUTES = 120
+
+
+def firing_alerts(
+    directory: Path, before: str, after: str, *, now: float = 0.0, replicas: int = 1
+) -> dict[str, list[dict[str, str]]]:
+    """Return the alerts that fire two hours after the change, by name, each with its labels.
+
+    ``before`` and ``after`` are scrapes in the text format; an empty one is a failed scrape. ``now`` is the time, in
+    seconds since the epoch, at which the series begin: times in metrics are shifted by it, since promtool begins at 0.
+    Each of ``replicas`` exposes the same.
+    """
+    rules = directory / "rules.json"
+    rules.write_text(json.dumps({"groups": [{"name": "operator", "rules": alerts()}]}))
+    names = {alert["alert"] for alert in alerts()}
+    end = f"{_BEFORE_MINUTES + _AFTER_MINUTES}m"
+    expected = [{"eval_time": end, "alertname": name, "exp_alerts": []} for name in sorted(names)]
+    series = [item for replica in range(replicas) for item in _series(before, after, now, replica)]
+    test: dict[str, object] = {
+        "rule_files": [str(rules)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": expected}],
+    }
+    unit_test = directory / "test.json"
+    unit_test.write_text(json.dumps(test))
+    assert PROMTOOL is not None
+    result = subprocess.run(
+        [PROMTOOL, "test", "rules", str(unit_test)], capture_output=True, text=True, timeout=60, check=False
+    )
+    return _unexpected(result.stdout + result.stderr, names)
+
+
+def _series(before: str, after: str, now: float, replica: int) -> list[dict[str, str]]:
+    first, second = _samples(before, now, replica), _samples(after, now, replica)
+    series = []
+    for name in first.keys() | second.keys():
+        old, new = first.get(name), second.get(name)
+        start = "_" if old is None else f"{old!r}"
+        end = "_" if new is None else f"{new!r}"
+        grows = old is not None and new is not None and new > old and _is_counter(name)
+        rise = f"{old!r}+{new - old!r}x{_AFTER_MINUTES}" if grows and old is not None and new is not None else ""
+        values = f"{start}x{_BEFORE_MINUTES} {rise or f'{end}x{_AFTER_MINUTES}'}"
+        series.append({"series": name, "values": values})
+    return series
+
+
+def _is_counter(series: str) -> bool:
+    return series.partition("{")[0].endswith(("_total", "_count", "_bucket", "_sum"))
+
+
+def _samples(text: str, now: float, replica: int) -> dict[str, float]:
+    if not text:
+        return {_identity("up", {}, replica): 0.0}
+    found = {_identity("up", {}, replica): 1.0}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            value = sample.value - now if sample.name.endswith("_timestamp_seconds") else sample.value
+            found[_identity(sample.name, sample.labels, replica)] = value
+    return found
+
+
+def _identity(name: str, labels: dict[str, str], replica: int) -> str:
+    target = {"job": METRICS_SERVICE, "instance": f"10.0.0.{replica}:8080", "pod": f"operator-{replica}"}
+    all_labels = {**target, **labels}
+    return name + "{" + ",".join(f"{key}={json.dumps(value)}" for key, value in sorted(all_labels.items())) + "}"
+
+
+def _unexpected(output: str, names: set[str]) -> dict[str, list[dict[str, str]]]:
+    """Return the alerts that promtool reports although none was expected."""
+    firing: dict[str, list[dict[str, str]]] = {}
+    name = ""
+    for line in output.splitlines():
+        text = line.strip()
+        if text.startswith("alertname:"):
+            name = text.removeprefix("alertname:").split(",")[0].strip()
+            assert name in names, output
+        elif text.startswith("Labels:{"):
+            firing.setdefault(name, []).append(dict(_LABEL.findall(text)))
+    assert firing or "SUCCESS" in output, output
+    return firing

@@ -1,0 +1,119 @@
+"""The conditions of a RayCluster: what they say about its dashboard, CA and NetworkPolicies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfo.api.raycluster.authentication import Authentication
+from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
+from cfo.api.raycluster.cluster import TLS_VARIABLE
+from cfo.api.raycluster.conditions import EXPOSED, MUTUAL_TLS, NETWORK_POLICIES
+from cfo.api.raycluster.kinds import ROUTE
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.conditions import conditions_of
+from cfo.controllers.raycluster.dashboard_access import Exposure
+from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object, find_condition
+from test.support.ray_clusters import ray_cluster
+
+CONFIG = KubeRayConfiguration(kubeRayFeatures=["tlsOptions"])
+WITH_TLS = {
+    "initContainers": [{"name": "create-cert"}],
+    "containers": [{"name": "ray-head", "image": "ray", "env": [TLS_VARIABLE]}],
+}
+ALLOWED = Exposure(Authentication.DISABLED, None)
+UNAVAILABLE = Exposure(Authentication.UNAVAILABLE, None, "OAuthUnavailable", "no OAuth server")
+
+
+def child(name: str, *, annotations: dict[str, str] | None = None, **fields: Any) -> Object:
+    return {"metadata": {"name": name, "namespace": "ns", "annotations": annotations or {}}, **fields}
+
+
+def condition(
+    kind: str, cluster: Object, children: dict[GVK, list[Object]] | None = None, exposure: Exposure = ALLOWED
+) -> tuple[str, str, str]:
+    found = find_condition(conditions_of(cluster, children or {}, exposure, CONFIG), kind) or {}
+    return found["status"], found["reason"], found["message"]
+
+
+INGRESSES = [
+    child("ray-dashboard-rc", spec={"rules": [{"host": "d.example.com"}], "tls": [{"hosts": ["d.example.com"]}]}),
+    child("rayclient-rc", spec={"rules": [{"host": "c.example.com"}]}),
+]
+
+
+@pytest.mark.parametrize(
+    ("children", "exposure", "spec", "expected"),
+    [
+        (
+            {INGRESS: INGRESSES},
+            ALLOWED,
+            {},
+            ("True", "Exposed", "Dashboard: https://d.example.com; Ray client: ray://c.example.com"),
+        ),
+        ({INGRESS: INGRESSES[:1]}, ALLOWED, {}, ("True", "Exposed", "Dashboard: https://d.example.com")),
+        (
+            {ROUTE: [child("ray-dashboard-rc", spec={"host": "r.example.com", "tls": {"termination": "reencrypt"}})]},
+            ALLOWED,
+            {},
+            ("True", "Exposed", "Dashboard: https://r.example.com"),
+        ),
+        ({}, UNAVAILABLE, {}, ("False", "OAuthUnavailable", "no OAuth server")),
+        ({}, ALLOWED, {"suspend": True}, ("False", "Suspended", "The RayCluster is suspended")),
+    ],
+)
+def test_exposed_has_urls_or_the_reason(
+    children: dict[GVK, list[Object]], exposure: Exposure, spec: dict[str, Any], expected: tuple[str, str, str]
+) -> None:
+    assert condition(EXPOSED, ray_cluster(**spec), children, exposure) == expected
+
+
+@pytest.mark.parametrize(
+    ("cluster", "secrets", "expected"),
+    [
+        (ray_cluster(), [], ("False", "NotInjected", "The RayCluster was created without it")),
+        (
+            ray_cluster(head=WITH_TLS),
+            [],
+            ("False", "NoCertificateAuthority", "The Secret ca-secret-rc does not exist"),
+        ),
+        (
+            ray_cluster(head=WITH_TLS),
+            [child("ca-secret-rc", annotations={RENEWAL_ANNOTATION: "2030-01-01T00:00:00Z"})],
+            (
+                "True",
+                "CertificateAuthority",
+                "The CA in the Secret ca-secret-rc is valid until 2033-05-01 and is renewed on 2030-01-01",
+            ),
+        ),
+        (
+            ray_cluster(head=WITH_TLS),
+            [child("ca-secret-rc", annotations={RENEWAL_ANNOTATION: "soon"})],
+            ("True", "CertificateAuthority", "The CA in the Secret ca-secret-rc exists"),
+        ),
+        (
+            ray_cluster(tlsOptions={"enabled": True}),
+            [],
+            ("False", "KubeRay", "KubeRay provides mutual TLS"),
+        ),
+    ],
+)
+def test_mutual_tls_has_the_end_of_validity_of_the_ca(
+    cluster: Object, secrets: list[Object], expected: tuple[str, str, str]
+) -> None:
+    assert condition(MUTUAL_TLS, cluster, {SECRET: secrets}) == expected
+
+
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        (
+            [],
+            ("False", "NoNetworkPolicy", "No NetworkPolicy of the operator or of KubeRay protects the pods"),
+        ),
+        (["rc-workers", "rc-head"], ("True", "Operator", "By the operator: rc-head, rc-workers")),
+    ],
+)
+def test_network_policies_are_named(policies: list[str], expected: tuple[str, str, str]) -> None:
+    assert condition(NETWORK_POLICIES, ray_cluster(), {NETWORK_POLICY: list(map(child, policies))}) == expected
