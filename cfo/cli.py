@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
 
-from cfo.cli_errors import CommandFailed, InvalidInput
+from cfo.cli_errors import CommandFailed, InvalidInput, cluster_failure, one_line
 from cfo.version import __version__
 
 if TYPE_CHECKING:
@@ -270,11 +270,11 @@ def _execute(
         except BaseExceptionGroup as group:
             raise _unwrap_group(group) from None
     except (ConfigurationError, invalid) as error:
-        raise InvalidInput(_one_line(error)) from None
+        raise InvalidInput(one_line(error)) from None
     except (ConfigError, ConfigurationUnavailable) as error:
-        raise CommandFailed(f"{_one_line(error)}; to run without a cluster, try: cfo run --embedded") from None
+        raise cluster_failure(error, embedded=True) from None
     except (RunnableFailed, GracePeriodExceeded, failed) as error:
-        raise CommandFailed(_one_line(error)) from None
+        raise CommandFailed(one_line(error)) from None
 
 
 def _unwrap_group(error: BaseException) -> BaseException:
@@ -282,10 +282,6 @@ def _unwrap_group(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 @cli.group()
@@ -315,7 +311,7 @@ def config_check(file: Any) -> None:
     except UnicodeDecodeError:
         raise InvalidInput(f"{file.name}: not a text file") from None
     except ConfigurationError as error:
-        raise InvalidInput(f"{file.name}: {_one_line(error)}") from None
+        raise InvalidInput(f"{file.name}: {one_line(error)}") from None
     for warning in parsed.warnings:
         click.echo(f"{file.name}: {warning}", err=True)
 

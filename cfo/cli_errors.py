@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["CommandFailed", "InvalidInput"]
+__all__ = ["CommandFailed", "InvalidInput", "cluster_failure", "one_line"]
 
 
 class CommandFailed(click.ClickException):
@@ -17,3 +17,28 @@ class InvalidInput(click.ClickException):
     """The arguments or the configuration are invalid: prints one line, exit code 2."""
 
     exit_code = 2
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of ``error`` in one line."""
+    return " ".join(str(error).split())
+
+
+def cluster_failure(error: BaseException, *, embedded: bool = False) -> CommandFailed:
+    """Return the error of a command that failed because of the cluster, its kubeconfig or its permissions.
+
+    ``embedded``: the command can also run on the embedded control plane. Then the message says so, but only if there
+    is no cluster: no kubeconfig is configured, or no program listens at the server's address.
+    """
+    hint = "; no cluster at hand? Try: cfo run --embedded" if embedded and _is_cluster_absent(error) else ""
+    return CommandFailed(one_line(error) + hint)
+
+
+def _is_cluster_absent(error: BaseException | None) -> bool:
+    from cfo.runtime import NoClusterConfigured, TransportError  # lazily: loads the API client
+
+    while error is not None:
+        if isinstance(error, NoClusterConfigured) or (isinstance(error, TransportError) and error.refused):
+            return True
+        error = error.__cause__
+    return False
