@@ -104,6 +104,7 @@ from .lifecycle import GracePeriodExceeded as GracePeriodExceeded
 from .lifecycle import Phase as Phase
 from .lifecycle import Runnable as Runnable
 from .lifecycle import RunnableFailed as RunnableFailed
+from .listener import AddressUnavailable as AddressUnavailable
 from .manager import Manager as Manager
 from .manager import ManagerOptions as ManagerOptions
 from .metrics import Metrics as Metrics

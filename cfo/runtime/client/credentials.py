@@ -44,6 +44,7 @@ _RELOAD_SECONDS = 60.0
 _EXPIRY_MARGIN_SECONDS = 60.0
 _RENEWAL_LIMIT_SECONDS = 60.0
 _RENEWAL_INTERVAL_SECONDS = 5.0
+_ANONYMOUS = "cfo:anonymous"
 _USER_FILES = ("tokenFile", "client-certificate", "client-key")
 
 # Exceptions that kubernetes-asyncio raises for invalid files, in addition to its own.
@@ -134,7 +135,8 @@ def _load_library() -> _Library:
 
 def _silent_logger() -> logging.Logger:
     """Return a logger for kubernetes-asyncio, which logs each exception before it raises it."""
-    logger = logging.Logger("kubernetes_asyncio")  # not in the hierarchy: other users of the library keep their logs
+    # not in the hierarchy of loggers, so that other users of the library in this process keep their logs
+    logger = logging.Logger("kubernetes_asyncio")  # noqa: LOG001
     logger.disabled = True
     return logger
 
@@ -243,8 +245,9 @@ class Kubeconfig:
         self._user_field = f"users[name={self.context.get('user')}].user"
         try:
             check_cluster(self.cluster, cluster_base, cluster_field)
-            if self.context.get("user"):
-                self.user, self._file, self._user_base = self._entry("users", self.context["user"], "user")
+            if not self.context.get("user"):
+                self._add_anonymous_user()
+            self.user, self._file, self._user_base = self._entry("users", self.context["user"], "user")
             check_user(self.user, self._user_base, self._user_field)
         except KubeconfigError as error:
             raise self._located(error) from None
@@ -262,6 +265,13 @@ class Kubeconfig:
                 raise self._located(problem, node.path)
             return value, node.path, str(Path(node.path).resolve().parent)
         raise self._located(KubeconfigError(f"no entry is named {name!r}", field=section), self._paths)
+
+    def _add_anonymous_user(self) -> None:
+        """Give the context a user without credentials, because kubernetes-asyncio requires one for https servers."""
+        self.context["user"] = _ANONYMOUS
+        config = self._merger.config
+        entry = {"name": _ANONYMOUS, "user": dict[str, Any]()}
+        config.value["users"].append(type(config)(_ANONYMOUS, entry, config.path))
 
     def _located(self, error: KubeconfigError, file: str = "") -> KubeconfigError:
         """Return ``error`` with its file and the context, and without secrets."""

@@ -106,17 +106,18 @@ def check_user(user: Mapping[str, Any], base: str, field: str) -> None:
     plugin = user.get("exec")
     if "exec" in user and not isinstance(plugin, Mapping):
         raise KubeconfigError("must be a mapping", field=f"{field}.exec")
-    for key in ("command", "apiVersion") if isinstance(plugin, Mapping) else ():
-        if not isinstance(plugin.get(key), str) or not plugin[key]:
-            raise KubeconfigError("is required", field=f"{field}.exec.{key}")
+    if isinstance(plugin, Mapping):
+        for key in ("command", "apiVersion"):
+            if not isinstance(plugin.get(key), str) or not plugin[key]:
+                raise KubeconfigError("is required", field=f"{field}.exec.{key}")
     provider = user.get("auth-provider")
-    if isinstance(provider, Mapping) and provider.get("name") not in _SUPPORTED_PROVIDERS:
-        if not any(user.get(key) for key in _OTHER_CREDENTIALS):
-            raise KubeconfigError(
-                f"the auth provider {provider.get('name')!r} is not supported",
-                field=f"{field}.auth-provider",
-                hint="use an exec plugin, as current versions of kubectl do",
-            )
+    supported = not isinstance(provider, Mapping) or provider.get("name") in _SUPPORTED_PROVIDERS
+    if isinstance(provider, Mapping) and not supported and not any(user.get(key) for key in _OTHER_CREDENTIALS):
+        raise KubeconfigError(
+            f"the auth provider {provider.get('name')!r} is not supported",
+            field=f"{field}.auth-provider",
+            hint="use an exec plugin, as current versions of kubectl do",
+        )
 
 
 def login_problem(user: Mapping[str, Any], error: Exception, field: str) -> KubeconfigError:

@@ -163,7 +163,7 @@ async def test_invalid_kubeconfig_is_an_error(tmp_path: Path, content: str, mess
         (
             {"auth-provider": {"name": "gcp", "config": {"cmd-path": "/secret/path"}}},
             {},
-            "users[name=u].user.auth-provider: the auth provider gcp has no valid access token, and cannot get one; use",
+            "users[name=u].user.auth-provider: the auth provider gcp has no valid access token, and cannot get one",
         ),
         (
             {"auth-provider": {"name": "oidc", "config": {"id-token": "secret-token"}}},
@@ -219,6 +219,12 @@ async def test_context_can_be_selected(tmp_path: Path) -> None:
     assert config.namespace == "default"
     with pytest.raises(ConfigError, match="contexts: no entry is named 'nowhere'"):
         await load_config(str(file), context="nowhere", environ=environment(tmp_path))
+
+
+async def test_context_without_user_sends_no_credentials(tmp_path: Path) -> None:
+    contexts = [{"name": "here", "context": {"cluster": "c"}}]
+    config = await load_config(str(kubeconfig(tmp_path / "k", contexts=contexts)), environ=environment(tmp_path))
+    assert await config.authenticate() == Credentials()
 
 
 async def test_errors_contain_no_secrets(tmp_path: Path) -> None:
