@@ -40,7 +40,17 @@ from cfo.runtime import (
 from envtest import ControlPlane
 from envtest.manifests import read_manifests
 
-__all__ = ["DemoFailed", "InvalidDemoInput", "run_embedded"]
+__all__ = [
+    "CONTROLLERS",
+    "DemoFailed",
+    "InvalidDemoInput",
+    "apply_objects",
+    "free_port",
+    "prepare",
+    "read_objects",
+    "run_embedded",
+    "take_configuration",
+]
 
 _log = structlog.get_logger("cfo.demo")
 
@@ -62,7 +72,7 @@ health:
   bindAddress: 127.0.0.1:0
 """
 
-_CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
+CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
 """The controllers of the control plane: garbage collection, namespaces, and all that create or simulate pods."""
 
 _WIDTH = 150
@@ -102,7 +112,7 @@ async def run_embedded(
     objects = read_objects(manifests)
     config_map = NamespacedName(namespace, config_name)
     document = take_configuration(objects, config_map)
-    async with ControlPlane.embedded(crds=[*crds.load(), *own_crds()], controllers=_CONTROLLERS) as plane:
+    async with ControlPlane.embedded(crds=[*crds.load(), *own_crds()], controllers=CONTROLLERS) as plane:
         try:
             written = plane.kubeconfig(kubeconfig)
         except FileExistsError as error:
@@ -126,7 +136,7 @@ async def _run(
 ) -> None:
     async with Transport(target) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="cfo-demo")
-        await _prepare(client, config_map, document)
+        await prepare(client, config_map, document)
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -146,7 +156,7 @@ async def _run(
             await operator.run(
                 target,
                 config_map,
-                webhook_url=WebhookURL("127.0.0.1", _free_port()),
+                webhook_url=WebhookURL("127.0.0.1", free_port()),
                 configure_manager=configure_manager,
                 task_status=task_status,
             )
@@ -155,7 +165,7 @@ async def _run(
         manager: Manager = await tasks.start(operate)
         (view,) = overviews
         await _wait_for_webhooks(manager)
-        await _apply(manager.api_reader.with_field_manager("cfo-demo"), objects)
+        await apply_objects(manager.api_reader.with_field_manager("cfo-demo"), objects)
         if until_settled is None:
             if overview:
                 tasks.start_soon(view.run)
@@ -173,7 +183,8 @@ async def _run(
         raise DemoFailed(f"not settled within {until_settled:g} s: {missing}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -195,7 +206,7 @@ async def _wait_for_webhooks(manager: Manager) -> None:
     await anyio.sleep(1 - manager.clock.now().microsecond / 1_000_000)
 
 
-async def _prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:
+async def prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:
     """Create the operator's namespace and ConfigMap."""
     with suppress(AlreadyExists):
         await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": config_map.namespace}})
@@ -210,7 +221,7 @@ async def _prepare(client: Client, config_map: NamespacedName, document: Mapping
         )
 
 
-async def _apply(client: Client, objects: Sequence[Object]) -> None:
+async def apply_objects(client: Client, objects: Sequence[Object]) -> None:
     """Apply the user's objects. Raises :class:`InvalidDemoInput` if one is rejected."""
     for obj in objects:
         try:
