@@ -1,7 +1,7 @@
-"""The command line: ``cfo run | status | uninstall | envtest | manifests | migrate | plan | config | version``.
+"""The command line: ``cfo run | dev | status | doctor | uninstall | envtest | manifests | migrate | plan | config``.
 
-Errors are one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all other
-failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
+Each error is one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all
+other failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
 version``, for example, does not load the API client.
 """
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
 
-from cfo.cli_errors import CommandFailed, InvalidInput
+from cfo.cli_errors import CommandFailed, InvalidInput, cluster_failure, one_line
 from cfo.version import __version__
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class _LazyGroup(click.Group):
     """A group whose subcommands are imported lazily; their short help is duplicated here."""
 
     lazy_commands: ClassVar[dict[str, tuple[str, str]]] = {
+        "config": ("cfo.config.config_command:command", "Check a configuration, or print the default one."),
+        "dev": ("cfo.dev.dev_command:command", "Run a program, and restart it when its source changes."),
+        "doctor": ("cfo.doctor.doctor_command:command", "Check an installation, and print remedies."),
         "envtest": ("envtest.command:command", "Serve an embedded control plane."),
         "manifests": ("cfo.manifests.manifests_command:command", "Print the installation manifests."),
         "migrate": ("cfo.migrate.migrate_command:command", "Move RayClusters to KubeRay, RHOAI 3 or here."),
@@ -122,6 +126,7 @@ def cli() -> None:
     help="Serve the admission webhooks with tls.crt and tls.key in DIR, which cert-manager or OLM mounts there, "
     "and let it inject the CA bundle as well. Overrides the ConfigMap.",
 )
+@click.option("--dev", is_flag=True, help="Restart the operator when its source changes; for development.")
 @click.option("--embedded", is_flag=True, help="Run on an embedded control plane instead of a cluster.")
 @click.option(
     "--apply",
@@ -151,12 +156,16 @@ def run(
     log_level: str,
     webhook_url: str | None,
     webhook_cert_dir: Path | None,
+    dev: bool,
     embedded: bool,
     manifests: tuple[str, ...],
     overview: bool,
     until_settled: float | None,
 ) -> None:
     """Run the operator until SIGTERM, SIGINT or SIGHUP."""
+    if dev:
+        _develop(click.get_current_context().params)
+        return
     if embedded:
         _configure_logs(log_format or "console", log_level)
         try:
@@ -168,18 +177,19 @@ def run(
             raise InvalidInput("--webhook-url cannot be used with --embedded, which always serves webhooks")
         if webhook_cert_dir is not None:
             raise InvalidInput("--webhook-cert-dir cannot be used with --embedded, which always serves webhooks")
-        _execute(
-            run_embedded(
-                namespace=_checked_namespace(os.environ.get("NAMESPACE", "").strip() or "default"),
-                config_name=config_name,
-                kubeconfig=Path(kubeconfig or "cfo.kubeconfig"),
-                manifests=[Path(path) for path in manifests],
-                overview=overview,
-                until_settled=until_settled,
-            ),
-            invalid=InvalidDemoInput,
-            failed=DemoFailed,
-        )
+        with _log_errors(log_format == "json"):
+            _execute(
+                run_embedded(
+                    namespace=_checked_namespace(os.environ.get("NAMESPACE", "").strip() or "default"),
+                    config_name=config_name,
+                    kubeconfig=Path(kubeconfig or "cfo.kubeconfig"),
+                    manifests=[Path(path) for path in manifests],
+                    overview=overview,
+                    until_settled=until_settled,
+                ),
+                invalid=InvalidDemoInput,
+                failed=DemoFailed,
+            )
         return
     for given, flag in ((manifests, "--apply"), (overview, "--overview"), (until_settled, "--until-settled")):
         if given:
@@ -188,16 +198,76 @@ def run(
         raise InvalidInput("--webhook-url and --webhook-cert-dir cannot be used together")
     from cfo.startup import tune_process
 
-    with tune_process() as loaded:
-        _configure_logs(log_format or ("console" if sys.stderr.isatty() else "json"), log_level)
+    log_format = log_format or ("console" if sys.stderr.isatty() else "json")
+    with tune_process() as loaded, _log_errors(log_format == "json"):
+        _configure_logs(log_format, log_level)
         url = _checked_url(webhook_url)
         _execute(_run_on_cluster(_own_namespace(), config_name, kubeconfig, url, webhook_cert_dir, loaded))
+
+
+def _develop(options: dict[str, Any]) -> None:
+    """Run the operator as a supervised program with the options of ``cfo run``."""
+    if options["overview"] or options["until_settled"]:
+        raise InvalidInput("--overview and --until-settled cannot be used with --dev")
+    try:
+        from cfo.dev.operator_program import new_supervisor, run_embedded
+    except ModuleNotFoundError as error:
+        raise _not_installed(error) from None
+
+    def report(line: str) -> None:
+        click.secho(f"dev: {line}", err=True, fg="cyan")
+
+    arguments = ["--log-level", options["log_level"]]
+    log_format = options["log_format"] or ("console" if options["embedded"] else None)
+    arguments += ["--log-format", log_format] if log_format else []
+    if not options["embedded"]:
+        if options["manifests"]:
+            raise InvalidInput("--apply requires --embedded")
+        for name in ("config_name", "kubeconfig", "webhook_url", "webhook_cert_dir"):
+            flag = "--config" if name == "config_name" else f"--{name.replace('_', '-')}"
+            arguments += [flag, str(options[name])] if options[name] is not None else []
+        _execute(new_supervisor(arguments, report).run())
+        return
+    if options["webhook_url"] or options["webhook_cert_dir"]:
+        raise InvalidInput("--webhook-url and --webhook-cert-dir cannot be used with --embedded")
+    try:
+        from cfo.demo.run import InvalidDemoInput
+        from cfo.runtime import NamespacedName
+    except ModuleNotFoundError as error:
+        raise _not_installed(error) from None
+    namespace = _checked_namespace(os.environ.get("NAMESPACE", "").strip() or "default")
+    _configure_logs(options["log_format"] or "console", "warning")
+    _execute(
+        run_embedded(
+            arguments,
+            key=NamespacedName(namespace, options["config_name"]),
+            kubeconfig=Path(options["kubeconfig"] or "cfo.kubeconfig"),
+            manifests=[Path(path) for path in options["manifests"]],
+            report=report,
+        ),
+        invalid=InvalidDemoInput,
+    )
 
 
 def _configure_logs(log_format: str, level: str) -> None:
     from cfo.runtime import logs
 
     logs.configure("json" if log_format == "json" else "console", level)
+
+
+@contextmanager
+def _log_errors(enabled: bool) -> Iterator[None]:
+    """Log the error of the command and exit if ``enabled``, so that every line of a JSON log is JSON."""
+    try:
+        yield
+    except click.ClickException as error:
+        if not enabled:
+            raise
+        import structlog
+
+        for problem in error.problems if isinstance(error, InvalidInput) else (error.message,):
+            structlog.get_logger("cfo").error("Command failed", error=problem)
+        raise SystemExit(error.exit_code) from None
 
 
 async def _run_on_cluster(
@@ -259,7 +329,7 @@ def _execute(
     import anyio
 
     from cfo.config import ConfigurationError
-    from cfo.operator import ConfigurationUnavailable
+    from cfo.operator import AddressInUse, ConfigurationUnavailable
     from cfo.runtime import ConfigError, GracePeriodExceeded, RunnableFailed
 
     async def body() -> None:
@@ -270,12 +340,14 @@ def _execute(
             anyio.run(body)
         except BaseExceptionGroup as group:
             raise _unwrap_group(group) from None
-    except (ConfigurationError, invalid) as error:
-        raise InvalidInput(_one_line(error)) from None
+    except ConfigurationError as error:
+        raise InvalidInput(*map(one_line, error.problems)) from None
+    except invalid as error:
+        raise InvalidInput(one_line(error)) from None
     except (ConfigError, ConfigurationUnavailable) as error:
-        raise CommandFailed(f"{_one_line(error)}; to run without a cluster, try: cfo run --embedded") from None
-    except (RunnableFailed, GracePeriodExceeded, failed) as error:
-        raise CommandFailed(_one_line(error)) from None
+        raise cluster_failure(error, embedded=True) from None
+    except (AddressInUse, RunnableFailed, GracePeriodExceeded, failed) as error:
+        raise CommandFailed(one_line(error)) from None
 
 
 def _unwrap_group(error: BaseException) -> BaseException:
@@ -283,42 +355,6 @@ def _unwrap_group(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-@cli.group()
-def config() -> None:
-    """Check configuration documents or print the default configuration."""
-
-
-@config.command("default")
-def config_default() -> None:
-    """Print the default configuration."""
-    from cfo.config import default_document
-
-    click.echo(default_document(), nl=False)
-
-
-@config.command("check")
-@click.argument("file", type=click.File("r"))
-def config_check(file: Any) -> None:
-    """Check a configuration FILE.
-
-    FILE contains a configuration document, or the ConfigMap with it; - reads standard input.
-    """
-    from cfo.config import ConfigurationError, extract_document, parse
-
-    try:
-        parsed = parse(extract_document(file.read()))
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{file.name}: not a text file") from None
-    except ConfigurationError as error:
-        raise InvalidInput(f"{file.name}: {_one_line(error)}") from None
-    for warning in parsed.warnings:
-        click.echo(f"{file.name}: {warning}", err=True)
 
 
 @cli.command()

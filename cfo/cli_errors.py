@@ -1,10 +1,13 @@
-"""The errors of CLI commands: each prints one line on stderr, and the class determines the exit code."""
+"""The errors of CLI commands: one line on stderr for each problem, and the class determines the exit code."""
 
 from __future__ import annotations
 
+import sys
+from typing import IO, Any
+
 import click
 
-__all__ = ["CommandFailed", "InvalidInput"]
+__all__ = ["CommandFailed", "InvalidInput", "cluster_failure", "one_line"]
 
 
 class CommandFailed(click.ClickException):
@@ -14,6 +17,40 @@ class CommandFailed(click.ClickException):
 
 
 class InvalidInput(click.ClickException):
-    """The arguments or the configuration are invalid: prints one line, exit code 2."""
+    """The arguments or the configuration are invalid: prints one line for each problem, exit code 2."""
 
     exit_code = 2
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the problems to ``file`` (default: stderr)."""
+        for problem in self.problems:
+            click.echo(f"Error: {problem}", file=file or sys.stderr)
+
+
+def one_line(message: object) -> str:
+    """Return ``message``, for example an exception, in one line."""
+    return " ".join(str(message).split())
+
+
+def cluster_failure(error: BaseException, *, embedded: bool = False) -> CommandFailed:
+    """Return the error of a command that failed because of the cluster, its kubeconfig or its permissions.
+
+    ``embedded``: the command can also run on the embedded control plane. Then the message says so, but only if there
+    is no cluster: no kubeconfig is configured, or no program listens at the server's address.
+    """
+    hint = "; no cluster available? Try: cfo run --embedded" if embedded and _is_cluster_absent(error) else ""
+    return CommandFailed(one_line(error) + hint)
+
+
+def _is_cluster_absent(error: BaseException | None) -> bool:
+    from cfo.runtime import NoClusterConfigured, TransportError  # lazily: loads the API client
+
+    while error is not None:
+        if isinstance(error, NoClusterConfigured) or (isinstance(error, TransportError) and error.refused):
+            return True
+        error = error.__cause__
+    return False

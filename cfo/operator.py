@@ -32,6 +32,7 @@ from cfo.config import (
     parse,
     single_document,
 )
+from cfo.configuration_watch import ConfigurationWatch, configuration_watch_rules
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
 from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (
@@ -40,6 +41,7 @@ from cfo.runtime import (
     EVENT_RULES,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
+    AddressUnavailable,
     AlreadyExists,
     APIError,
     CertificateFiles,
@@ -55,6 +57,7 @@ from cfo.runtime import (
     RESTMapper,
     RotatedCertificates,
     Rule,
+    RunnableFailed,
     ServiceReference,
     Transport,
     TransportError,
@@ -73,6 +76,8 @@ from cfo.webhooks import raycluster as raycluster_webhooks
 __all__ = [
     "CONFIG_MAP_NAME",
     "FIELD_MANAGER",
+    "WEBHOOK_SECRET_NAME",
+    "AddressInUse",
     "ConfigurationUnavailable",
     "leader_election_options",
     "load_configuration",
@@ -102,6 +107,16 @@ class ConfigurationUnavailable(Exception):
     """Raised when the configuration cannot be read from the API server; the message is one line with its address."""
 
 
+class AddressInUse(Exception):
+    """Raised if a server of the operator cannot listen on its address; the message names the setting to change."""
+
+    def __init__(self, cause: AddressUnavailable, config_map: NamespacedName, setting: str = "") -> None:
+        disable = "" if cause.server == "webhook" else ', or "0" to disable the server'
+        where = f"{cause.server}.bindAddress in ConfigMap {config_map}"
+        remedy = "choose another port" if setting else f"set another port there{disable}"
+        super().__init__(f"{setting or where}: {cause.strerror}; {remedy}")
+
+
 def rules(namespace: str) -> list[Rule]:
     """Return the RBAC rules that an operator in ``namespace`` always needs; manifests are generated from these.
 
@@ -109,6 +124,7 @@ def rules(namespace: str) -> list[Rule]:
     """
     return [
         Rule("", "configmaps", ("get",), [CONFIG_MAP_NAME], namespace=namespace),
+        *configuration_watch_rules(CONFIG_MAP_NAME, namespace),
         Rule("", "configmaps", ("create",), namespace=namespace),
         *AVAILABILITY_RULES,
         *EVENT_RULES,
@@ -124,10 +140,16 @@ def rules(namespace: str) -> list[Rule]:
 async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfiguration:
     """Read the configuration from the ConfigMap ``key``; create it with the defaults if it does not exist.
 
-    The ConfigMap has exactly one key, of any name, as in the Go operator. Raises :class:`ConfigurationError`, with the
-    name of the ConfigMap in the message, when the configuration is invalid.
+    Only the ConfigMap with the default name is created: another name was given on purpose, and can be misspelled. The
+    ConfigMap has exactly one key, of any name, as in the Go operator. Raises :class:`ConfigurationError`, with the name
+    of the ConfigMap in the message, when the configuration is invalid.
     """
     config_map = await client.get(CONFIG_MAP, key, live=True)
+    if config_map is None and key.name != CONFIG_MAP_NAME:
+        raise ConfigurationError(
+            f"ConfigMap {key}: does not exist; create it (cfo config default prints a document with the defaults), or "
+            f"run without --config to use {CONFIG_MAP_NAME}"
+        )
     if config_map is None:
         document = default_document()
         parsed = _parse(key, document)
@@ -147,7 +169,7 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
     try:
         name, document = single_document(config_map.get("data") or {})
     except ConfigurationError as error:
-        raise ConfigurationError(f"ConfigMap {key}: {error}") from None
+        raise error.within(f"ConfigMap {key}") from None
     parsed = _parse(key, document)
     return replace(parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings])
 
@@ -156,7 +178,7 @@ def _parse(key: NamespacedName, document: str) -> ParsedConfiguration:
     try:
         parsed = parse(document)
     except ConfigurationError as error:
-        raise ConfigurationError(f"ConfigMap {key}: {error}") from None
+        raise error.within(f"ConfigMap {key}") from None
     return parsed
 
 
@@ -363,7 +385,8 @@ async def run(
     ``webhook_url``: the URL of the webhooks of an operator outside the cluster. ``webhook_cert_dir``: the directory in
     which cert-manager or OLM mounts the certificate of the webhooks; they also manage the CA bundle.
     ``configure_manager`` is called with the manager before it starts. Raises :class:`ConfigurationError`,
-    :class:`ConfigurationUnavailable`, and all exceptions of :meth:`cfo.runtime.manager.Manager.run`.
+    :class:`ConfigurationUnavailable`, :class:`AddressInUse`, and the exceptions of
+    :meth:`cfo.runtime.manager.Manager.run`.
     """
     try:
         async with Transport(target) as transport:
@@ -383,7 +406,14 @@ async def run(
     for warning in parsed.warnings:
         _log.warning(warning)
     manager = new_manager(target, parsed.configuration, config_map.namespace, webhook)
+    manager.add(ConfigurationWatch(manager, config_map, parsed.configuration))
     if configure_manager is not None:
         configure_manager(manager)
     task_status.started(manager)
-    await manager.run(handle_signals=handle_signals)
+    try:
+        await manager.run(handle_signals=handle_signals)
+    except RunnableFailed as error:
+        if not isinstance(error.__cause__, AddressUnavailable):
+            raise
+        setting = "--webhook-url" if error.__cause__.server == "webhook" and webhook_url is not None else ""
+        raise AddressInUse(error.__cause__, config_map, setting) from error

@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
 from pydantic.alias_generators import to_camel
 
 from cfo.config.durations import Duration, format_duration
-from cfo.config.section import Section
+from cfo.config.section import LabelKey, LabelValue, Section
 
 __all__ = ["AppWrapperConfiguration", "AutopilotConfiguration", "FaultToleranceConfiguration", "ResourceTaint"]
 
@@ -17,8 +17,8 @@ __all__ = ["AppWrapperConfiguration", "AutopilotConfiguration", "FaultToleranceC
 class ResourceTaint(Section):
     """A node label (and taint) with which Autopilot marks a resource of a node as unhealthy."""
 
-    key: StrictStr = Field(min_length=1)
-    value: StrictStr = ""
+    key: LabelKey
+    value: LabelValue = ""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 

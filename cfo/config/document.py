@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args, get_origin
 
@@ -23,8 +23,24 @@ __all__ = [
 ]
 
 
+_APPWRAPPER = "appwrapper"
+_CONFIG_KEY = "Config"
+"""The key in the section ``appwrapper`` under which the Go operator has its settings."""
+
+
 class ConfigurationError(ValueError):
-    """Raised for an invalid configuration; the message is one line that names each invalid field."""
+    """Raised for an invalid configuration; the message is one line that names each invalid field.
+
+    ``problems`` has one line for each of them.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
+
+    def within(self, where: str) -> ConfigurationError:
+        """Return the same error with ``where`` in front of each problem."""
+        return ConfigurationError(*(f"{where}: {problem}" for problem in self.problems))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +69,33 @@ def parse(text: str) -> ParsedConfiguration:
         document = {}
     if not isinstance(document, dict):
         raise ConfigurationError(f"must be a mapping of sections, not {_json_type(document)}")
-    cleaned = _known_settings(_merge_appwrapper_config(document, warnings), OperatorConfiguration, "", warnings)
+    if _is_manifest(document):
+        raise ConfigurationError(_manifest_problem(document))
+    findings = _Findings(warnings)
+    cleaned = _known_settings(_merge_appwrapper_config(document, findings), OperatorConfiguration, "", findings)
     try:
-        return ParsedConfiguration(OperatorConfiguration.model_validate(cleaned), warnings)
+        configuration = OperatorConfiguration.model_validate(cleaned)
     except ValidationError as error:
-        raise ConfigurationError("; ".join(_problems(error))) from None
+        raise ConfigurationError(*findings.problems, *_problems(error)) from None
+    if findings.problems:
+        raise ConfigurationError(*findings.problems)
+    return ParsedConfiguration(configuration, warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What is reported about the keys of a document."""
+
+    warnings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def add_spelling(self, path: str, name: str) -> None:
+        """Warn that the last key of ``path``, which names the setting ``name``, is spelled differently."""
+        self.warnings.append(f"key {path} is spelled {name}; it is accepted, because case is ignored as in Go")
+
+    def add_conflict(self, path: str, keys: Iterable[str]) -> None:
+        """Report spellings of one setting; Go's decoder would merge their values."""
+        self.problems.append(f"{path}: is set more than once, as {', '.join(keys)}; keep one of them")
 
 
 def _read(text: str, warnings: list[str]) -> Any:
@@ -101,9 +139,30 @@ def extract_document(text: str) -> str:
         found = yaml.safe_load(text)
     except yaml.YAMLError:
         return text  # parse() reports the error
-    if isinstance(found, dict) and found.get("kind") == "ConfigMap":
-        return single_document(found.get("data") or {})[1]
-    return text
+    if not isinstance(found, dict) or found.get("kind") != "ConfigMap":
+        return text
+    data = found.get("data") or {}
+    if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
+        raise ConfigurationError("data: must be a mapping of strings")
+    return single_document(data)[1]
+
+
+_MANIFEST_FIELDS = ("metadata", "spec", "data", "stringData", "binaryData", "items")
+
+
+def _is_manifest(document: Mapping[str, Any]) -> bool:
+    """Return whether ``document`` is a Kubernetes object; the keys apiVersion and kind alone are unknown keys."""
+    return isinstance(document.get("kind"), str) and any(name in document for name in _MANIFEST_FIELDS)
+
+
+def _manifest_problem(document: Mapping[str, Any]) -> str:
+    kind = document["kind"]
+    hint = "the document is the value of the only key in the data of a ConfigMap"
+    if kind == "ConfigMap":
+        return f"is a whole ConfigMap inside of another document; {hint}"
+    if kind == "List":
+        return "is a list of objects, not a configuration document; give one ConfigMap"
+    return f"is a manifest of kind {kind}, not a configuration document; {hint}"
 
 
 def single_document(data: Mapping[str, str]) -> tuple[str, str]:
@@ -127,20 +186,25 @@ def default_document() -> str:
     return yaml.safe_dump(defaults, sort_keys=True)
 
 
-def _merge_appwrapper_config(document: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
+def _merge_appwrapper_config(document: dict[str, Any], findings: _Findings) -> dict[str, Any]:
     """Merge ``appwrapper.Config`` into ``appwrapper``, whose settings take precedence key by key."""
-    section_key = _match("appwrapper", document)
+    section_key = _match(_APPWRAPPER, document)
     section = document.get(section_key) if section_key else None
-    inner_key = _match("Config", section) if isinstance(section, dict) else None
+    inner_key = _match(_CONFIG_KEY, section) if isinstance(section, dict) else None
     if section_key is None or inner_key is None or not isinstance(section, dict):
         return document
+    spellings = [key for key in section if str(key).lower() == _CONFIG_KEY.lower()]
+    if len(spellings) > 1:
+        findings.add_conflict(f"{_APPWRAPPER}.{_CONFIG_KEY}", spellings)
+    elif inner_key != _CONFIG_KEY:
+        findings.add_spelling(f"{section_key}.{inner_key}", _CONFIG_KEY)
     inner = section[inner_key]
-    outer = {key: value for key, value in section.items() if key != inner_key}
+    outer = {key: value for key, value in section.items() if key not in spellings}
     if inner is None:
         return {**document, section_key: outer}
     if not isinstance(inner, dict):
         raise ConfigurationError(f"appwrapper.Config: must be a mapping, not {_json_type(inner)}")
-    return {**document, section_key: _merge(inner, outer, "appwrapper", warnings)}
+    return {**document, section_key: _merge(inner, outer, _APPWRAPPER, findings.warnings)}
 
 
 def _merge(base: dict[str, Any], override: dict[str, Any], path: str, warnings: list[str]) -> dict[str, Any]:
@@ -168,20 +232,28 @@ def _match(name: str, candidates: Mapping[Any, Any]) -> str | None:
     return next((key for key in candidates if isinstance(key, str) and key.lower() == name.lower()), None)
 
 
-def _known_settings(data: dict[str, Any], model: type[BaseModel], path: str, warnings: list[str]) -> dict[str, Any]:
+def _known_settings(data: dict[str, Any], model: type[BaseModel], path: str, findings: _Findings) -> dict[str, Any]:
     """Return ``data`` with keys spelled as in ``model``; drop null values, and unknown keys with a warning."""
     fields = {info.alias or name: info for name, info in model.model_fields.items()}
     cleaned: dict[str, Any] = {}
+    spellings: dict[str, list[str]] = {}
     for key, value in data.items():
         name = _match(str(key), fields)
         here = f"{path}{key}"
         if name is None:
             nearest = difflib.get_close_matches(str(key), fields, n=1) or _nearest_elsewhere(str(key))
-            warnings.append(f"unknown key {here}" + (f" (did you mean {nearest[0]}?)" if nearest else "") + ", ignored")
+            suggestion = f" (did you mean {nearest[0]}?)" if nearest else ""
+            findings.warnings.append(f"unknown key {here}{suggestion}, ignored")
             continue
-        if value is None or (name in cleaned and key != name):
+        spellings.setdefault(name, []).append(key)
+        if key != name:
+            findings.add_spelling(here, name)
+        if value is None:
             continue
-        cleaned[name] = _cleaned_value(value, fields[name].annotation, here, warnings)
+        cleaned[name] = _cleaned_value(value, fields[name].annotation, here, findings)
+    for name, keys in spellings.items():
+        if len(keys) > 1:
+            findings.add_conflict(f"{path}{name}", keys)
     return cleaned
 
 
@@ -192,15 +264,15 @@ def section_model(annotation: Any) -> type[BaseModel] | None:
     return found if isinstance(found, type) and issubclass(found, BaseModel) else None
 
 
-def _cleaned_value(value: Any, annotation: Any, path: str, warnings: list[str]) -> Any:
+def _cleaned_value(value: Any, annotation: Any, path: str, findings: _Findings) -> Any:
     model = section_model(annotation)
     if model is not None:
-        return _known_settings(value, model, f"{path}.", warnings) if isinstance(value, dict) else value
+        return _known_settings(value, model, f"{path}.", findings) if isinstance(value, dict) else value
     element = next(iter(get_args(annotation)[-1:]), None)
     if isinstance(value, dict) and get_origin(annotation) is dict:
-        return {key: _cleaned_value(item, element, f"{path}.{key}", warnings) for key, item in value.items()}
+        return {key: _cleaned_value(item, element, f"{path}.{key}", findings) for key, item in value.items()}
     if isinstance(value, list) and get_origin(annotation) is list:
-        return [_cleaned_value(item, element, f"{path}[{index}]", warnings) for index, item in enumerate(value)]
+        return [_cleaned_value(item, element, f"{path}[{index}]", findings) for index, item in enumerate(value)]
     return value
 
 

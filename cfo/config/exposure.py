@@ -15,7 +15,7 @@ __all__ = ["GatewayConfiguration", "IngressConfiguration"]
 class IngressConfiguration(Section):
     """The Ingresses for the dashboard and the Ray client, on clusters without Routes."""
 
-    class_name: StrictStr | None = Field(
+    class_name: OptionalObjectName | None = Field(
         default=None,
         description="`ingressClassName` of both Ingresses. If unset: none for the dashboard, `nginx` for the client "
         "(or the default IngressClass if `nginx` does not exist).",

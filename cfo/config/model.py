@@ -7,6 +7,7 @@ descriptions and from the first docstring line of each model.
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Self
 
 from pydantic import Field, StrictInt, model_validator
@@ -20,6 +21,17 @@ from cfo.config.leader_election import LeaderElection
 from cfo.config.section import Namespace, Section, Selector
 
 __all__ = ["ClientConnection", "OperatorConfiguration"]
+
+
+_ALL_ADDRESSES = ("", "0.0.0.0", "[::]")  # noqa: S104 (compared, not bound)
+
+
+def _overlap(first: str, second: str) -> bool:
+    """Return whether two bind addresses have the same port on the same address; port 0 is any free port."""
+    (host, _, port), (other_host, _, other_port) = first.rpartition(":"), second.rpartition(":")
+    if not port.isdigit() or not other_port.isdigit() or int(port) == 0 or int(port) != int(other_port):
+        return False
+    return host == other_host or host in _ALL_ADDRESSES or other_host in _ALL_ADDRESSES
 
 
 class ClientConnection(Section):
@@ -66,6 +78,18 @@ class OperatorConfiguration(Section):
                 "kuberay.networkPolicy.defaultDeny.namespaceSelector requires an operator for all namespaces: "
                 "unset it, or unset watchNamespaces"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _ports_differ(self) -> Self:
+        servers = {"metrics": self.metrics.bind_address, "health": self.health.bind_address}
+        if self.webhook.enabled is not False:
+            servers["webhook"] = self.webhook.bind_address
+        for (first, address), (second, other) in combinations(servers.items(), 2):
+            if _overlap(address, other):
+                raise ValueError(
+                    f"{first}.bindAddress and {second}.bindAddress must not use the same port: {address}, {other}"
+                )
         return self
 
     @model_validator(mode="after")

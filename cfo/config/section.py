@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from cfo.runtime import LabelSelector
+from cfo.runtime import LabelSelector, SelectorError
 
 __all__ = [
     "DNS_LABEL",
     "Domain",
+    "LabelKey",
+    "LabelValue",
     "Namespace",
     "ObjectName",
     "OptionalNamespace",
@@ -61,6 +63,29 @@ def _selector(value: object) -> object:
 
 
 Selector = Annotated[str, BeforeValidator(_selector)]
+
+
+def _label_key(value: object) -> object:
+    if not isinstance(value, str) or not _selects({"matchExpressions": [{"key": value, "operator": "Exists"}]}):
+        raise ValueError("must be a label key: an optional DNS subdomain and '/', then a name of up to 63 characters")
+    return value
+
+
+def _label_value(value: object) -> object:
+    if not isinstance(value, str) or not _selects({"matchLabels": {"key": value}}):
+        raise ValueError("must be a label value: up to 63 letters, digits, '-', '_' or '.'")
+    return value
+
+
+def _selects(selector: dict[str, Any]) -> bool:
+    try:
+        return bool(LabelSelector.of(selector))
+    except SelectorError:
+        return False
+
+
+LabelKey = Annotated[str, BeforeValidator(_label_key)]
+LabelValue = Annotated[str, BeforeValidator(_label_value)]
 
 
 def _domain(value: object) -> object:

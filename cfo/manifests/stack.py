@@ -6,10 +6,19 @@ from importlib import resources
 
 import yaml
 
-__all__ = ["components"]
+__all__ = ["components", "platforms"]
 
 
 def components() -> list[tuple[str, str]]:
     """Return names and versions of the components, the operator first."""
+    return _entries("components")
+
+
+def platforms() -> list[tuple[str, str]]:
+    """Return names and versions of the platforms; the versions are words, such as ``1.34 to 1.37``."""
+    return _entries("platforms")
+
+
+def _entries(section: str) -> list[tuple[str, str]]:
     text = resources.files(__package__).joinpath("stack.yaml").read_text()
-    return [(str(each["name"]), str(each["version"])) for each in yaml.safe_load(text)]
+    return [(str(each["name"]), str(each["version"])) for each in yaml.safe_load(text)[section]]

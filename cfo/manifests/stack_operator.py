@@ -16,6 +16,7 @@ from cfo import operator
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.config import OperatorConfiguration
+from cfo.configuration_watch import configuration_watch_rules
 from cfo.controllers import inferencestack
 from cfo.manifests import workload
 from cfo.manifests.rbac import stack_roles
@@ -96,6 +97,7 @@ class StackOperator(NamedTuple):
         """Return the RBAC rules of an operator in ``namespace``; OLM manages the certificate and the webhooks."""
         return [
             Rule("", "configmaps", ("get",), [self.name], namespace=namespace),
+            *configuration_watch_rules(self.name, namespace),
             *AVAILABILITY_RULES,
             *EVENT_RULES,
             *leader_election_rules(self.name, namespace),

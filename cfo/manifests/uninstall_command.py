@@ -7,7 +7,7 @@ import sys
 import anyio
 import click
 
-from cfo.cli_errors import CommandFailed
+from cfo.cli_errors import cluster_failure
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
 __all__ = ["command"]
@@ -64,4 +64,4 @@ def command(
             click.confirm(f"Remove {what} in namespace {namespace} from {server}?", abort=True)
         anyio.run(work)
     except (ConfigError, APIError, TransportError, NotInstalled) as error:
-        raise CommandFailed(" ".join(str(error).split())) from None
+        raise cluster_failure(error) from None

@@ -12,7 +12,7 @@ import anyio
 import click
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.cli_errors import CommandFailed, InvalidInput
+from cfo.cli_errors import CommandFailed, InvalidInput, cluster_failure
 from cfo.config import ConfigurationError, KubeRayConfiguration
 from cfo.migrate.applying import Outcome
 from cfo.migrate.command_options import EXECUTION, KUBECONFIG, SCOPE
@@ -198,7 +198,7 @@ def _run(kubeconfig: str | None, work: Callable[[Client], Awaitable[_T]]) -> _T:
     try:
         return anyio.run(body)
     except (ConfigError, APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
-        raise CommandFailed(" ".join(str(error).split())) from None
+        raise cluster_failure(error) from None
     except ConfigurationError as error:
         raise InvalidInput(f"the operator's configuration: {' '.join(str(error).split())}") from None
     except OSError as error:

@@ -22,6 +22,7 @@ from .client.client import PatchType as PatchType
 from .client.client import Propagation as Propagation
 from .client.config import ClientConfig as ClientConfig
 from .client.config import ConfigError as ConfigError
+from .client.config import NoClusterConfigured as NoClusterConfigured
 from .client.config import load_config as load_config
 from .client.credentials import CredentialError as CredentialError
 from .client.credentials import Credentials as Credentials
@@ -47,6 +48,7 @@ from .client.errors import TransportError as TransportError
 from .client.errors import Unauthorized as Unauthorized
 from .client.errors import UnknownKind as UnknownKind
 from .client.errors import UnsupportedMediaType as UnsupportedMediaType
+from .client.kubeconfig_errors import KubeconfigError as KubeconfigError
 from .client.request_body import EncodingError as EncodingError
 from .client.transport import Exchange as Exchange
 from .client.transport import Response as Response
@@ -102,6 +104,7 @@ from .lifecycle import GracePeriodExceeded as GracePeriodExceeded
 from .lifecycle import Phase as Phase
 from .lifecycle import Runnable as Runnable
 from .lifecycle import RunnableFailed as RunnableFailed
+from .listener import AddressUnavailable as AddressUnavailable
 from .manager import Manager as Manager
 from .manager import ManagerOptions as ManagerOptions
 from .metrics import Metrics as Metrics

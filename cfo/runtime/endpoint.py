@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import anyio
@@ -39,6 +39,22 @@ def parse_bind_address(text: str) -> tuple[str | None, int] | None:
     return host or None, int(port)
 
 
+async def _remove_server_header(_: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Remove the header with the versions of Python and aiohttp; Go's servers send none either."""
+    response.headers.pop("Server", None)
+
+
+def _index(paths: Iterable[str]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return a handler for ``/`` that links to ``paths``."""
+    links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in dict.fromkeys(paths) if not path.endswith("/"))
+    page = f'<!doctype html><html lang="en"><title>cfo</title><ul>{links}</ul></html>\n'
+
+    async def respond(_: web.Request) -> web.Response:
+        return web.Response(text=page, content_type="text/html")
+
+    return respond
+
+
 class Endpoint:
     """Serves ``routes`` on ``bind_address`` while it runs; ``name`` identifies it in logs.
 
@@ -69,17 +85,20 @@ class Endpoint:
         return self._port
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Raises :class:`OSError` if the address cannot be bound."""
+        """Serve until cancelled. Raises :class:`AddressUnavailable` if the address cannot be bound."""
         if self._address is None:
             task_status.started()
             return
         application = web.Application(client_max_size=64 * 1024, middlewares=self._middlewares)
+        application.on_response_prepare.append(_remove_server_header)
         application.add_routes(self._routes)
+        if not any(route.path == "/" for route in self._routes):
+            application.router.add_get("/", _index([route.path for route in self._routes if "{" not in route.path]))
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_ALIVE)
         await runner.setup()
         assert runner.server is not None
         try:
-            sock = bind_socket(self._address)
+            sock = bind_socket(self._address, server=self.name)
             self._port = sock.getsockname()[1]
             listener = Listener(self.name, runner.server, sock, limit=MAX_CONNECTIONS, tls=self._context)
             _log.info("Serving", endpoint=self.name, address=self.bind_address, port=self.port)

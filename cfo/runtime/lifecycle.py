@@ -22,6 +22,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.client.write_gate import WriteGate, write_gate
 from cfo.runtime.clock import Clock, first_of
+from cfo.runtime.listener import AddressUnavailable
 
 __all__ = [
     "GracePeriodExceeded",
@@ -140,6 +141,7 @@ class Lifecycle:
         self._started = asyncio.Event()
         self._ended = asyncio.Event()
         self._failure: RunnableFailed | GracePeriodExceeded | None = None
+        self._interrupted = False
 
     @property
     def has_started(self) -> bool:
@@ -187,8 +189,9 @@ class Lifecycle:
         """Run until :meth:`stop` or until a runnable fails. A Lifecycle runs once.
 
         With ``handle_signals`` (main thread only) SIGTERM, SIGINT and SIGHUP stop it; a second signal ends the grace
-        period. A SIGHUP that is ignored (``nohup``) stays ignored. Raises :class:`RunnableFailed` if a runnable failed,
-        and :class:`GracePeriodExceeded` if one did not stop in time.
+        period, which is not an error, because the user asked for it. A SIGHUP that is ignored (``nohup``) stays
+        ignored. Raises :class:`RunnableFailed` if a runnable failed, and :class:`GracePeriodExceeded` if one did not
+        stop in time.
         """
         if self._tasks is not None or self._ended.is_set():
             raise RuntimeError("a Lifecycle can run only once; create a new one")
@@ -227,11 +230,12 @@ class Lifecycle:
                 self._failure = RunnableFailed(f"{task.name} failed: {_describe(error)}")
                 self._failure.__cause__ = error
             immediately = isinstance(error, StopImmediately)
+            is_expected = immediately or isinstance(error, AddressUnavailable)
             _log.error(
                 "Runnable failed, stopping",
                 runnable=task.name,
                 error=_describe(error),
-                exc_info=None if immediately else error,
+                exc_info=None if is_expected else error,
             )
             if immediately and self._grace is not None:
                 self._grace.cancel()
@@ -276,7 +280,7 @@ class Lifecycle:
     def _report_unfinished(self) -> None:
         unfinished = ", ".join(task.name for task in self._running if not task.finished.is_set())
         _log.error("Grace period exceeded, cancelling the remaining runnables", unfinished=unfinished)
-        if self._failure is None:
+        if self._failure is None and not self._interrupted:
             self._failure = GracePeriodExceeded(f"did not stop within the grace period: {unfinished}")
 
     async def _handle_signals(self, grace: anyio.CancelScope) -> None:
@@ -288,6 +292,7 @@ class Lifecycle:
                 name = signal.Signals(number).name
                 if self._stopping.is_set():
                     _log.warning("Received second signal, ending the grace period", signal=name)
+                    self._interrupted = True
                     grace.cancel()
                     return
                 _log.info("Received signal, stopping", signal=name)

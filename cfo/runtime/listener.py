@@ -32,7 +32,7 @@ import anyio.lowlevel
 import structlog
 from aiohttp import web
 
-__all__ = ["KEEP_ALIVE", "Listener", "bind_socket"]
+__all__ = ["KEEP_ALIVE", "AddressUnavailable", "Listener", "bind_socket"]
 
 KEEP_ALIVE: Final = 180.0
 """Seconds after which an idle connection is closed. API servers do this after 90 s; they have to close first."""
@@ -45,6 +45,16 @@ _ACCEPT_RETRY: Final = 1.0  # seconds; asyncio waits as long if the process has 
 _LOG_INTERVAL: Final = 60.0
 
 _log = structlog.get_logger(__name__)
+
+
+class AddressUnavailable(OSError):
+    """Raised if a server cannot listen on its address, because the port is in use, for example.
+
+    ``server`` is the name of the server; empty if it has none. ``address`` is ``HOST:PORT``.
+    """
+
+    server = ""
+    address = ""
 
 
 class _Connection:
@@ -226,26 +236,17 @@ class Listener:
             connection.idle_since = asyncio.get_running_loop().time()
 
 
-def bind_socket(address: tuple[str | None, int], *, reuse_port: bool = False) -> socket.socket:
+def bind_socket(address: tuple[str | None, int], *, reuse_port: bool = False, server: str = "") -> socket.socket:
     """Return a socket that is bound but does not listen yet, so that a port in use is reported at startup.
 
     ``address`` is a host (``None``: all addresses, IPv4 and IPv6) and a port. If the host has several addresses, one is
-    used, preferably of IPv4, as in Go. Raises :class:`OSError` with the address.
+    used, preferably of IPv4, as in Go. ``server`` names the server in errors. Raises :class:`AddressUnavailable`.
     """
     host, port = address
-    found: list[Any]
-    if host is None:
-        found = [(socket.AF_INET6, ("::", port))] if socket.has_dualstack_ipv6() else [(socket.AF_INET, ("", port))]
-    else:
-        found = [
-            (family, sockaddr)
-            for family, _, _, _, sockaddr in socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-        ]
-    family, sockaddr = min(found, key=lambda one: one[0] != socket.AF_INET)
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound: socket.socket | None = None
     try:
+        family, sockaddr = _socket_address(host, port)
+        bound = socket.socket(family, socket.SOCK_STREAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reuse_port and hasattr(socket, "SO_REUSEPORT"):
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -253,7 +254,18 @@ def bind_socket(address: tuple[str | None, int], *, reuse_port: bool = False) ->
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
         bound.bind(sockaddr)
     except OSError as error:
-        bound.close()
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise OSError(error.errno, f"cannot listen on {host or ''}:{port}: {reason}") from error
+        if bound is not None:
+            bound.close()
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        unavailable = AddressUnavailable(error.errno, f"cannot listen on {host or ''}:{port}: {reason}")
+        unavailable.server, unavailable.address = server, f"{host or ''}:{port}"
+        raise unavailable from error
     return bound
+
+
+def _socket_address(host: str | None, port: int) -> tuple[int, Any]:
+    if host is None:
+        return (socket.AF_INET6, ("::", port)) if socket.has_dualstack_ipv6() else (socket.AF_INET, ("", port))
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, sockaddr = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return family, sockaddr

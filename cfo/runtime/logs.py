@@ -60,8 +60,10 @@ def configure(log_format: LogFormat = "console", level: str = "info", stream: Te
     else:
         colors = out.isatty()
         render = [
-            structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False, key="timestamp"),
-            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            structlog.dev.ConsoleRenderer(
+                colors=colors, exception_formatter=structlog.dev.plain_traceback, timestamp_key="ts"
+            ),
         ]
     structlog.configure(
         processors=[*shared, *render],

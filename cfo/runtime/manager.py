@@ -298,7 +298,10 @@ class Manager:
         from cfo.runtime.metrics_server import MetricsAuthorizer, SecureMetricsEndpoint
 
         authorizer = MetricsAuthorizer(self.api_reader, self.clock)
-        return SecureMetricsEndpoint(address, self.metrics.routes(), tls, authorizer, self.clock)
+        endpoint = SecureMetricsEndpoint(address, self.metrics.routes(), tls, authorizer, self.clock)
+        if tls.cert_dir is not None:
+            self.health.add_ready_check("metrics-certificate", endpoint.check)
+        return endpoint
 
     def _new_elector(self) -> LeaderElector | None:
         options = self.options.leader_election

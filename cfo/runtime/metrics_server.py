@@ -143,16 +143,27 @@ class SecureMetricsEndpoint(Endpoint):
         self._tls = tls
         self._authorizer = authorizer
         self._clock = clock
+        self._files: CertificateFilesWatcher | None = None
+        if tls.cert_dir is not None:
+            source = CertificateFiles(directory=tls.cert_dir)
+            self._files = CertificateFilesWatcher(source, self._serving, self.name)
+
+    def check(self) -> None:
+        """Check that there is a certificate to serve. Raises :class:`RuntimeError` until the files have been read.
+
+        A file that cannot be read later does not fail the check, because the previous certificate is served.
+        """
+        if self._files is not None and self._address is not None and not self._serving.is_ready:
+            raise RuntimeError(f"no certificate for metrics: {self._files.failure}")
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Raises :class:`OSError` if the address cannot be bound."""
+        """Serve until cancelled. Raises :class:`AddressUnavailable` if the address cannot be bound."""
         if self._address is None:
             task_status.started()
             return
         async with anyio.create_task_group() as tasks:
-            if self._tls.cert_dir is not None:
-                files = CertificateFiles(directory=self._tls.cert_dir)
-                tasks.start_soon(CertificateFilesWatcher(files, self._serving).run)
+            if self._files is not None:
+                tasks.start_soon(self._files.run)
             else:
                 policy = RotatedCertificates(secret=NamespacedName("", ""), common_name="metrics")
                 certificates, _ = ensure_certificates(

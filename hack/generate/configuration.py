@@ -26,14 +26,20 @@ def reference() -> str:
 # Configuration
 
 The operator reads one document from the ConfigMap `codeflare-operator-config` in its namespace (`--config` sets another
-name), which must have exactly one key, and creates it with the defaults if it does not exist. The configuration is read
-at startup: restart the operator after a change. `cfo config check FILE` validates a document, and `cfo config default`
-prints the default document.
+name), which must have exactly one key. If it does not exist, the operator creates it with the defaults; a ConfigMap of
+another name must exist. The configuration is read at startup: restart the operator after a change, which it
+[notices](operations.md#the-configuration-was-changed).
+
+`cfo config check FILE` validates a document, or the ConfigMap with it, and prints one line for each problem. The exit
+code is 0 if it is valid and 2 if not; with `--strict`, warnings are errors, too. `-o yaml` prints the effective
+configuration: every key with its value or default. `cfo config default` prints the default document.
 
 * Durations are Go durations (`90s`, `5m`, `1h30m`) or integers in nanoseconds.
 * A `null` section or value means the default.
 * An unknown key is logged as a warning that suggests the most similar known key. If a value has the wrong type or is
-  invalid, the operator prints one line with the field and exits before it writes anything.
+  invalid, the operator prints one line for each such field and exits before it writes anything.
+* Case is ignored in keys, as in Go: another spelling of a key is accepted with a warning. Two spellings of one key are
+  an error, and so is a manifest instead of the document, such as a Secret.
 * Settings of `appwrapper` may also be set under `appwrapper.Config`; settings directly under `appwrapper` take
   precedence.
 

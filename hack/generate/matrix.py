@@ -14,7 +14,10 @@ END = "<!-- Compatibility Matrix end -->"
 
 def files() -> dict[str, str]:
     """Return the content of every generated file, by its path from the root of the repository."""
-    versions = [{field: each[field] for field in ("name", "version")} for each in load()]
+    versions = {
+        section: [{field: each[field] for field in ("name", "version")} for each in entries]
+        for section, entries in (("components", load()), ("platforms", platforms()))
+    }
     return {
         "README.md": readme(read(ROOT / "README.md", ROOT), matrix(load(), platforms())),
         "cfo/manifests/stack.yaml": (

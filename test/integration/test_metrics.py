@@ -194,6 +194,10 @@ async def test_secure_metrics_serve_certificate_files_and_their_renewal(plane: C
     manager = new_manager(plane, metrics_tls=MetricsTLS(cert_dir=tmp_path))
     async with manager:
         await manager.started()
+        failures = await manager.health.failures()
+        assert failures == {
+            "metrics-certificate": f"no certificate for metrics: No such file or directory: {tmp_path}/tls.crt"
+        }
         headers = {"Authorization": f"Bearer {plane.token}"}
         for _ in range(2):
             pair, bundle = new_certificate()
@@ -209,4 +213,5 @@ async def test_secure_metrics_serve_certificate_files_and_their_renewal(plane: C
                     return False
 
             await eventually(is_certificate_served, "the served certificate")
+        assert await manager.health.failures() == {}
     assert bundles[0] != bundles[1]

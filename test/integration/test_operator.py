@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import yaml
 
 from cfo.config import default_document
 from cfo.runtime.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
-from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.objects import Object
 from test.support.operator_process import (
     CONFIG_MAP_KEY,
     LOOPBACK_ADDRESSES,
@@ -33,9 +35,9 @@ from test.support.raycluster_environment import (
 from test.support.recordings import load_startup, startup_cases
 
 
-async def failed_start(environment: Environment, directory: Path) -> tuple[int, str]:
+async def failed_start(environment: Environment, directory: Path, *arguments: str) -> tuple[int, str]:
     """Run ``cfo run`` until it exits; return its exit code and its output, which must be one line."""
-    async with run_operator(environment, directory) as operator:
+    async with run_operator(environment, directory, *arguments) as operator:
         code = await operator.exit_code()
     lines = operator.output.splitlines()
     assert len(lines) == 1, operator.output
@@ -120,17 +122,34 @@ async def test_unknown_configuration_keys_are_logged_as_warnings(tmp_path: Path)
             assert "config.yaml: unknown key kubray (did you mean kuberay?), ignored" in operator.output
 
 
-async def test_config_map_name_can_be_changed(tmp_path: Path) -> None:
-    async with (
-        start_environment(*VANILLA_CRDS) as environment,
-        run_operator(environment, tmp_path, "--config", "other"),
-    ):
-
-        async def get_config_map() -> Object | None:
-            return await environment.client.get(CONFIG_MAP, NamespacedName("default", "other"))
-
-        assert await eventually(get_config_map, "the ConfigMap")
+async def test_config_map_name_can_be_changed_but_only_the_default_one_is_created(tmp_path: Path) -> None:
+    async with start_environment(*VANILLA_CRDS) as environment:
+        code, line = await failed_start(environment, tmp_path, "--config", "other")
+        assert (code, "ConfigMap default/other: does not exist; create it" in line) == (2, True), line
+        other = {"namespace": "default", "name": "other"}
+        data = {"config.yaml": yaml.safe_dump(PLAIN_CONFIG)}
+        await environment.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": other, "data": data})
+        async with run_operator(environment, tmp_path, "--config", "other") as operator:
+            await operator.ready()
         assert await environment.find(CONFIG_MAP, CONFIG_MAP_KEY.name, CONFIG_MAP_KEY.namespace) is None
+
+
+async def test_port_in_use_is_reported_in_one_line_with_its_key(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with start_environment(*VANILLA_CRDS) as environment:
+            document = {**PLAIN_CONFIG, "health": {"bindAddress": address}}
+            await create_config_map(environment, {"config.yaml": yaml.safe_dump(document)})
+            async with run_operator(environment, tmp_path) as operator:
+                assert await operator.exit_code() == 1
+            *log, last = operator.output.splitlines()
+            assert [line for line in log if "Traceback" in line or "stacktrace" in line] == []
+            assert json.loads(last)["error"] == (
+                f"health.bindAddress in ConfigMap {CONFIG_MAP_KEY}: cannot listen on {address}: "
+                'Address already in use; set another port there, or "0" to disable the server'
+            )
 
 
 async def test_controllers_start_when_crd_is_installed(tmp_path: Path) -> None:

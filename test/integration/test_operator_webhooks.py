@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from base64 import b64decode
 from pathlib import Path
@@ -157,9 +158,10 @@ async def test_invalid_webhook_url_is_reported_in_one_line_with_code_2(tmp_path:
         run_operator(environment, tmp_path, "--webhook-url", "http://host:1") as operator,
     ):
         assert await operator.exit_code() == 2
-    assert operator.output == (
-        "Error: --webhook-url: 'http://host:1': must be https://HOST:PORT, where HOST is a name or IP address that the "
-        "API server can reach\n"
+    (line,) = operator.output.splitlines()
+    assert json.loads(line)["error"] == (
+        "--webhook-url: 'http://host:1': must be https://HOST:PORT, where HOST is a name or IP address that the "
+        "API server can reach"
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from cfo.cli import _LazyGroup, cli
@@ -41,7 +44,67 @@ def test_invalid_crd_is_reported_in_one_line(tmp_path: Path) -> None:
     assert result.exit_code == 2
     lines = result.output.splitlines()
     assert len(lines) == 1
-    assert 'envtest: CustomResourceDefinition.apiextensions.k8s.io "foo" is invalid' in lines[0]
+    assert 'Error: CustomResourceDefinition.apiextensions.k8s.io "foo" is invalid' in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "code", "output"),
+    [
+        ("kuberay: {}", [], 0, ["FILE: valid"]),
+        ("kuberay: {}", ["--strict"], 0, ["FILE: valid"]),
+        ("kubray: {}", [], 0, ["Warning: FILE: unknown key kubray (did you mean kuberay?), ignored", "FILE: valid"]),
+        ("kubray: {}", ["--strict"], 2, ["Error: FILE: unknown key kubray (did you mean kuberay?), ignored"]),
+        (
+            "kuberay: {mTLSEnabled: 1, enabled: 2}",
+            ["-o", "yaml"],
+            2,
+            [
+                "Error: FILE: kuberay.enabled: 2: must be true or false",
+                "Error: FILE: kuberay.mTLSEnabled: 1: must be true or false",
+            ],
+        ),
+        ("\x80", [], 2, ["Error: FILE: not a text file"]),
+    ],
+)
+def test_config_check_prints_one_line_for_each_problem(
+    tmp_path: Path, document: str, options: list[str], code: int, output: list[str]
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_bytes(document.encode("latin-1"))
+    result = CliRunner().invoke(cli, ["config", "check", str(file), *options], prog_name="cfo")
+    assert (result.exit_code, result.output.splitlines()) == (
+        code,
+        [line.replace("FILE", str(file)) for line in output],
+    )
+
+
+@pytest.mark.parametrize("output", ["yaml", "json"])
+def test_config_check_prints_the_effective_configuration(tmp_path: Path, output: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("kind: ConfigMap\ndata: {a: 'kuberay: {ingressDomain: a.test}'}")
+    result = CliRunner().invoke(cli, ["config", "check", str(file), "-o", output], prog_name="cfo")
+    document = (yaml.safe_load if output == "yaml" else json.loads)(result.stdout)
+    assert document["kuberay"]["ingressDomain"] == "a.test"
+    assert document["metrics"]["bindAddress"] == ":8080"
+
+
+def test_last_line_of_a_json_log_is_json(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "k"
+    kubeconfig.write_text("")
+    command = ["run", "--log-format", "json", "--kubeconfig", str(kubeconfig)]
+    arguments = [sys.executable, "-m", "cfo", *command]
+    environment = {**os.environ, "NAMESPACE": "default"}
+    result = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    (line,) = result.stderr.splitlines()
+    assert result.returncode == 1
+    assert json.loads(line)["error"] == f"{kubeconfig}: not a kubeconfig file: the file is empty"
+
+
+def test_file_without_crd_is_reported_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "raycluster.yaml"
+    file.write_text("apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: a}\n")
+    result = CliRunner().invoke(cli, ["envtest", "--crds", str(file)], prog_name="cfo")
+    assert (result.exit_code, result.output) == (2, f"Error: no CustomResourceDefinition in {file}\n")
 
 
 BLOCKING_PROGRAM = """

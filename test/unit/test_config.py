@@ -3,8 +3,17 @@
 from datetime import timedelta
 
 import pytest
+import yaml
 
-from cfo.config import ConfigurationError, OperatorConfiguration, default_document, extract_document, parse
+from cfo.config import (
+    ConfigurationError,
+    OperatorConfiguration,
+    changed_settings,
+    default_document,
+    effective_document,
+    extract_document,
+    parse,
+)
 
 
 def warnings_of(document: str) -> list[str]:
@@ -103,9 +112,93 @@ def test_setting_under_appwrapper_takes_precedence_over_config() -> None:
 
 
 def test_keys_are_case_insensitive_as_in_go() -> None:
-    parsed = parse("kubeRay: {mtlsenabled: false}")
+    parsed = parse("kubeRay: {mtlsenabled: false}\nappwrapper: {config: {schedulerName: x}}")
     assert not parsed.configuration.kuberay.mtls_enabled
-    assert parsed.warnings == []
+    assert parsed.configuration.appwrapper.scheduler_name == "x"
+    assert parsed.warnings == [
+        f"key {path} is spelled {name}; it is accepted, because case is ignored as in Go"
+        for path, name in (
+            ("appwrapper.config", "Config"),
+            ("kubeRay", "kuberay"),
+            ("kubeRay.mtlsenabled", "mTLSEnabled"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "keys"),
+    [
+        ("kubeRay: {mTLSEnabled: false}\nkuberay: {mTLSEnabled: true}", "kuberay", "kubeRay, kuberay"),
+        ("kuberay: {mTLSEnabled: false, mtlsenabled: true}", "kuberay.mTLSEnabled", "mTLSEnabled, mtlsenabled"),
+        ("kuberay: {profiles: [{name: a, mtls: x, mTLS: y}]}", "kuberay.profiles[0].mTLS", "mtls, mTLS"),
+        ("appwrapper: {Config: {}, config: {}}", "appwrapper.Config", "Config, config"),
+    ],
+)
+def test_two_spellings_of_a_key_are_rejected(document: str, path: str, keys: str) -> None:
+    assert error_of(document).startswith(f"{path}: is set more than once, as {keys}; keep one of them")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "problem"),
+    [
+        ("{apiVersion: v1, kind: Secret, metadata: {name: a}, data: {}}", "is a manifest of kind Secret, not a config"),
+        ("{apiVersion: apps/v1, kind: Deployment, spec: {}}", "is a manifest of kind Deployment, not a configuration"),
+        ("{apiVersion: v1, kind: List, items: []}", "is a list of objects, not a configuration document; give one"),
+        (
+            "{kind: ConfigMap, data: {config.yaml: '{kind: ConfigMap, data: {}}'}}",
+            "is a whole ConfigMap inside of anoth",
+        ),
+        ("{kind: ConfigMap, data: {config.yaml: 5}}", "data: must be a mapping of strings"),
+        ("{kind: ConfigMap, data: [a]}", "data: must be a mapping of strings"),
+    ],
+)
+def test_manifest_in_place_of_the_document_is_rejected(manifest: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(extract_document(manifest))
+    assert str(caught.value).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "health", "webhook", "pair"),
+    [
+        (":8080", ":8080", ":9443", "metrics.bindAddress and health.bindAddress"),
+        ("127.0.0.1:8080", "0.0.0.0:8080", ":9443", "metrics.bindAddress and health.bindAddress"),
+        (":9443", "0", "127.0.0.1:9443", "metrics.bindAddress and webhook.bindAddress"),
+        ("127.0.0.1:8080", "127.0.0.2:8080", ":9443", ""),
+        (":0", ":0", ":0", ""),
+        ("0", "0", ":9443", ""),
+    ],
+)
+def test_servers_must_not_share_a_port(metrics: str, health: str, webhook: str, pair: str) -> None:
+    document = f"metrics: {{bindAddress: '{metrics}'}}\nhealth: {{bindAddress: '{health}'}}\n"
+    document += f"webhook: {{bindAddress: '{webhook}'}}\n"
+    if pair:
+        assert error_of(document).startswith(f"{pair} must not use the same port: ")
+    else:
+        parse(document)
+
+
+def test_changed_settings_are_listed_by_path() -> None:
+    old = parse("kuberay: {ingressDomain: a.test}").configuration
+    new = parse("kuberay: {operatorNamespaces: [ray]}\nleaderElection: {leaseDuration: 20s}").configuration
+    assert changed_settings(old, new) == [
+        "kuberay.ingressDomain",
+        "kuberay.operatorNamespaces",
+        "leaderElection.leaseDuration",
+    ]
+    assert changed_settings(old, old) == []
+
+
+def test_effective_document_is_valid_and_means_the_same() -> None:
+    configuration = parse(
+        "kuberay: {ingressDomain: a.test}\nappwrapper: {faultTolerance: {resetPause: 5s}}"
+    ).configuration
+    document = effective_document(configuration)
+    assert document["kuberay"]["ingressDomain"] == "a.test"
+    assert document["appwrapper"]["faultTolerance"]["resetPause"] == "5s"
+    assert document["webhook"]["enabled"] is None
+    parsed = parse(yaml.safe_dump(document))
+    assert (parsed.configuration, parsed.warnings) == (configuration, [])
 
 
 def test_duplicate_keys_are_warned_about_and_last_one_is_used() -> None:
@@ -213,6 +306,18 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
         ("webhook: {bindAddress: '0'}", "webhook.bindAddress: '0': must be HOST:PORT"),
         ("webhook: {enabled: 1}", "webhook.enabled: 1: must be true or false"),
         ("webhook: {serviceName: A_b}", "webhook.serviceName: 'A_b': must be the name of a Service"),
+        (
+            "kuberay: {ingress: {className: Foo Bar}}",
+            "kuberay.ingress.className: 'Foo Bar': must be the name of an object",
+        ),
+        (
+            "appwrapper: {autopilot: {resourceTaints: {gpu: [{key: a b, effect: NoExecute}]}}}",
+            "appwrapper.autopilot.resourceTaints.gpu[0].key: 'a b': must be a label key: ",
+        ),
+        (
+            "appwrapper: {autopilot: {resourceTaints: {gpu: [{key: a, value: b c, effect: NoExecute}]}}}",
+            "appwrapper.autopilot.resourceTaints.gpu[0].value: 'b c': must be a label value",
+        ),
         ("webhook: {certDir: ''}", "webhook.certDir: '': "),
         ("webhook: {clientCAFile: ''}", "webhook.clientCAFile: '': "),
         ("flux: {adminNamespaces: [Admins]}", "flux.adminNamespaces[0]: 'Admins': must be the name of a namespace"),
@@ -236,6 +341,9 @@ def test_all_invalid_fields_are_reported() -> None:
     message = error_of("kuberay: {mTLSEnabled: 1, ingressDomain: 2}\nmetrics: {bindAddress: 3}")
     for path in ("kuberay.mTLSEnabled", "kuberay.ingressDomain", "metrics.bindAddress"):
         assert path in message
+    with pytest.raises(ConfigurationError) as caught:
+        parse("kuberay: {mTLSEnabled: 1, ingressDomain: 2}\nmetrics: {bindAddress: 3}")
+    assert len(caught.value.problems) == 3
 
 
 @pytest.mark.parametrize("address", [":8080", "127.0.0.1:0", "[::1]:8443", "localhost:1", "0"])
@@ -284,5 +392,4 @@ def test_optional_section_is_parsed_like_others() -> None:
     parsed = parse(text)
     assert parsed.configuration.kuberay.authentication.oidc is not None
     assert parsed.configuration.kuberay.authentication.oidc.issuer_url == "https://dex.test"
-    (warning,) = parsed.warnings
-    assert "kuberay.authentication.OIDC.issuer" in warning
+    assert parsed.warnings[-1] == "unknown key kuberay.authentication.OIDC.issuer (did you mean issuerURL?), ignored"

@@ -16,11 +16,14 @@ _PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
 
 
 def record_authentication(
-    children: Children, exposure: Exposure, settings: NamespaceSettings, *, has_routes: bool
+    children: Children, exposure: Exposure, settings: NamespaceSettings, *, has_routes: bool, is_new: bool
 ) -> None:
-    """Record who authenticates users and, where ``has_routes`` are served, who exposes the cluster."""
+    """Record who authenticates users and, where ``has_routes`` are served, who exposes the cluster.
+
+    Why a dashboard is not exposed is recorded only if the reason ``is_new``, not in every reconcile.
+    """
     features = settings.kuberay.kuberay_features
-    if exposure.reason:
+    if exposure.reason and is_new:
         children.record_warning(exposure.reason, exposure.message)
     if not settings.kuberay.ray_dashboard_oauth_enabled:
         return

@@ -130,8 +130,11 @@ class DashboardAccess:
         backend = dashboard_backend(cluster, authentication)
         match authentication:
             case Authentication.UNAVAILABLE:
-                cause = _EXTERNAL_LOGIN if await self._platform.is_openshift() else _NO_OPENSHIFT
-                return Exposure(authentication, None, "OAuthUnavailable", _UNAVAILABLE.format(cause=cause))
+                openshift = await self._platform.is_openshift()
+                message = _UNAVAILABLE.format(cause=_EXTERNAL_LOGIN if openshift else _NO_OPENSHIFT)
+                if not openshift and not config.ingress_domain:
+                    message += _DOMAIN_MISSING
+                return Exposure(authentication, None, "OAuthUnavailable", message)
             case Authentication.AUTH_PROXY if backend is None:
                 return Exposure(authentication, None, "AuthenticationProxyMissing", _PROXY_MISSING)
             case Authentication.RAY_TOKEN:
@@ -163,6 +166,7 @@ _UNAVAILABLE = (
     "the dashboard is not exposed. Configure kuberay.authentication, or set kuberay.rayDashboardOAuthEnabled to false "
     "to get Ingresses without authentication"
 )
+_DOMAIN_MISSING = ". Either way, also set kuberay.ingressDomain, which is empty"
 _PROXY_MISSING = (
     "The RayCluster was created before kuberay.authentication was enabled, so its head has no proxy that "
     "authenticates users, and the dashboard is not exposed. Recreate the RayCluster"

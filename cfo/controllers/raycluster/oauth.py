@@ -75,6 +75,7 @@ from cfo.runtime import (
     namespace_of,
     on_update,
     or_,
+    uid_of,
 )
 
 __all__ = ["OAuthReconciler", "setup"]
@@ -118,6 +119,7 @@ class OAuthReconciler:
         self._cookie = CookieSecret(client, informers.secrets)
         self._bindings = ProxyBindings(client, informers)
         self._head_pods = HeadPodReplacer(environment.clock)
+        self._recorded: dict[Request, tuple[str, str]] = {}
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the objects of one cluster's proxy up to date."""
@@ -125,6 +127,7 @@ class OAuthReconciler:
         if cluster is None or is_deleting(cluster):
             self._cookie.forget(request)
             self._auth_proxy.forget(request)
+            self._recorded.pop(request, None)
         if cluster is None:
             await self._bindings.collect(request)
             return Result()
@@ -143,7 +146,10 @@ class OAuthReconciler:
         if is_openshift and (openshift is None or not openshift.has_synced):
             return Result(requeue_after=_SYNC_RETRY_SECONDS)
         required = settings.kuberay.ray_dashboard_oauth_enabled
-        record_authentication(children, exposure, settings, has_routes=openshift is not None)
+        recorded = (uid_of(cluster), exposure.message)
+        is_new = self._recorded.get(request) != recorded
+        self._recorded[request] = recorded
+        record_authentication(children, exposure, settings, has_routes=openshift is not None, is_new=is_new)
         record_missing_client(children, exposure, self._config.authentication.oidc, self._informers.oidc_secrets)
         match exposure.authentication:
             case Authentication.OAUTH_PROXY if openshift is not None and exposure.backend is not None:

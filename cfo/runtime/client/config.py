@@ -20,14 +20,22 @@ from urllib.parse import quote, urlsplit
 from cfo.runtime.client.credentials import CredentialError, Credentials, CredentialSource, Kubeconfig, ServiceAccount
 from cfo.runtime.clock import Clock
 
-__all__ = ["ClientConfig", "ConfigError", "load_config"]
+__all__ = ["ClientConfig", "ConfigError", "NoClusterConfigured", "load_config"]
 
 SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _IMPERSONATION = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
 
 
 class ConfigError(Exception):
-    """Raised if there is no usable configuration; the message is one line and lists the checked sources."""
+    """Raised if there is no usable configuration; the message is one line.
+
+    If a kubeconfig is the cause, ``__cause__`` is a :class:`~cfo.runtime.client.kubeconfig_errors.KubeconfigError` with
+    its file, context and field.
+    """
+
+
+class NoClusterConfigured(ConfigError):
+    """Raised if there is neither a kubeconfig nor a service account; the message lists the checked sources."""
 
 
 class ControlPlane(Protocol):
@@ -153,7 +161,7 @@ async def load_config(
         return await _from_kubeconfig(str(home), "", context, environ, clock)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return _from_service_account(service_account, environ)
-    raise ConfigError(
+    raise NoClusterConfigured(
         f"no cluster is configured; checked $KUBECONFIG (not set), {home} (no such file) and the "
         "service account of the pod ($KUBERNETES_SERVICE_HOST is not set)"
     )
@@ -177,7 +185,7 @@ async def _from_kubeconfig(
             source=paths,
         )
     except CredentialError as error:
-        raise ConfigError(f"{origin}{error}") from None
+        raise ConfigError(f"{origin}{error}") from error
     except ConfigError as error:
         raise ConfigError(f"{origin}{paths}: {error}") from None
 

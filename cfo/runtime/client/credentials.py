@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import logging
 import os
 import ssl
 import sys
@@ -25,6 +26,14 @@ import anyio
 import structlog
 import yaml
 
+from cfo.runtime.client.kubeconfig_errors import (
+    CredentialError,
+    KubeconfigError,
+    check_cluster,
+    check_user,
+    login_problem,
+    read_document,
+)
 from cfo.runtime.clock import Clock, SystemClock
 
 __all__ = ["CredentialError", "CredentialSource", "Credentials", "Kubeconfig", "ServiceAccount"]
@@ -35,6 +44,7 @@ _RELOAD_SECONDS = 60.0
 _EXPIRY_MARGIN_SECONDS = 60.0
 _RENEWAL_LIMIT_SECONDS = 60.0
 _RENEWAL_INTERVAL_SECONDS = 5.0
+_ANONYMOUS = "cfo:anonymous"
 _USER_FILES = ("tokenFile", "client-certificate", "client-key")
 
 # Exceptions that kubernetes-asyncio raises for invalid files, in addition to its own.
@@ -42,10 +52,6 @@ _LOADING_ERRORS = (
     *(yaml.YAMLError, OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError),
     *(aiohttp.ClientError, TimeoutError),
 )
-
-
-class CredentialError(Exception):
-    """Raised if credentials cannot be loaded; the message gives the cause and contains no credentials."""
 
 
 class Credentials(NamedTuple):
@@ -117,6 +123,7 @@ def _load_library() -> _Library:
         incluster = importlib.import_module(f"{name}.config.incluster_config")
     else:
         kubeconfig.OpenIDRequestor = _with_tls_verification(kubeconfig.OpenIDRequestor)
+        kubeconfig.logger = _silent_logger()
     return _Library(
         merger=kubeconfig.KubeConfigMerger,
         kubeconfig_loader=kubeconfig.KubeConfigLoader,
@@ -124,6 +131,14 @@ def _load_library() -> _Library:
         error=kubeconfig.ConfigException,
         delete_temporary_files=getattr(kubeconfig, "_cleanup_temp_files", lambda: None),
     )
+
+
+def _silent_logger() -> logging.Logger:
+    """Return a logger for kubernetes-asyncio, which logs each exception before it raises it."""
+    # not in the hierarchy of loggers, so that other users of the library in this process keep their logs
+    logger = logging.Logger("kubernetes_asyncio")  # noqa: LOG001
+    logger.disabled = True
+    return logger
 
 
 def _with_tls_verification(requestor: Any) -> type[Any]:
@@ -210,40 +225,63 @@ class Kubeconfig:
         self._last_attempt = 0.0
         self._reload_at: float | None = None
         self._context_name = context
-        library = _load_library()
-        try:
-            self._merger = library.merger(paths)
-        except _LOADING_ERRORS as error:
-            raise CredentialError(f"{paths}: not a kubeconfig file: {_first_line(error)}") from None
-        if self._merger.config is None:
-            raise CredentialError(f"{paths}: no such file")
-        self._paths = os.pathsep.join(self._merger.paths)
+        self.user: dict[str, Any] = {}
+        self._user_base = ""
+        self._merger, self._paths = _read_files(paths)
         document = self._merger.config.value
         self._context_name = context or document.get("current-context")
         if not self._context_name:
-            raise CredentialError(f"{self._paths}: current-context is not set, and no context was given")
-        self.context, _ = self._entry("contexts", self._context_name, "context")
-        self.cluster, _ = self._entry("clusters", self.context.get("cluster") or "", "cluster")
+            contexts = ", ".join(sorted(str(node.value["name"]) for node in document["contexts"])) or "none"
+            raise KubeconfigError(
+                f"current-context is not set, and no context was given ({contexts})", file=self._paths
+            )
+        self._file = self._paths
+        self.context, self._file, _ = self._entry("contexts", str(self._context_name), "context")
+        self.cluster, self._file, cluster_base = self._entry("clusters", self.context.get("cluster") or "", "cluster")
+        cluster_field = f"clusters[name={self.context.get('cluster')}].cluster"
         self.server = str(self.cluster.get("server") or "").rstrip("/")
         if not self.server:
-            raise CredentialError(f"{self._paths}: clusters[name={self.context['cluster']}].cluster.server is missing")
-        self.user: dict[str, Any] = {}
-        self._user_base = ""
-        if self.context.get("user"):
-            self.user, self._user_base = self._entry("users", self.context["user"], "user")
+            raise self._located(KubeconfigError("is missing", field=f"{cluster_field}.server"))
+        self._user_field = f"users[name={self.context.get('user')}].user"
+        try:
+            check_cluster(self.cluster, cluster_base, cluster_field)
+            if not self.context.get("user"):
+                self._add_anonymous_user()
+            self.user, self._file, self._user_base = self._entry("users", self.context["user"], "user")
+            check_user(self.user, self._user_base, self._user_field)
+        except KubeconfigError as error:
+            raise self._located(error) from None
         self._resolve_paths()
 
-    def _entry(self, section: str, name: str, key: str) -> tuple[dict[str, Any], str]:
-        """Return an entry by name, and the directory to which its relative paths are relative."""
+    def _entry(self, section: str, name: str, key: str) -> tuple[dict[str, Any], str, str]:
+        """Return an entry by name, its file, and the directory to which its relative paths are relative."""
         for node in self._merger.config.value[section]:
             entry = node.value
-            if not isinstance(entry, dict) or entry.get("name") != name:
+            if entry.get("name") != name:
                 continue
             value = entry.get(key)
             if not isinstance(value, dict):
-                raise CredentialError(f"{node.path}: {section}[name={name}].{key}: must be a mapping")
-            return value, str(Path(node.path).resolve().parent)
-        raise CredentialError(f"{self._paths}: {section}: no entry is named {name!r}")
+                problem = KubeconfigError("must be a mapping", field=f"{section}[name={name}].{key}")
+                raise self._located(problem, node.path)
+            return value, node.path, str(Path(node.path).resolve().parent)
+        raise self._located(KubeconfigError(f"no entry is named {name!r}", field=section), self._paths)
+
+    def _add_anonymous_user(self) -> None:
+        """Give the context a user without credentials, because kubernetes-asyncio requires one for https servers."""
+        self.context["user"] = _ANONYMOUS
+        config = self._merger.config
+        entry = {"name": _ANONYMOUS, "user": dict[str, Any]()}
+        config.value["users"].append(type(config)(_ANONYMOUS, entry, config.path))
+
+    def _located(self, error: KubeconfigError, file: str = "") -> KubeconfigError:
+        """Return ``error`` with its file and the context, and without secrets."""
+        return KubeconfigError(
+            self._redacted(error.problem),
+            file=error.file or file or self._file,
+            context=error.context or str(self._context_name or ""),
+            field=error.field,
+            hint=error.hint,
+        )
 
     async def load(self) -> SimpleNamespace:
         """Load everything through kubernetes-asyncio: run an exec plugin, refresh a token, read the files.
@@ -271,12 +309,13 @@ class Kubeconfig:
                 target.ca_pem = _content(target.ssl_ca_cert)
                 certificate, key = _content(target.cert_file), _content(target.key_file)
             except (*_LOADING_ERRORS, library.error) as error:
-                raise CredentialError(f"{self._paths}: {self._redacted(_first_line(error))}") from None
+                raise self._located(login_problem(self.user, error, self._user_field)) from None
             finally:
                 library.delete_temporary_files()
         authorization = " ".join(str(target.api_key.get("BearerToken", "")).split())
         if not authorization and "exec" in self.user and not certificate:
-            raise CredentialError(f"{self._paths}: the exec plugin returned neither a token nor a certificate")
+            problem = f"the plugin {self.user['exec']['command']} returned neither a token nor a certificate"
+            raise self._located(KubeconfigError(problem, field=f"{self._user_field}.exec"))
         self._credentials = Credentials(authorization, certificate, key)
         self._reload_at = self._next_load(getattr(loader, "exec_plugin_expiry", None))
         return target
@@ -309,10 +348,11 @@ class Kubeconfig:
         return None
 
     def _redacted(self, message: str) -> str:
-        plugin = self.user.get("exec")
+        plugin, provider = self.user.get("exec"), self.user.get("auth-provider")
         environment = plugin.get("env") if isinstance(plugin, dict) else None
-        rest = {key: value for key, value in self.user.items() if key not in {"exec", *_USER_FILES}}
-        for secret in _secret_strings([rest, environment]):
+        settings = provider.get("config") if isinstance(provider, dict) else provider
+        rest = {key: value for key, value in self.user.items() if key not in {"exec", "auth-provider", *_USER_FILES}}
+        for secret in _secret_strings([rest, environment, settings]):
             message = message.replace(secret, "***")
         return message
 
@@ -342,6 +382,22 @@ class Kubeconfig:
                 self._reload_at = self._clock.monotonic() + _RELOAD_SECONDS
             assert self._credentials is not None
             return self._credentials
+
+
+def _read_files(paths: str) -> tuple[Any, str]:
+    """Read and merge the files of ``paths`` that exist; return the merger of kubernetes-asyncio, and their paths."""
+    found = [os.path.expanduser(path) for path in paths.split(os.pathsep) if path]  # noqa: PTH111 (as the library does)
+    for path in found:
+        if os.path.exists(path):  # noqa: PTH110
+            read_document(path)
+    library = _load_library()
+    try:
+        merger = library.merger(paths)
+    except _LOADING_ERRORS as error:
+        raise KubeconfigError(f"not a kubeconfig file: {_first_line(error)}", file=paths) from None
+    if merger.config is None:
+        raise KubeconfigError("no such file", file=paths)
+    return merger, os.pathsep.join(merger.paths)
 
 
 def _content(path: str | None) -> bytes:

@@ -150,11 +150,15 @@ class TransportError(Exception):
     """Raised when a request gets no response, because the connection failed, broke or timed out.
 
     ``outcome_unknown`` is true if the request may have reached the server, so that a write may have been executed;
-    ``verb`` and ``resource`` name the request in the message.
+    ``verb`` and ``resource`` name the request in the message. ``refused`` is true if no program listens at the address
+    of the server.
     """
 
-    def __init__(self, message: str, *, outcome_unknown: bool, verb: str = "", resource: str = "") -> None:
+    def __init__(
+        self, message: str, *, outcome_unknown: bool, verb: str = "", resource: str = "", refused: bool = False
+    ) -> None:
         self.outcome_unknown = outcome_unknown
+        self.refused = refused
         self.verb = verb
         self.resource = resource
         super().__init__(f"{verb} {resource}: {message}" if verb else message)

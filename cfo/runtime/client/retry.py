@@ -7,6 +7,7 @@ other failures are raised to the caller, because only the caller knows how to ha
 
 from __future__ import annotations
 
+import errno
 import os
 
 import aiohttp
@@ -80,7 +81,8 @@ class Attempts:
         """Return the error for a connection that could not be established or that broke."""
         reason = _reason(error)
         where = f"cannot connect to {self._host}" if _never_sent(error) else f"lost the connection to {self._host}"
-        return self._error(f"{where}: {reason}", self._may_have_executed)
+        refused = isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED
+        return self._error(f"{where}: {reason}", self._may_have_executed, refused=refused)
 
     def timed_out(self, awaiting_response: bool) -> TransportError:
         """Return the error for a request whose time limit for all attempts has passed."""
@@ -88,12 +90,13 @@ class Attempts:
             f"no response from {self._host} within {self._limit:g} s", self._may_have_executed or awaiting_response
         )
 
-    def _error(self, message: str, may_have_executed: bool) -> TransportError:
+    def _error(self, message: str, may_have_executed: bool, *, refused: bool = False) -> TransportError:
         return TransportError(
             message,
             outcome_unknown=may_have_executed and not self._read_only,
             verb=self._verb,
             resource=self._resource,
+            refused=refused,
         )
 
 

@@ -123,7 +123,7 @@ class WebhookServer:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until stopped or cancelled. Raises :class:`OSError` if the address cannot be bound."""
-        sock = bind_socket(self._address, reuse_port=self._reuse_port)
+        sock = bind_socket(self._address, reuse_port=self._reuse_port, server="webhook")
         self._port = sock.getsockname()[1]
         server = web.Server(self._handle, keepalive_timeout=KEEP_ALIVE, access_log=None)
         try:

@@ -23,6 +23,7 @@ from cfo.runtime import (
 )
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
+from cfo.webhooks.raycluster.replicas import replica_warnings
 from cfo.webhooks.raycluster.validation import create_errors, submission_errors, update_errors
 
 __all__ = ["RayClusterWebhook", "setup"]
@@ -71,11 +72,13 @@ class RayClusterWebhook:
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the RayCluster is invalid."""
         FieldErrors.check(await request.compute(create_errors, obj, await self._settings(request.namespace)))
+        request.warn(*replica_warnings(obj))
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if the update is invalid; a RayCluster that is being deleted is not validated."""
         if not is_deleting(obj):
             FieldErrors.check(await request.compute(update_errors, old, obj, await self._settings(request.namespace)))
+            request.warn(*replica_warnings(obj, old))
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         """Allow every deletion."""

@@ -160,8 +160,9 @@ def assets(folder: Path | None, kubernetes_version: str) -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
-    click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
-    sys.exit(2)
+    """Exit with one line: with code 2 for invalid input, and 1 for all other failures, such as a port in use."""
+    click.echo(f"Error: {error}", err=True)
+    sys.exit(2 if isinstance(error, ValueError | FileExistsError) else 1)
 
 
 async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:
@@ -172,10 +173,16 @@ async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:
             loop.add_signal_handler(number, stop.set)
     async with plane:
         click.echo(f"Serving on {plane.url}")
+        written = None
         if kubeconfig is not None:
-            plane.kubeconfig(kubeconfig)
+            written = plane.kubeconfig(kubeconfig)
             click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")
-        await stop.wait()
+        try:
+            await stop.wait()
+        finally:
+            # The server has stopped; another control plane may have replaced the file.
+            if kubeconfig is not None and kubeconfig.is_file() and kubeconfig.read_text() == written:
+                kubeconfig.unlink(missing_ok=True)
 
 
 def main() -> None:

@@ -42,8 +42,15 @@ def load_manifests(sources: Iterable[Manifests], *kinds: str) -> Iterator[Object
 
 
 def load_crds(sources: Iterable[Manifests]) -> list[Object]:
-    """Return the CRDs in ``sources``. Raises ValueError, OSError."""
-    return list(load_manifests(sources, CRD))
+    """Return the CRDs in ``sources``. Raises ValueError, also for a source without any CRD, and OSError."""
+    found: list[Object] = []
+    for source in sources:
+        crds = list(load_manifests([source], CRD))
+        if not crds:
+            where = f"an object of kind {source.get('kind')}" if isinstance(source, Mapping) else str(source)
+            raise ValueError(f"no {CRD} in {where}")
+        found += crds
+    return found
 
 
 def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object]:

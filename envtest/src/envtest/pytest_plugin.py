@@ -126,7 +126,10 @@ def install_crds(_threaded_control_plane: ThreadedControlPlane) -> Callable[...,
     """A function that installs CRDs (objects, files or folders) and returns when they are established."""
 
     def install(*sources: Manifests) -> list[str]:
-        return _threaded_control_plane.install_crds(*sources)
+        try:
+            return _threaded_control_plane.install_crds(*sources)
+        except (OSError, ValueError) as error:
+            raise error.with_traceback(None) from None  # without the frames of the thread of the control plane
 
     return install
 

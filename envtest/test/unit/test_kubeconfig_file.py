@@ -81,13 +81,29 @@ def test_command_refuses_a_foreign_kubeconfig_in_one_line(tmp_path: Path) -> Non
     assert path.read_text() == "kind: Config\n"
 
 
-def test_command_ends_with_code_0_at_hangup() -> None:
-    process = subprocess.Popen([sys.executable, "-m", "envtest"], stdout=subprocess.PIPE, text=True)
+def test_command_ends_with_code_0_at_hangup_and_removes_its_kubeconfig(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    arguments = [sys.executable, "-m", "envtest", "--kubeconfig", str(path)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Serving on")
+        assert process.stdout.readline().startswith("export KUBECONFIG=")
+        assert path.exists()
         process.send_signal(signal.SIGHUP)
         assert process.wait(30) == 0
+        assert not path.exists()
     finally:
         process.kill()
         process.communicate()
+
+
+def test_port_in_use_is_reported_in_one_line_with_code_1() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        arguments = [sys.executable, "-m", "envtest", "--port", str(taken.getsockname()[1])]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert len(done.stderr.splitlines()) == 1

@@ -64,6 +64,19 @@ async def test_port_in_use_is_an_error() -> None:
             await Endpoint("two", f"127.0.0.1:{port}", []).run()
 
 
+async def test_responses_do_not_name_the_server_software() -> None:
+    async with serve(Health().endpoint("127.0.0.1:0")) as session:
+        for path in ("/", "/healthz", "/nowhere"):
+            async with session.get(path) as response:
+                assert "Server" not in response.headers
+
+
+async def test_index_links_to_all_paths() -> None:
+    async with serve(Metrics().endpoint("127.0.0.1:0")) as session:
+        status, page = await get(session, "/")
+        assert (status, '<a href="/metrics">/metrics</a>' in page) == (200, True)
+
+
 async def test_disabled_endpoint_starts_and_ends() -> None:
     await Endpoint("off", "0", []).run()
 

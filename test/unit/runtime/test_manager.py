@@ -191,7 +191,7 @@ async def test_port_in_use_is_an_error_that_names_the_endpoint() -> None:
     async with first:
         await first.started()
         second = create_manager(health_bind_address=f"127.0.0.1:{first.health_port}")
-        with pytest.raises(RunnableFailed, match=r"Endpoint health failed: OSError.*in use"):
+        with pytest.raises(RunnableFailed, match=r"Endpoint health failed: AddressUnavailable.*in use"):
             await second.run()
 
 
@@ -274,8 +274,7 @@ async def test_first_signal_stops_gracefully_and_second_one_immediately() -> Non
     await slow.stop_requested.wait()
     assert not run.done()
     os.kill(os.getpid(), signal.SIGINT)
-    with pytest.raises(GracePeriodExceeded, match="StoppableRunnable slow"):
-        await run
+    await run  # no exception, which would be printed with a traceback
     assert journal == ["?slow", "-slow"]
 
 

@@ -93,6 +93,7 @@ class FilesWatcher:
             if failure != self.failure:
                 _log.warning(
                     "Failed to read certificate files, waiting for them to change",
+                    files=self.name,
                     directory=str(self._watched),
                     error=failure,
                 )
@@ -102,12 +103,14 @@ class FilesWatcher:
 
 
 class CertificateFilesWatcher(FilesWatcher):
-    """Reads the files of ``source`` whenever they change, and serves the certificate in them."""
+    """Reads the files of ``source`` whenever they change, and serves the certificate in them.
 
-    name = "webhook certificate files"
+    ``server`` is the name of the server, for logs.
+    """
 
-    def __init__(self, source: CertificateFiles, serving: ServingCertificate) -> None:
+    def __init__(self, source: CertificateFiles, serving: ServingCertificate, server: str = "webhook") -> None:
         super().__init__(source.directory)
+        self.name = f"{server} certificate files"
         self._source = source
         self._serving = serving
 

@@ -25,6 +25,8 @@ from cfo.runtime import (
     ConfigError,
     CredentialError,
     Credentials,
+    KubeconfigError,
+    NoClusterConfigured,
     Transport,
     TransportError,
     load_config,
@@ -106,15 +108,19 @@ CLUSTER = "clusters: [{name: c, cluster: {server: 'https://x'}}]\n"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "not a kubeconfig file"),
-        ("- a\n- b\n", "not a kubeconfig file"),
-        ("a: [b", "not a kubeconfig file"),
+        ("", "not a kubeconfig file: the file is empty"),
+        ("- a\n- b\n", "not a kubeconfig file: must be a mapping with clusters, contexts and users, not a list"),
+        ("some text", "not a kubeconfig file: must be a mapping with clusters, contexts and users, not a single value"),
+        ("a: [b", "not a kubeconfig file: line 1, column 6: not valid YAML"),
+        ("\x00", "not a kubeconfig file: not valid YAML"),
+        ("users: {}\n", "users: not a kubeconfig file: must be a list"),
+        ("users: [x]\n", "users[0]: not a kubeconfig file: must be a mapping with a name"),
         ("kind: Config\n", "current-context is not set"),
         ("current-context: x\n", "contexts: no entry is named 'x'"),
         ("current-context: x\ncontexts: [{name: x}]\n", "contexts[name=x].context: must be a mapping"),
         (CONTEXT, "clusters: no entry is named 'c'"),
         (f"{WITH_USER}{CLUSTER}", "users: no entry is named 'u'"),
-        (f"{CONTEXT}clusters: [{{name: c, cluster: {{}}}}]\n", "clusters[name=c].cluster.server is missing"),
+        (f"{CONTEXT}clusters: [{{name: c, cluster: {{}}}}]\n", "clusters[name=c].cluster.server: is missing"),
         (f"{CONTEXT}{CLUSTER}".replace("https://x", "api:6443"), "server 'api:6443': must be an http or https URL"),
     ],
 )
@@ -127,6 +133,76 @@ async def test_invalid_kubeconfig_is_an_error(tmp_path: Path, content: str, mess
     assert str(caught.value).startswith("$KUBECONFIG: ")
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "problem"),
+    [
+        (
+            {},
+            {"certificate-authority": "no.crt"},
+            "clusters[name=c].cluster.certificate-authority: BASE/no.crt: No such",
+        ),
+        (
+            {},
+            {"certificate-authority-data": "!!"},
+            "clusters[name=c].cluster.certificate-authority-data: is not valid b",
+        ),
+        ({}, {"certificate-authority-data": b64(b"x")}, ".certificate-authority-data: contains no certificate or key"),
+        ({"client-certificate": "no.crt"}, {}, "users[name=u].user.client-certificate: BASE/no.crt: No such file"),
+        ({"client-key-data": "%"}, {}, "users[name=u].user.client-key-data: is not valid base64"),
+        ({"tokenFile": "no.token"}, {}, "users[name=u].user.tokenFile: BASE/no.token: No such file or directory"),
+        ({"exec": "x"}, {}, "users[name=u].user.exec: must be a mapping"),
+        ({"exec": {"apiVersion": "v1"}}, {}, "users[name=u].user.exec.command: is required"),
+        ({"exec": {"command": "x"}}, {}, "users[name=u].user.exec.apiVersion: is required"),
+        (
+            {"auth-provider": {"name": "azure"}},
+            {},
+            "users[name=u].user.auth-provider: the auth provider 'azure' is not supported; use an exec plugin",
+        ),
+        (
+            {"auth-provider": {"name": "gcp", "config": {"cmd-path": "/secret/path"}}},
+            {},
+            "users[name=u].user.auth-provider: the auth provider gcp has no valid access token, and cannot get one",
+        ),
+        (
+            {"auth-provider": {"name": "oidc", "config": {"id-token": "secret-token"}}},
+            {},
+            "users[name=u].user.auth-provider: the login failed: JWT tokens should contain 3",
+        ),
+    ],
+)
+async def test_errors_name_the_file_the_context_and_the_field(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], problem: str
+) -> None:
+    file = kubeconfig(tmp_path / "k", user, cluster)
+    with pytest.raises(ConfigError) as caught:
+        await load_config(str(file), environ=environment(tmp_path))
+    message = str(caught.value)
+    assert message.startswith(f"{file} (context here): ")
+    assert problem.replace("BASE", str(tmp_path)) in message
+    assert "\n" not in message
+    assert "secret" not in message
+    cause = caught.value.__cause__
+    assert isinstance(cause, KubeconfigError)
+    assert (cause.file, cause.context) == (str(file), "here")
+    assert cause.field.startswith(("users[name=u].user", "clusters[name=c].cluster"))
+
+
+async def test_only_a_missing_configuration_means_that_there_is_no_cluster(tmp_path: Path) -> None:
+    with pytest.raises(NoClusterConfigured):
+        await load_config(environ=environment(tmp_path))
+    with pytest.raises(ConfigError) as caught:
+        await load_config("/nowhere", environ=environment(tmp_path))
+    assert not isinstance(caught.value, NoClusterConfigured)
+
+
+async def test_only_a_refused_connection_is_marked_as_refused(unused_tcp_port: int) -> None:
+    for server, refused in ((f"https://127.0.0.1:{unused_tcp_port}", True), ("https://nowhere.invalid", False)):
+        async with Transport(ClientConfig(server=server), clock=AutoAdvancingClock()) as transport:
+            with pytest.raises(TransportError) as caught:
+                await transport.request(APIRequest("GET", "/api"))
+        assert caught.value.refused is refused
 
 
 async def test_missing_file_is_an_error(tmp_path: Path) -> None:
@@ -143,6 +219,12 @@ async def test_context_can_be_selected(tmp_path: Path) -> None:
     assert config.namespace == "default"
     with pytest.raises(ConfigError, match="contexts: no entry is named 'nowhere'"):
         await load_config(str(file), context="nowhere", environ=environment(tmp_path))
+
+
+async def test_context_without_user_sends_no_credentials(tmp_path: Path) -> None:
+    contexts = [{"name": "here", "context": {"cluster": "c"}}]
+    config = await load_config(str(kubeconfig(tmp_path / "k", contexts=contexts)), environ=environment(tmp_path))
+    assert await config.authenticate() == Credentials()
 
 
 async def test_errors_contain_no_secrets(tmp_path: Path) -> None:
@@ -264,7 +346,7 @@ async def test_exec_plugin_can_return_a_certificate(tmp_path: Path) -> None:
 
 async def test_failing_exec_plugin_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", exec_plugin_user(tmp_path, {"token": TOKEN}, code=3))
-    with pytest.raises(ConfigError, match=r"process returned 3\. it does not work") as caught:
+    with pytest.raises(ConfigError, match=r"plugin.py exited with code 3: it does not work$") as caught:
         await load_config(str(file), environ=environment(tmp_path))
     assert TOKEN not in str(caught.value)
 
@@ -276,9 +358,23 @@ async def test_exec_plugin_without_credentials_is_an_error(tmp_path: Path) -> No
 
 
 async def test_missing_exec_plugin_is_an_error(tmp_path: Path) -> None:
-    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}}
-    with pytest.raises(ConfigError, match="no-such-plugin"):
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}
+    user = {"exec": {**plugin, "installHint": "Install it:\n\n  brew install\x1b[31m it\n"}}
+    with pytest.raises(ConfigError) as caught:
         await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path))
+    assert str(caught.value) == (
+        f"{tmp_path}/k (context here): users[name=u].user.exec.command: the plugin no-such-plugin is not installed; "
+        "Install it: brew install [31m it"
+    )
+
+
+async def test_kubernetes_asyncio_logs_nothing_about_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}}
+    with pytest.raises(ConfigError):
+        await load_config(str(kubeconfig(tmp_path / "k", user)), environ=environment(tmp_path))
+    with pytest.raises(ConfigError):
+        await load_config("/nowhere", environ=environment(tmp_path))
+    assert caplog.records == []
 
 
 def id_token(expires: datetime) -> str:

@@ -1,0 +1,81 @@
+"""``cfo doctor``: check an installation of the operator."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from cfo.cli_errors import CommandFailed, cluster_failure
+from cfo.manifests.names import DEFAULT_NAMESPACE
+
+__all__ = ["command"]
+
+
+@click.command("doctor", short_help="Check an installation, and print remedies.")
+@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator.")
+@click.option(
+    "--config",
+    "config_name",
+    default="codeflare-operator-config",
+    show_default=True,
+    metavar="NAME",
+    help="Name of the ConfigMap with the configuration.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Path of the kubeconfig; by default $KUBECONFIG, then ~/.kube/config, then the pod's service account.",
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default the current one.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(namespace: str, config_name: str, kubeconfig: str | None, context: str | None, output: str) -> None:
+    """Check an installation of the operator, and print what is wrong and how to fix it.
+
+    Checks the webhooks and their certificate, permissions, KubeRay, Kueue, the domain, versions, the configuration and
+    the clock with your own permissions. Nothing is changed; a RayCluster is created as a dry run, which is not stored.
+    What you are not allowed to read is skipped. The exit code is 1 if a check failed, or if the cluster cannot be
+    reached, and 2 for invalid arguments; warnings do not change it.
+    """
+    import anyio
+
+    from cfo.doctor.examination import examine
+    from cfo.doctor.findings import Finding, document, has_failed, lines
+    from cfo.runtime import (
+        APIError,
+        Client,
+        ConfigError,
+        RESTMapper,
+        SystemClock,
+        Transport,
+        TransportError,
+        load_config,
+        logs,
+    )
+
+    async def work() -> list[Finding]:
+        async with Transport(await load_config(kubeconfig, context=context)) as transport:
+            client = Client(transport, RESTMapper(transport), field_manager="cfo-doctor")
+            return await examine(client, namespace, config_name, SystemClock())
+
+    logs.configure("console", "error")
+    try:
+        findings = anyio.run(work)
+    except (ConfigError, APIError, TransportError) as error:
+        raise cluster_failure(error, embedded=True) from None
+    except BaseExceptionGroup as group:
+        raise CommandFailed(_cause(group)) from None
+    if output == "json":
+        click.echo(json.dumps(document(findings), indent=2))
+    else:
+        for line in lines(findings):
+            click.echo(line)
+    if has_failed(findings):
+        raise SystemExit(1)
+
+
+def _cause(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return " ".join(str(error).split())

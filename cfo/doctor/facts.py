@@ -1,0 +1,418 @@
+"""Reads the facts for the checks from a cluster. No request changes anything.
+
+Each function sends the requests of one check and returns what it read; it does not decide whether that is good or bad.
+They raise the errors of :class:`cfo.runtime.Client`, for example :class:`cfo.runtime.Forbidden`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import anyio
+import orjson
+
+from cfo import operator
+from cfo.api.raycluster.kinds import INGRESS_CONFIG, RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.config import ConfigurationError, OperatorConfiguration, ParsedConfiguration, parse, single_document
+from cfo.features import enabled_features
+from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
+from cfo.runtime import (
+    CONFIG_MAP,
+    CUSTOM_RESOURCE_DEFINITION,
+    DEPLOYMENT,
+    GVK,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    POD,
+    SECRET,
+    SERVICE,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    AlreadyExists,
+    APIError,
+    APIRequest,
+    Client,
+    Clock,
+    Forbidden,
+    LabelSelector,
+    NamespacedName,
+    Object,
+    Rule,
+    UnknownKind,
+    annotations_of,
+    name_of,
+    namespace_of,
+)
+
+__all__ = [
+    "Admission",
+    "Certificate",
+    "CustomResource",
+    "Domain",
+    "Installation",
+    "Permissions",
+    "Server",
+    "WebhookConfigurationFacts",
+    "read_admission",
+    "read_certificate",
+    "read_custom_resource",
+    "read_deployments",
+    "read_domain",
+    "read_installation",
+    "read_permissions",
+    "read_server",
+    "read_webhooks",
+    "started_at",
+]
+
+_ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
+_PARALLEL_REVIEWS: Final = 16
+_MAX_REVIEWS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The API server: its version, and its clock compared with ours (``skew`` in seconds; ``None`` if unknown)."""
+
+    version: str
+    skew: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The operator in ``namespace``.
+
+    ``parsed`` is the configuration in the ConfigMap ``config_map``, or the error in it; ``None`` if there is none.
+    ``config_error`` and ``deployment_error``: why ConfigMap and Deployment were not read.
+    """
+
+    namespace: str
+    config_map: Object | None = None
+    parsed: ParsedConfiguration | ConfigurationError | None = None
+    config_error: APIError | None = None
+    deployment: Object | None = None
+    deployment_error: APIError | None = None
+    pods: tuple[Object, ...] = ()
+
+    @property
+    def configuration(self) -> OperatorConfiguration:
+        """The valid configuration, or the defaults."""
+        return self.parsed.configuration if isinstance(self.parsed, ParsedConfiguration) else OperatorConfiguration()
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookConfigurationFacts:
+    """One webhook configuration: its webhooks by name, and the missing ones.
+
+    ``services`` maps the Services of the webhooks to the number of ready endpoints, ``None`` if the Service does not
+    exist; ``urls`` are the addresses of webhooks outside the cluster; ``bundles`` are the CA bundles (PEM).
+    """
+
+    name: str
+    exists: bool
+    missing: tuple[str, ...] = ()
+    services: Mapping[NamespacedName, int | None] = field(default_factory=dict)
+    urls: tuple[str, ...] = ()
+    bundles: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The serving certificate of the webhooks in the Secret ``secret``: ``certificate`` is PEM, ``None`` if missing."""
+
+    secret: NamespacedName
+    certificate: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a dry run of a RayCluster returned.
+
+    ``served``: the API server serves RayClusters. ``error``: the error; empty if it was admitted. ``defaulted``: the
+    mutating webhook has processed it.
+    """
+
+    served: bool
+    error: str = ""
+    defaulted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """The permissions that the ServiceAccount ``account`` lacks, and how many were checked."""
+
+    account: str
+    checked: int
+    missing: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CustomResource:
+    """A CRD: whether it exists and is established, and the versions that it serves."""
+
+    exists: bool
+    established: bool = False
+    served: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The domain of hosts: ``configured`` in the ConfigMap, ``detected`` on OpenShift, which has Routes."""
+
+    configured: str
+    detected: str = ""
+    has_routes: bool = False
+
+
+async def read_server(client: Client, clock: Clock) -> Server:
+    """Read the version of the API server, and its time from the header ``Date``, which has a precision of 1 s."""
+    before = clock.now()
+    response = await client.transport.request(APIRequest("GET", "/version", verb="get", resource="version"))
+    after = clock.now()
+    skew = None
+    try:
+        date = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(UTC)
+    except ValueError:
+        pass
+    else:
+        # The server cut its time to whole seconds, so it answered within one second after it.
+        ours = before + (after - before) / 2
+        difference = (date - ours).total_seconds() + 0.5
+        skew = 0.0 if abs(difference) <= 0.5 + (after - before).total_seconds() / 2 else difference
+    return Server(str(orjson.loads(response.body).get("gitVersion") or ""), skew)
+
+
+async def read_installation(client: Client, namespace: str, config_name: str) -> Installation:
+    """Read the ConfigMap, the Deployment and its pods."""
+    config_map, parsed, config_error = None, None, None
+    try:
+        config_map = await client.get(CONFIG_MAP, NamespacedName(namespace, config_name), live=True)
+    except APIError as error:
+        config_error = error
+    if config_map is not None:
+        parsed = _parse(config_map.get("data") or {})
+    deployment, deployment_error, pods = None, None, list[Object]()
+    try:
+        deployment = await client.get(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME), live=True)
+        if deployment is not None:
+            selector = str(LabelSelector.of(deployment["spec"].get("selector") or {}))
+            pods = await client.list(POD, namespace=namespace, label_selector=selector, live=True)
+    except APIError as error:
+        deployment_error = error
+    return Installation(namespace, config_map, parsed, config_error, deployment, deployment_error, tuple(pods))
+
+
+def _parse(data: Mapping[str, str]) -> ParsedConfiguration | ConfigurationError:
+    try:
+        return parse(single_document(data)[1])
+    except ConfigurationError as error:
+        return error
+
+
+async def read_webhooks(client: Client, installation: Installation) -> list[WebhookConfigurationFacts]:
+    """Read the webhook configurations, and the endpoints of their Services."""
+    settings = installation.configuration.webhook
+    expected = {
+        obj["kind"]: {webhook["name"] for webhook in obj["webhooks"]}
+        for obj in operator.webhook_configurations(installation.namespace, installation.configuration)
+    }
+    found = []
+    for kind, name in (
+        (MUTATING_WEBHOOK_CONFIGURATION, settings.mutating_configuration_name),
+        (VALIDATING_WEBHOOK_CONFIGURATION, settings.validating_configuration_name),
+    ):
+        if not name:
+            continue  # OLM manages it, under a generated name
+        obj = await client.get(kind, NamespacedName("", name), live=True)
+        if obj is None:
+            found.append(WebhookConfigurationFacts(name, exists=False))
+            continue
+        webhooks = obj.get("webhooks") or []
+        configs = [webhook.get("clientConfig") or {} for webhook in webhooks]
+        services = {
+            NamespacedName(str(one["service"].get("namespace")), str(one["service"].get("name")))
+            for one in configs
+            if one.get("service")
+        }
+        found.append(
+            WebhookConfigurationFacts(
+                name,
+                exists=True,
+                missing=tuple(sorted(expected.get(kind.kind, set()) - {str(each.get("name")) for each in webhooks})),
+                services={key: await _ready_endpoints(client, key) for key in sorted(services)},
+                urls=tuple(sorted({str(one["url"]) for one in configs if one.get("url")})),
+                bundles=tuple(dict.fromkeys(base64.b64decode(str(one.get("caBundle") or "")) for one in configs)),
+            )
+        )
+    return found
+
+
+async def _ready_endpoints(client: Client, service: NamespacedName) -> int | None:
+    if await client.get(SERVICE, service, live=True) is None:
+        return None
+    selector = f"kubernetes.io/service-name={service.name}"
+    slices = await client.list(_ENDPOINT_SLICE, namespace=service.namespace, label_selector=selector, live=True)
+    endpoints = [endpoint for each in slices for endpoint in each.get("endpoints") or ()]
+    return sum((endpoint.get("conditions") or {}).get("ready") is not False for endpoint in endpoints)
+
+
+async def read_certificate(client: Client, installation: Installation) -> Certificate:
+    """Read the serving certificate of the webhooks from its Secret; the private key is not kept."""
+    secret = NamespacedName(installation.namespace, _certificate_secret(installation))
+    obj = await client.get(SECRET, secret, live=True)
+    encoded = ((obj or {}).get("data") or {}).get("tls.crt")
+    return Certificate(secret, base64.b64decode(encoded) if encoded else None)
+
+
+def _certificate_secret(installation: Installation) -> str:
+    """Return the name of the Secret: the one that is mounted for ``--webhook-cert-dir``, or the operator's own."""
+    pod = ((installation.deployment or {}).get("spec") or {}).get("template", {}).get("spec") or {}
+    volumes = {each["name"]: each["secret"]["secretName"] for each in pod.get("volumes") or () if each.get("secret")}
+    for container in pod.get("containers") or ():
+        flags = [str(argument) for argument in [*(container.get("command") or ()), *(container.get("args") or ())]]
+        folders = {flag.partition("=")[2] for flag in flags if flag.startswith("--webhook-cert-dir=")}
+        for mount in container.get("volumeMounts") or ():
+            if mount.get("mountPath") in folders and mount.get("name") in volumes:
+                return str(volumes[mount["name"]])
+    return operator.WEBHOOK_SECRET_NAME
+
+
+async def read_admission(client: Client, namespace: str) -> Admission:
+    """Send a RayCluster as a dry run, which passes through all webhooks and is not stored."""
+    container = {"name": "ray-head", "image": "rayproject/ray"}
+    cluster: Object = {
+        "apiVersion": RAY_CLUSTER.api_version,
+        "kind": RAY_CLUSTER.kind,
+        "metadata": {"namespace": namespace, "name": "cfo-doctor"},
+        "spec": {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}},
+    }
+    try:
+        result = await client.create(cluster, dry_run=True)
+    except UnknownKind:
+        return Admission(served=False)
+    except AlreadyExists:
+        return Admission(served=True, defaulted=True)  # admission precedes storage
+    except APIError as error:
+        if isinstance(error, Forbidden) and "admission webhook" not in error.message:
+            raise
+        return Admission(served=True, error=error.message)
+    return Admission(served=True, defaulted=VERSION_ANNOTATION in annotations_of(result))
+
+
+async def read_permissions(client: Client, installation: Installation, account: str) -> Permissions:
+    """Ask the API server for each permission of the operator and its enabled features.
+
+    ``account``: the name of the ServiceAccount. Requires the permission to create SubjectAccessReviews.
+    """
+    configuration, namespace = installation.configuration, installation.namespace
+    rules = [*operator.rules(namespace), *(r for f in await enabled_features(client, configuration) for r in f.rules())]
+    wanted = _single_permissions(rules, configuration.watch_namespaces)[:_MAX_REVIEWS]
+    limiter = anyio.CapacityLimiter(_PARALLEL_REVIEWS)
+    missing: list[Rule] = []
+
+    async def review(rule: Rule) -> None:
+        async with limiter:
+            if not await _is_allowed(client, rule, NamespacedName(namespace, account)):
+                missing.append(rule)
+
+    # The first review is sent alone, so that a missing permission for reviews is reported once.
+    if wanted:
+        await review(wanted[0])
+    async with anyio.create_task_group() as tasks:
+        for rule in wanted[1:]:
+            tasks.start_soon(review, rule)
+    return Permissions(f"system:serviceaccount:{namespace}:{account}", len(wanted), tuple(missing))
+
+
+def _single_permissions(rules: Iterable[Rule], namespaces: Iterable[str]) -> list[Rule]:
+    """Return one rule for each resource, verb and name, without duplicates.
+
+    The rules for the whole cluster are checked in ``namespaces``, if the operator is restricted to them.
+    """
+    found: dict[Rule, None] = {}
+    scopes = tuple(namespaces) or ("",)
+    for rule in rules:
+        for resource in rule.resources:
+            for verb in rule.verbs:
+                for name in rule.resource_names or ("",):
+                    for scope in (rule.namespace,) if rule.namespace else scopes:
+                        found[Rule(rule.group, resource, verb, [name] if name else (), namespace=scope)] = None
+    return list(found)
+
+
+async def _is_allowed(client: Client, rule: Rule, account: NamespacedName) -> bool:
+    resource, _, subresource = rule.resources[0].partition("/")
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{account.namespace}:{account.name}",
+            "groups": [
+                "system:serviceaccounts",
+                f"system:serviceaccounts:{account.namespace}",
+                "system:authenticated",
+            ],
+            "resourceAttributes": {
+                "group": rule.group,
+                "resource": resource,
+                "subresource": subresource,
+                "verb": rule.verbs[0],
+                "namespace": rule.namespace,
+                "name": rule.resource_names[0] if rule.resource_names else "",
+            },
+        },
+    }
+    response = await client.create(review)
+    return bool((response.get("status") or {}).get("allowed"))
+
+
+async def read_custom_resource(client: Client, name: str) -> CustomResource:
+    """Read the CRD ``name``."""
+    crd = await client.get(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", name), live=True)
+    if crd is None:
+        return CustomResource(exists=False)
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    established = any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions)
+    served = tuple(each["name"] for each in crd["spec"].get("versions") or () if each.get("served"))
+    return CustomResource(exists=True, established=established, served=served)
+
+
+async def read_deployments(client: Client, names: Iterable[str], deployment: str) -> list[tuple[NamespacedName, str]]:
+    """Return the Deployments whose label ``app.kubernetes.io/name`` is one of ``names``, or that are called
+    ``deployment``, with the image of their first container."""
+    selector = f"app.kubernetes.io/name in ({','.join(names)})"
+    found = await client.list(DEPLOYMENT, label_selector=selector, live=True)
+    found = found or await client.list(DEPLOYMENT, field_selector=f"metadata.name={deployment}", live=True)
+    return [
+        (NamespacedName(namespace_of(each), name_of(each)), str(containers[0].get("image") or ""))
+        for each in found
+        if (containers := each["spec"]["template"]["spec"].get("containers"))
+    ]
+
+
+async def read_domain(client: Client, configuration: OperatorConfiguration) -> Domain:
+    """Read the domain of hosts."""
+    detected: Any = ""
+    try:
+        settings = await client.get(INGRESS_CONFIG, NamespacedName("", "cluster"), live=True)
+        detected = ((settings or {}).get("spec") or {}).get("domain") or ""
+    except UnknownKind:
+        pass  # not OpenShift
+    try:
+        await client.mapper.resource(ROUTE)
+    except UnknownKind:
+        return Domain(configuration.kuberay.ingress_domain, str(detected))
+    return Domain(configuration.kuberay.ingress_domain, str(detected), has_routes=True)
+
+
+def started_at(pod: Object) -> datetime | None:
+    """Return when the first container of ``pod`` was started; ``None`` if it does not run."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        running = (status.get("state") or {}).get("running") or {}
+        if running.get("startedAt"):
+            return datetime.fromisoformat(str(running["startedAt"]))
+    return None

@@ -1,0 +1,225 @@
+"""``cfo doctor`` on the embedded control plane: an installation that is broken in one way after the other."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+import structlog
+import yaml
+from click.testing import CliRunner
+
+from cfo import operator
+from cfo.cli import cli
+from cfo.manifests import render
+from cfo.operator import CONFIG_MAP_NAME
+from cfo.runtime import (
+    CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
+    EVENT,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    SECRET,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    ClientConfig,
+    Manager,
+    NamespacedName,
+    Rule,
+)
+from cfo.runtime.kinds import DEPLOYMENT
+from test.support.certificates import create_ca, create_certificate
+from test.support.config_map_webhooks import free_url
+from test.support.permissions import create_token
+from test.support.raycluster_environment import VANILLA_CRDS, Environment, eventually, start_environment
+
+NAMESPACE = "ops"
+LOOPBACK = {"bindAddress": "127.0.0.1:0"}
+SETTINGS = {"metrics": LOOPBACK, "health": LOOPBACK, "kuberay": {"ingressDomain": "apps.example.test"}}
+KEY = NamespacedName(NAMESPACE, CONFIG_MAP_NAME)
+
+
+@pytest.fixture(autouse=True)
+def _logging_is_restored() -> Iterator[None]:
+    """Restore the configuration of logging, which the command changes for its process."""
+    configured, config = structlog.is_configured(), structlog.get_config()
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+    if configured:
+        structlog.configure(**config)
+    else:
+        structlog.reset_defaults()
+
+
+async def doctor(kubeconfig: Path, *arguments: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
+    """Run ``cfo doctor``; return its exit code, and status and message of each finding by check."""
+    command = ["doctor", "-n", NAMESPACE, "--kubeconfig", str(kubeconfig), "-o", "json", *arguments]
+    result = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli, command, prog_name="cfo"))
+    found: dict[str, list[tuple[str, str]]] = {}
+    for each in json.loads(result.stdout)["checks"]:
+        found.setdefault(each["check"], []).append((each["status"], each["message"]))
+        assert each["remedy"] or each["status"] in ("ok", "skip")
+    return result.exit_code, found
+
+
+def write_kubeconfig(environment: Environment, path: Path, token: str) -> Path:
+    plane = environment.plane
+    cluster = {"server": plane.url, "certificate-authority-data": base64.b64encode(plane.ca_pem).decode()}
+    document = {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "clusters": [{"name": "a", "cluster": cluster}],
+        "users": [{"name": "a", "user": {"token": token}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@asynccontextmanager
+async def run_operator(environment: Environment) -> AsyncIterator[Manager]:
+    """Run the operator in this process, outside the cluster, with webhooks."""
+    target = ClientConfig.for_control_plane(environment.plane)
+    async with anyio.create_task_group() as tasks:
+
+        async def run(*, task_status: Any) -> None:
+            url = free_url()
+            await operator.run(target, KEY, webhook_url=url, handle_signals=False, task_status=task_status)
+
+        manager: Manager = await tasks.start(run)
+        await manager.started()
+        yield manager
+        manager.stop()
+
+
+async def write_configuration(environment: Environment, **sections: Any) -> None:
+    await environment.client.with_field_manager("admin").apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"namespace": NAMESPACE, "name": CONFIG_MAP_NAME},
+            "data": {"config.yaml": yaml.safe_dump({**SETTINGS, **sections})},
+        }
+    )
+
+
+async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> None:
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await environment.create_namespace(NAMESPACE)
+        admin = write_kubeconfig(environment, tmp_path / "admin", environment.plane.token)
+
+        code, found = await doctor(admin)
+        assert code == 1
+        assert [status for status, _ in found["webhooks"]] == ["fail", "fail"]
+        assert found["admission"] == [("fail", "the mutating webhook was not called for a RayCluster (dry run)")]
+        assert found["operator"][0][0] == "fail"
+        assert found["kubernetes"][0][0] == found["clock"][0][0] == "ok"
+        assert found["domain"][0][0] == "warn"
+
+        await check_running_operator(environment, admin)
+        await check_installed_operator(environment, admin)
+
+        rules = [Rule("", "configmaps", "get"), Rule("apiextensions.k8s.io", "customresourcedefinitions", "get")]
+        code, found = await doctor(
+            write_kubeconfig(environment, tmp_path / "user", await create_token(environment, rules))
+        )
+        assert code == 1  # the configuration is still invalid
+        for check in ("operator", "permissions", "webhooks", "certificate", "admission", "kuberay"):
+            assert found[check][0][0] == "skip", check
+        assert found["admission"] == [("skip", "not allowed to create rayclusters.ray.io")]
+        assert found["configuration"][0][0] == "fail"
+
+
+async def check_running_operator(environment: Environment, admin: Path) -> None:
+    """An operator outside the cluster: nothing fails, and it notices changes of its ConfigMap."""
+    await write_configuration(environment)
+    async with run_operator(environment) as manager:
+        registry = manager.metrics.registry
+
+        async def is_admitted() -> bool:
+            return not await manager.health.failures()
+
+        await eventually(is_admitted, "the operator is ready")
+        code, found = await doctor(admin)
+        assert code == 0, found
+        assert found["admission"] == [("ok", "a RayCluster passes through the webhooks (dry run)")]
+        assert found["operator"][0][0] == found["configuration"][0][0] == found["domain"][0][0] == "ok"
+        assert registry.get_sample_value("cfo_configuration_changed") == 0
+
+        async def notices(reason: str, text: str, value: int) -> None:
+            async def is_recorded() -> bool:
+                notes = [(each["reason"], each["note"]) for each in await environment.client.list(EVENT, live=True)]
+                changed = registry.get_sample_value("cfo_configuration_changed")
+                return changed == value and (not reason or any(each[0] == reason and text in each[1] for each in notes))
+
+            await eventually(is_recorded, f"{reason} {text}, metric {value}")
+
+        await write_configuration(environment, kuberay={"ingressDomain": "other.test"})
+        await notices("ConfigurationChanged", "apply the new values of kuberay.ingressDomain.", 1)
+        await write_configuration(environment, kuberay={"ingressDomain": 5})
+        await notices("ConfigurationInvalid", "kuberay.ingressDomain: 5: must be a domain name", 1)
+        await write_configuration(environment)
+        await notices("", "", 0)
+        await environment.client.delete(CONFIG_MAP, KEY)
+        await notices("", "", 1)
+    await write_configuration(environment)
+
+
+async def check_installed_operator(environment: Environment, admin: Path) -> None:
+    """The manifests without pods; then one object after the other is broken."""
+    for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
+        for obj in await environment.client.list(kind, live=True):
+            await environment.client.delete(kind, NamespacedName("", obj["metadata"]["name"]))
+    for obj in render(namespace=NAMESPACE):
+        if obj["kind"] != "CustomResourceDefinition":
+            await environment.client.apply(obj)
+    code, found = await doctor(admin)
+    assert code == 1
+    assert found["operator"] == [("fail", "0 of 2 replicas are ready")]
+    assert found["permissions"][0][0] == "ok"
+    assert "no ready endpoint" in found["webhooks"][0][1]
+    assert "failed calling webhook" in found["admission"][0][1]
+
+    leaf = create_certificate(create_ca(), "x", f"codeflare-operator-webhook-service.{NAMESPACE}.svc", days=100)
+    data = {"tls.crt": base64.b64encode(leaf.cert_pem).decode()}
+    secret = NamespacedName(NAMESPACE, operator.WEBHOOK_SECRET_NAME)
+    metadata = {"namespace": secret.namespace, "name": secret.name}
+    if await environment.client.get(SECRET, secret, live=True) is not None:
+        await environment.client.delete(SECRET, secret)
+    await environment.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    (binding,) = [
+        obj["metadata"]["name"]
+        for obj in render(namespace=NAMESPACE)
+        if obj["kind"] == "ClusterRoleBinding" and obj["metadata"]["name"].endswith("manager-rolebinding")
+    ]
+    await environment.client.delete(CLUSTER_ROLE_BINDING, NamespacedName("", binding))
+    await write_configuration(environment, kuberay={"mTLSEnabled": "maybe"})
+    key = NamespacedName(NAMESPACE, "codeflare-operator-manager")
+    await environment.client.patch(DEPLOYMENT, key, {"spec": {"replicas": 0}})
+    code, found = await doctor(admin)
+    assert [status for status, _ in found["certificate"]] == ["ok", "fail", "fail"]
+    assert {status for status, _ in found["permissions"]} == {"fail"}
+    assert found["configuration"][0][1].endswith("kuberay.mTLSEnabled: 'maybe': must be true or false")
+    assert found["operator"] == [("fail", "is scaled to 0 replicas")]
+
+
+def test_unreachable_cluster_is_reported_in_one_line(tmp_path: Path, unused_tcp_port: int) -> None:
+    kubeconfig = tmp_path / "k"
+    kubeconfig.write_text(
+        "{current-context: a, contexts: [{name: a, context: {cluster: a}}], "
+        f"clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:{unused_tcp_port}'}}}}]}}"
+    )
+    result = CliRunner().invoke(cli, ["doctor", "--kubeconfig", str(kubeconfig)], prog_name="cfo")
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert result.output.endswith("; no cluster available? Try: cfo run --embedded\n")
+    result = CliRunner().invoke(cli, ["doctor", "--kubeconfig", "/nowhere"], prog_name="cfo")
+    assert (result.exit_code, result.output) == (1, "Error: /nowhere: no such file\n")
