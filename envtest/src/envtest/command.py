@@ -13,20 +13,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from envtest.chaos_command import chaos
+from envtest.controllers_option import controller_names, controllers_option
 from envtest.version import __version__
 
 if TYPE_CHECKING:
     from envtest.plane import ControlPlane
 
 __all__ = ["command", "main"]
-
-CONTROLLERS = ("gc", "namespace", "serviceaccount")
-
-
-def _controllers(text: str) -> tuple[str, ...]:
-    if text == "none":
-        return ()
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 @click.group(
@@ -54,12 +48,7 @@ def _controllers(text: str) -> tuple[str, ...]:
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep objects, CA and tokens in this folder between runs.",
 )
-@click.option(
-    "--controllers",
-    default=",".join(CONTROLLERS),
-    show_default=True,
-    help="Controllers to run, comma-separated, or none.",
-)
+@controllers_option
 @click.option(
     "--service-cluster-ip-range",
     default="10.0.0.0/24",
@@ -90,7 +79,7 @@ def command(
             port=port,
             host=host,
             crds=crds,
-            controllers=_controllers(controllers),
+            controllers=controller_names(controllers),
             token=token,
             token_auth_file=token_auth_file,
             audit_log=audit_log,
@@ -119,6 +108,9 @@ def assets(folder: Path | None) -> None:
         click.echo(write_programs(folder))
     except OSError as error:
         _fail(error)
+
+
+command.add_command(chaos)
 
 
 def _fail(error: Exception) -> NoReturn:

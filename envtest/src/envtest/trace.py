@@ -58,7 +58,10 @@ class TracedChange:
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
-    """A finished request. ``resource`` includes the subresource (``pods/status``); paths have an empty one."""
+    """A finished request. ``resource`` includes the subresource (``pods/status``); paths have an empty one.
+
+    ``finished`` is the time at which it was processed, in seconds of ``time.monotonic()``.
+    """
 
     verb: str
     resource: str
@@ -69,6 +72,8 @@ class TracedRequest:
     uri: str
     code: int
     changes: tuple[TracedChange, ...]
+    group: str = ""
+    finished: float = 0.0
 
     @property
     def is_write(self) -> bool:
@@ -139,6 +144,8 @@ class Trace:
                 event["requestURI"],
                 event["responseStatus"]["code"],
                 tuple(self._pending.pop(event["auditID"], ())),
+                reference.get("apiGroup", ""),
+                time.monotonic(),
             )
             self._entries.append(request)
             if request.is_write:
