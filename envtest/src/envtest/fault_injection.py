@@ -19,6 +19,7 @@ __all__ = ["FAULTS_PATH", "InjectedReset", "faults_page", "inject", "inject_afte
 
 FAULTS_PATH = "/envtest/faults"
 
+
 class InjectedReset(ConnectionResetError):
     """Raised when an injected fault has closed the connection."""
 

@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from envtest.chaos.execution import Problem, Timing
 from envtest.chaos.exploration import Settings, explore_plane
 from envtest.chaos.injection import IGNORED
 from envtest.chaos.operators import Connection, Operator, OperatorCommand, OperatorFunction, StartError
 from envtest.chaos.points import KINDS, FaultPoint, parse_point
 from envtest.chaos.readiness import parse_readiness
 from envtest.chaos.report import Finding, Report
-from envtest.chaos.execution import Problem, Timing
 from envtest.chaos.scenario import Scenario, ScenarioError, apply_objects, load_scenario, parse_scenario
 from envtest.chaos.session import OperatorExited
 from envtest.embedded import EmbeddedServer

@@ -33,11 +33,15 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class HotLoop:
-    """A request that was repeated ``count`` times in one window; ``unchanged`` of them were writes without effect."""
+    """A request that was repeated ``count`` times in one window; ``unchanged`` of them were writes without effect.
+
+    ``at`` is when the window began.
+    """
 
     target: Target
     count: int
     unchanged: int
+    at: float = 0.0
 
     def __str__(self) -> str:
         text = f"{self.count} times in {WINDOW:g} s"
@@ -62,7 +66,7 @@ def hot_loops(requests: Iterable[Sent]) -> list[HotLoop]:
         found = worst.get(request.target)
         if len(window) >= LIMIT and (found is None or found.count < len(window)):
             unchanged = sum(1 for each in window if each.is_write and not each.changed and each.code < 300)
-            worst[request.target] = HotLoop(request.target, len(window), unchanged)
+            worst[request.target] = HotLoop(request.target, len(window), unchanged, window[0].at)
     return sorted(worst.values(), key=lambda loop: -loop.count)
 
 

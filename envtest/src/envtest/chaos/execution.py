@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from envtest.chaos.names import Key, Names
 from envtest.chaos.normal_form import Path, Snapshot, State, mask, normalize
 from envtest.chaos.operators import StartError
 from envtest.chaos.points import FaultPoint, StepRecord, Write
-from envtest.chaos.scenario import Scenario
+from envtest.chaos.scenario import Scenario, ScenarioError
 from envtest.chaos.session import OperatorExited, Session
 from envtest.trace import TracedRequest
 
@@ -63,9 +64,9 @@ class Expectation:
 class Result:
     """What came of a run. ``steps`` and ``snapshots`` have one item for each completed step, with step 0.
 
-    ``reached`` is whether the fault happened; ``writes`` are the requests of the last step as text;
-    ``unchanged`` is the number of successful writes that changed nothing; ``output`` is the
-    end of what the operator printed, if there are problems.
+    ``reached`` is whether the fault happened. ``writes`` are the writes of the last step, or since the step of the
+    fault, as text; ``unchanged`` is the number of all successful writes that changed nothing. ``output`` is the end of
+    what the operator printed, if there are problems.
     """
 
     point: FaultPoint | None
@@ -111,6 +112,9 @@ class _Run:
         self._result = Result(point)
         self._step = 0
         self._seen = 0
+        self._started: list[float] = []
+        self._writes: list[TracedRequest] = []
+        self._skipped = False
 
     async def run(self) -> Result:
         started = time.monotonic()
@@ -122,11 +126,17 @@ class _Run:
                 raise
             lines = tuple(str(error).splitlines()[:1])
             result.problems.append(Problem("exits", self._step, "operator", lines))
+        except ScenarioError as error:
+            if self._expected is None:
+                raise
+            self._skipped = point_hides_step(self._point, self._step)
+            if not self._skipped:
+                result.problems.append(Problem("step failed", self._step, "scenario", (str(error),)))
         sent = session.sent()
         result.problems += [Problem("hot loop", self._step, str(loop.target), (str(loop),)) for loop in hot_loops(sent)]
         result.exits, result.crashes, result.requests = session.exits, session.crashes, len(sent)
         result.unchanged = sum(1 for each in sent if each.is_write and each.code < 300 and not each.changed)
-        result.reached = result.reached or self._injector.reached
+        result.reached = (result.reached or self._injector.reached) and not self._skipped
         if result.problems:
             result.output = session.output()
         result.seconds = time.monotonic() - started
@@ -140,6 +150,7 @@ class _Run:
         while self._step <= last and not result.problems:
             self._injector.step = self._step
             self._seen = len(session.requests())
+            self._started.append(time.monotonic())
             if await self._act():
                 await self._settle()
             self._record()
@@ -214,6 +225,9 @@ class _Run:
                 return
             await self._injector.wait_activity(deadline)
 
+    def _step_at(self, moment: float) -> int:
+        return max(0, bisect_right(self._started, moment) - 1)
+
     def _restarts(self) -> int:
         return self._session.crashes + len(self._session.exits)
 
@@ -247,10 +261,17 @@ class _Run:
             )
         )
         self._result.snapshots.append(self._session.snapshot())
-        self._result.writes = _lines(writes)
+        if self._point is None or self._step >= self._point.step:
+            self._writes = writes if self._point is None else [*self._writes, *writes]
+        self._result.writes = _lines(self._writes)
 
 
-_MAX_LINES = 60
+def point_hides_step(point: FaultPoint | None, step: int) -> bool:
+    """Return whether a step cannot be executed because the operator could not react to the step before it."""
+    return point is not None and point.kind == "unobserved" and step == point.step + 1
+
+
+_MAX_LINES = 40
 
 
 def _lines(writes: Sequence[TracedRequest]) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from envtest.chaos.execution import Expectation, Result, Timing, run_scenario
 from envtest.chaos.injection import IGNORED
 from envtest.chaos.names import Names
 from envtest.chaos.normal_form import mask, normalize, reference_names, unstable_fields
@@ -18,8 +19,7 @@ from envtest.chaos.operators import Operator, StartError
 from envtest.chaos.points import KINDS, FaultPoint, StepRecord, plan
 from envtest.chaos.readiness import Readiness
 from envtest.chaos.report import Finding, Report, group_findings
-from envtest.chaos.execution import Expectation, Result, Timing, run_scenario
-from envtest.chaos.scenario import Scenario, ScenarioError
+from envtest.chaos.scenario import Scenario
 from envtest.chaos.session import Session
 from envtest.embedded import EmbeddedServer
 from envtest.storage import Store
@@ -123,7 +123,7 @@ class _Exploration:
                     async with asyncio.TaskGroup() as tasks:
                         for _ in range(self._settings.jobs):
                             tasks.create_task(work())
-                except* (ScenarioError, StartError) as errors:
+                except* StartError as errors:
                     raise errors.exceptions[0] from None
         return [results[number] for number in sorted(results)]
 

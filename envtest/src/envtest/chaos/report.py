@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from envtest.chaos.points import KINDS, FaultPoint
 from envtest.chaos.execution import Problem, Result
+from envtest.chaos.points import KINDS, FaultPoint
 
 __all__ = ["Finding", "Report", "group_findings"]
 
@@ -20,6 +20,7 @@ EXPLANATIONS: Final = {
     "unexpected": "the object does not exist without the fault",
     "hot loop": "the operator repeats a request without a pause",
     "writes at rest": "the operator goes on writing when there is nothing left to do",
+    "step failed": "a step of the scenario cannot be executed, although it can without the fault",
     "exits": "the operator does not keep running",
 }
 """The kinds of problems."""
@@ -75,7 +76,7 @@ class Report:
         options, command = self.command
         only = ["--only", point.id] if point is not None else ["--explore", "none"]
         words = ["envtest", "chaos", *options, *only, "--seed", str(self.seed), "--", *command]
-        return shlex.join(words) if command else shlex.join(only)
+        return shlex.join(words) if command else f"only={[point.id] if point is not None else []!r}"
 
     def text(self) -> str:
         """Return the report as text."""
@@ -113,7 +114,8 @@ class Report:
             if finding.repeated is not None:
                 lines.append(f"   In a second run: {'again' if finding.repeated else 'not again'}")
         if finding.result.writes:
-            lines += ["   Writes in this step:", *(f"     {line}" for line in finding.result.writes)]
+            title = "Writes in this step" if point is None else "Writes since the step of the fault"
+            lines += [f"   {title}:", *(f"     {line}" for line in finding.result.writes)]
         if finding.result.output and problem.kind == "exits":
             lines += ["   Output:", *(f"     {line}" for line in finding.result.output.splitlines()[-20:])]
         return [*lines, f"   Repeat: {self.repeat(point)}"]
