@@ -45,6 +45,13 @@ _INTERRUPTED: Final = 130
     show_default=True,
     help="Seconds in which the operator must not write after the last step.",
 )
+@click.option(
+    "--startup",
+    type=click.FloatRange(0.1),
+    default=60.0,
+    show_default=True,
+    help="Seconds in which the operator must be ready after each start.",
+)
 @click.option("--ready", default="", help="URL that responds, or seconds; by default the first requests.")
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Runs at the same time.")
 @controllers_option
@@ -87,7 +94,7 @@ async def _explore(command: tuple[str, ...], options: dict[str, Any]) -> Report:
         seed=options["seed"],
         budget=options["budget"],
         jobs=options["jobs"],
-        timing=Timing(options["quiet"], options["timeout"], options["rest"]),
+        timing=Timing(options["quiet"], options["timeout"], options["rest"], options["startup"]),
         ready=options["ready"],
         ignore=options["ignore"],
         ignore_fields=options["ignore_field"],

@@ -84,7 +84,8 @@ class TracedRequest:
         """Return the request and its changes as text."""
         target = f"{self.resource} {'/'.join(filter(None, (self.namespace, self.name)))}" if self.resource else self.uri
         unchanged = ", unchanged" if self.is_write and not self.changes and self.code < 300 else ""
-        lines = [f"{self.code} {self.verb} {target.rstrip()} by {self.user}{unchanged}"]
+        user = f" by {self.user}" if self.user else ""  # injected faults precede authentication
+        lines = [f"{self.code} {self.verb} {target.rstrip()}{user}{unchanged}"]
         return lines + [f"    {line}" for change in self.changes for line in change.lines()]
 
 

@@ -82,7 +82,8 @@ async def _follow(api: APIClient, reconcile: Reconcile) -> None:
 async def _until_done(api: APIClient, reconcile: Reconcile, obj: dict[str, Any]) -> None:
     for attempt in itertools.count(1):
         try:
-            return await reconcile(api, obj)
+            await reconcile(api, obj)
+            return
         except (Failed, aiohttp.ClientError):
             await asyncio.sleep(RETRY_SECONDS * attempt)
 

@@ -27,7 +27,7 @@ def test_file_has_steps_with_files_objects_and_references(tmp_path: Path) -> Non
         "steps:\n"
         "- apply: toy.yaml\n"
         "- name: grow\n"
-        "  patch: {apiVersion: example.com/v1, kind: Toy, name: bear, subresource: status, patch: {status: {size: 2}}}\n"
+        "  patch: {apiVersion: a.io/v1, kind: Toy, name: bear, subresource: status, patch: {status: {size: 2}}}\n"
         "- advance: 60\n"
         "- delete: [toy.yaml, {apiVersion: v1, kind: Pod, name: p, namespace: n}]\n"
     )

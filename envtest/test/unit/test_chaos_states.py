@@ -114,9 +114,12 @@ def test_random_names_of_the_operator_are_found_by_two_runs() -> None:
     first, second = [state(widget("job-1a2b", spec={"x": 1}))], [state(widget("job-9z8y", spec={"x": 1}))]
     names = reference_names(first, second)
     assert names.canonical((RESOURCE, "default", "job-5555")) == "job-*"
-    assert compare(
-        state(widget("job-1a2b", spec={"x": 1}), names=names), state(widget("job-7777", spec={"x": 1}), names=names)
-    ) == []
+    assert (
+        compare(
+            state(widget("job-1a2b", spec={"x": 1}), names=names), state(widget("job-7777", spec={"x": 1}), names=names)
+        )
+        == []
+    )
 
 
 def test_stable_names_are_not_generated_ones() -> None:

@@ -24,12 +24,14 @@ __all__ = ["Expectation", "Problem", "Result", "Timing", "run_scenario"]
 class Timing:
     """Seconds: ``quiet`` without writes ends a step; after ``timeout`` a step has failed.
 
-    ``rest`` is how long the run without faults is observed after its last step.
+    ``rest`` is how long the run without faults is observed after its last step. The operator must be ready ``startup``
+    seconds after it was started.
     """
 
     quiet: float = 1.0
     timeout: float = 30.0
     rest: float = 3.0
+    startup: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +147,11 @@ class _Run:
     async def _steps(self) -> None:
         session, result = self._session, self._result
         if not await session.wait_ready():
-            raise OperatorExited(f"the operator was not ready after {self._timing.timeout:g} s\n{session.output()}")
+            raise OperatorExited(f"the operator was not ready after {self._timing.startup:g} s\n{session.output()}")
         last = len(self._scenario.steps)
         while self._step <= last and not result.problems:
             self._injector.step = self._step
-            self._seen = len(session.requests())
+            self._seen = len(session.requests()) if self._step else 0
             self._started.append(time.monotonic())
             if await self._act():
                 await self._settle()
@@ -204,32 +206,24 @@ class _Run:
     async def _settle(self) -> None:
         """Wait until the operator is quiet, and the state is the expected one."""
         deadline = time.monotonic() + self._timing.timeout
-        restarts = self._restarts()
         while True:
             quiet = await self._injector.wait_quiet(self._timing.quiet, deadline)
             self._session.check()
-            if self._restarts() != restarts:  # the next instance gets the whole time
-                restarts = self._restarts()
-                deadline = time.monotonic() + self._timing.timeout
-            if not self._session.is_ready and time.monotonic() < deadline:
-                await self._session.wait_ready()
+            if not self._session.is_ready:
+                if not await self._session.wait_ready():
+                    raise OperatorExited(f"the operator was not ready after {self._timing.startup:g} s")
+                deadline = time.monotonic() + self._timing.timeout  # each instance gets the whole time
                 continue
             problems = self._differences()
             if quiet and not problems:
                 return
             if time.monotonic() >= deadline:
-                if not self._session.is_ready:
-                    lines = (f"not ready after {self._timing.timeout:g} s",)
-                    problems = [Problem("exits", self._step, "operator", lines)]
                 self._result.problems += problems or [self._at_rest(deadline - self._timing.timeout / 2)]
                 return
             await self._injector.wait_activity(deadline)
 
     def _step_at(self, moment: float) -> int:
         return max(0, bisect_right(self._started, moment) - 1)
-
-    def _restarts(self) -> int:
-        return self._session.crashes + len(self._session.exits)
 
     def _differences(self) -> list[Problem]:
         expected = self._expected

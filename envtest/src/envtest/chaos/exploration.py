@@ -149,7 +149,7 @@ class _Exploration:
                 ignored=settings.ignored,
                 readiness=settings.readiness,
                 point=point,
-                timeout=settings.timing.timeout,
+                startup=settings.timing.startup,
                 **options,
             )
             await stack.enter_async_context(session)

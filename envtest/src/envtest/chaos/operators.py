@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 __all__ = ["Connection", "Function", "Instance", "Operator", "OperatorCommand", "OperatorFunction", "StartError"]
 
-OUTPUT_BYTES = 8192
+_CANCELLATIONS: Final = 100
+OUTPUT_BYTES: Final = 8192
 """How much of the end of a command's output reports show."""
 
 
@@ -124,13 +125,29 @@ class OperatorFunction:
 class _Task:
     def __init__(self, task: asyncio.Task[None]) -> None:
         self._task = task
+        self._killed = asyncio.Event()
         self._output = ""
 
     def kill(self) -> None:
         self._task.cancel()
+        self._killed.set()
 
     async def wait(self) -> str:
-        await asyncio.wait([self._task])
+        killed = asyncio.create_task(self._killed.wait())
+        try:
+            await asyncio.wait([self._task, killed], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            killed.cancel()
+        for _ in range(_CANCELLATIONS):  # a cancellation is lost if it meets a result in asyncio.wait_for()
+            done, _ = await asyncio.wait([self._task], timeout=0.05)
+            if done:
+                break
+            self._task.cancel()
+        else:
+            raise StartError("the function does not end when it is cancelled")
+        return self._ended()
+
+    def _ended(self) -> str:
         if self._task.cancelled():
             return "cancelled"
         error = self._task.exception()

@@ -27,7 +27,7 @@ __all__ = ["OperatorExited", "Session"]
 
 MAX_EXITS: Final = 5
 """How often the operator may exit on its own in one run; it is restarted like a container."""
-_BACKOFF: Final = 0.1
+_BACKOFF: Final = 0.025
 _LEASES: Final = GroupResource("coordination.k8s.io", "leases")
 
 
@@ -52,7 +52,7 @@ class Session:
         readiness: Readiness,
         names: Names | None = None,
         point: FaultPoint | None = None,
-        timeout: float = 30.0,
+        startup: float = 60.0,
     ) -> None:
         self.plane = plane
         self._operator = operator
@@ -62,7 +62,7 @@ class Session:
         self._readiness = readiness
         self._names = names or Names()
         self._point = point
-        self._timeout = timeout
+        self._startup = startup
         self._instance: Instance | None = None
         self._ready = asyncio.Event()
         self._killed = False
@@ -130,7 +130,7 @@ class Session:
         await self._release_leases()
 
     async def _wait_ready(self) -> None:
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self._startup
         injector = self.injector
         if await self._readiness.wait(lambda: injector.requests, lambda: injector.last_request, deadline):
             injector.touch()
@@ -163,9 +163,12 @@ class Session:
         self.injector.touch()
 
     async def wait_ready(self) -> bool:
-        """Wait until the operator is ready; return false after the timeout. Raises OperatorExited, StartError."""
+        """Wait until the operator is ready; return false after ``startup`` seconds.
+
+        Raises OperatorExited, StartError.
+        """
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._ready.wait(), self._timeout)
+            await asyncio.wait_for(self._ready.wait(), self._startup)
         self.check()
         return self._ready.is_set()
 
