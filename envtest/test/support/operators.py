@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -81,11 +82,10 @@ async def _follow(api: APIClient, reconcile: Reconcile) -> None:
 
 async def _until_done(api: APIClient, reconcile: Reconcile, obj: dict[str, Any]) -> None:
     for attempt in itertools.count(1):
-        try:
+        with suppress(Failed, aiohttp.ClientError):
             await reconcile(api, obj)
             return
-        except (Failed, aiohttp.ClientError):
-            await asyncio.sleep(RETRY_SECONDS * attempt)
+        await asyncio.sleep(RETRY_SECONDS * attempt)
 
 
 async def keep_child(api: APIClient, owner: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Chaos: what an operator makes of crashes, stale caches and errors, and where it does not converge.
+"""Chaos: runs an operator with crashes, stale caches and errors, and reports where it does not converge.
 
 :func:`explore` runs any operator on copies of a prepared control plane: first without faults, then once for each place
 in its work at which a fault can happen. :func:`run` does the same for synchronous programs.

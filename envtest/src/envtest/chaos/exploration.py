@@ -1,4 +1,4 @@
-"""Explores what an operator makes of faults: two runs without any, then one run for each fault point."""
+"""Runs an operator twice without faults, and then once for each fault point."""
 
 from __future__ import annotations
 

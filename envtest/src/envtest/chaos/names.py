@@ -9,7 +9,7 @@ from typing import Final
 __all__ = ["GENERATED", "Names", "random_names"]
 
 GENERATED: Final = "*"
-"""Stands for the changing part of a name."""
+"""Replaces the changing part of a name."""
 
 Key = tuple[str, str, str]
 """Resource (``widgets.example.com``), namespace and name."""

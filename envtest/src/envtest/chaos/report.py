@@ -16,7 +16,7 @@ EXPLANATIONS: Final = {
     "missing": "the object does not exist, although it does without the fault",
     "different": "the object differs from that of the run without faults",
     "duplicate": "the object exists once more than without the fault",
-    "orphan": "the object is left over: its owner is gone, or the operator deletes it without the fault",
+    "orphan": "the object is left over: its owner does not exist, or the operator deletes it without the fault",
     "unexpected": "the object does not exist without the fault",
     "hot loop": "the operator repeats a request without a pause",
     "writes at rest": "the operator goes on writing when there is nothing left to do",
@@ -84,6 +84,8 @@ class Report:
             f"Without faults: {len(self.steps)} steps, {self.writes} writes, {self.unchanged_writes} of them unchanged",
             f"With faults: {self.run} of {self.planned} run in {self.seconds:.1f} s",
         ]
+        if not self.writes and not self.findings:
+            lines.append("The operator wrote nothing: its writes have no faults")
         if self.not_reached:
             lines.append(f"Not reached: {', '.join(point.id for point in self.not_reached)}")
         if self.exits:
