@@ -296,3 +296,17 @@ def test_synchronous_programs() -> None:
     report = run(operator(keep_child), [{"apply": parent()}], timing=FAST, ready="0.05", kinds=["crash"])
     report.assert_passed()
     assert os.environ.get("KUBECONFIG") is None or "envtest-chaos" not in os.environ["KUBECONFIG"]
+
+
+async def test_conflict_comes_with_the_event_of_the_other_client() -> None:
+    """An operator that does not repeat a write that conflicts relies on the event of the newer object."""
+
+    async def wait_for_event(api: APIClient, owner: dict[str, Any]) -> None:
+        if owner["metadata"].get("annotations") != {"seen": "yes"}:
+            await api.merge(
+                f"{CONFIG_MAPS}/{owner['metadata']['name']}", {"metadata": {"annotations": {"seen": "yes"}}}
+            )
+
+    report = await explored(wait_for_event, {"apply": parent()}, kinds=["conflict"])
+    report.assert_passed()
+    assert (report.run, report.not_reached) == (1, [])

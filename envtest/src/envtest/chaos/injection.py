@@ -72,6 +72,7 @@ class Injector:
         self._expired: set[str] | None = None
         self._outage_until = 0.0
         self._fault: Fault | None = None
+        self._faulted = Attributes()
         self._changed = asyncio.Event()
         self.step = 0
         self.down = False
@@ -125,7 +126,7 @@ class Injector:
             return None
         if self._counts[self.step, target] != point.occurrence:
             return None
-        self._fault = Fault(**_WRITE_FAULTS[point.kind])
+        self._fault, self._faulted = Fault(**_WRITE_FAULTS[point.kind]), attributes
         return self._fault
 
     def _injected(self, fault: Fault) -> None:
@@ -133,9 +134,34 @@ class Injector:
             return
         self.reached = True
         self._active()
-        if self._point is not None and self._point.kind == "crash":
+        kind = self._point.kind if self._point is not None else ""
+        if kind == "crash":
             self.down = True
             self._crash()
+        elif kind == "conflict":
+            self._write_concurrently(self._faulted)
+
+    def _write_concurrently(self, attributes: Attributes) -> None:
+        """Change the object of a request, as the client does with which it conflicts: only its managedFields.
+
+        Without this, operators that wait for the event of the conflicting change would wait in vain.
+        """
+        core = self._plane.api_server.core
+        info = core.registry.lookup(attributes.group, attributes.version, attributes.resource)
+        record = core.store.get(info.storage, attributes.namespace, attributes.name) if info is not None else None
+        if info is None or record is None:
+            return
+        obj = record.obj()
+        entry = {
+            "manager": "envtest-chaos",
+            "operation": "Update",
+            "apiVersion": info.api_version,
+            "time": core.clock.timestamp(),
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {},
+        }
+        obj["metadata"]["managedFields"] = [*(obj["metadata"].get("managedFields") or ()), entry]
+        core.store.update(info.storage, obj, record)
 
     def _finished(self, event: dict[str, Any]) -> None:
         reference = event.get("objectRef") or {}

@@ -105,10 +105,12 @@ class _Masks:
 
     def object(self, obj: dict[str, Any]) -> dict[str, Any]:
         metadata = obj["metadata"]
+        if "deletionTimestamp" in metadata:  # what else it contains does not matter any more
+            named = {key: metadata[key] for key in ("name", "namespace") if key in metadata}
+            finalizers = sorted(metadata.get("finalizers") or ())
+            head = {"apiVersion": obj["apiVersion"], "kind": obj["kind"]}
+            return {**head, "metadata": {**named, "deletionTimestamp": "<set>", "finalizers": finalizers}}
         kept = {key: value for key, value in metadata.items() if key not in _LEFT_OUT}
-        if "deletionTimestamp" in kept:
-            kept["deletionTimestamp"] = "<set>"
-            kept.pop("deletionGracePeriodSeconds", None)
         if "ownerReferences" in kept:
             kept["ownerReferences"] = sorted(
                 ({key: value for key, value in owner.items() if key != "uid"} for owner in kept["ownerReferences"]),

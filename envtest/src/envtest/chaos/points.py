@@ -17,7 +17,7 @@ __all__ = ["KINDS", "WRITE_KINDS", "FaultPoint", "StepRecord", "Target", "Write"
 
 WRITE_KINDS: Final[Mapping[str, str]] = {
     "crash": "the operator is killed after the write took effect, before it receives the response",
-    "conflict": "the write fails with 409 Conflict",
+    "conflict": "another client changes the object, and the write fails with 409 Conflict",
     "throttle": "the write fails with 429 and Retry-After of one second",
     "error": "the write fails with 500 and has no effect",
     "timeout": "the write takes effect, but the response is 504",

@@ -29,12 +29,11 @@ async def ensure(spec, meta, name, namespace, uid, **_):
     async with client.ApiClient() as api:
         core = client.CoreV1Api(api)
         try:
-            await core.create_namespaced_persistent_volume_claim(namespace, body)
-            return
+            found = await core.create_namespaced_persistent_volume_claim(namespace, body)
         except ApiException as error:
             if error.status != 409:
                 raise
-        found = await core.read_namespaced_persistent_volume_claim(name, namespace)
+            found = await core.read_namespaced_persistent_volume_claim(name, namespace)
         if uid not in {owner.uid for owner in found.metadata.owner_references or ()}:
             raise kopf.TemporaryError("a claim of this name has another owner", delay=1)
         if found.metadata.labels != labels or found.spec.resources.requests["storage"] != spec["size"]:
