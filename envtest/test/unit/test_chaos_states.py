@@ -53,6 +53,16 @@ def test_values_of_a_single_run_are_masked(one: dict[str, Any], other: dict[str,
     assert compare(state(widget(**one)), state(widget(**other))) == []
 
 
+def test_objects_that_are_being_deleted_differ_only_in_their_finalizers() -> None:
+    def deleting(*finalizers: str, **fields: Any) -> State:
+        metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": list(finalizers)}
+        return state(widget(metadata=metadata, **fields))
+
+    assert compare(deleting("a", spec={"x": 1}), deleting("a", spec={"x": 2})) == []
+    assert differences(deleting("a"), deleting("b")) == [("different", "a")]
+    assert differences(deleting("a"), state(widget())) == [("different", "a")]
+
+
 def test_outdated_status_is_a_difference() -> None:
     current = state(widget(metadata={"generation": 2}, status={"observedGeneration": 2}))
     outdated = state(widget(metadata={"generation": 2}, status={"observedGeneration": 1}))

@@ -20,8 +20,8 @@ class Difference:
     """One object that is not as in the reference run.
 
     ``kind`` is ``missing``, ``different``, ``duplicate`` (an object that the reference has, once more under another
-    name), ``orphan`` (its owner does not exist, or the reference has deleted it by now) or ``unexpected``. ``lines`` are
-    the fields that differ.
+    name), ``orphan`` (its owner does not exist, or the reference has deleted it by now) or ``unexpected``. The fields
+    that differ are ``lines``.
     """
 
     kind: str
