@@ -144,7 +144,7 @@ class Injector:
     def _write_concurrently(self, attributes: Attributes) -> None:
         """Change the object of a request, as the client does with which it conflicts: only its managedFields.
 
-        Without this, operators that wait for the event of the conflicting change would wait in vain.
+        Operators that do not repeat the write rely on the event of that change.
         """
         core = self._plane.api_server.core
         info = core.registry.lookup(attributes.group, attributes.version, attributes.resource)
