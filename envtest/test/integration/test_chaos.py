@@ -18,8 +18,21 @@ from click.testing import CliRunner
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
-from envtest.chaos import KINDS, Connection, OperatorExited, Report, ScenarioError, StartError, Timing, explore, run
+from envtest.chaos import (
+    KINDS,
+    Connection,
+    OperatorExited,
+    Report,
+    Scenario,
+    ScenarioError,
+    StartError,
+    Timing,
+    explore,
+    run,
+)
+from envtest.chaos.scenario import Step
 from envtest.command import command
+from envtest.embedded import EmbeddedServer
 from test.support.operators import (
     CONFIG_MAPS,
     Reconcile,
@@ -310,3 +323,22 @@ async def test_conflict_comes_with_the_event_of_the_other_client() -> None:
     report = await explored(wait_for_event, {"apply": parent()}, kinds=["conflict"])
     report.assert_passed()
     assert (report.run, report.not_reached) == (1, [])
+
+
+@pytest.mark.parametrize(("failures", "problems"), [(1, []), (1000, ["step failed"])])
+async def test_step_that_fails_after_a_fault_is_repeated(failures: int, problems: list[str]) -> None:
+    """As a step whose object goes through a webhook of the operator, which has been killed."""
+
+    class RejectedStep(Step):
+        __slots__ = ()
+
+        async def run(self, plane: EmbeddedServer) -> None:
+            planes.append(plane.url)
+            if len(set(planes)) > 2 and planes.count(plane.url) <= failures:  # the first two have no faults
+                raise ScenarioError("the webhook does not respond")
+            await Step.run(self, plane)
+
+    planes: list[str] = []
+    scenario = Scenario([RejectedStep("apply", "apply", (parent(),))])
+    report = await explore(operator(keep_child), scenario, timing=FAST, ready="0.05", only=["disconnect@1"])
+    assert [each.problem.kind for each in report.findings] == problems

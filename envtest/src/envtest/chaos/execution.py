@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
@@ -13,7 +14,7 @@ from envtest.chaos.names import Key, Names
 from envtest.chaos.normal_form import Path, Snapshot, State, mask, normalize
 from envtest.chaos.operators import StartError
 from envtest.chaos.points import FaultPoint, StepRecord, Write
-from envtest.chaos.scenario import Scenario, ScenarioError
+from envtest.chaos.scenario import Scenario, ScenarioError, Step
 from envtest.chaos.session import OperatorExited, Session
 from envtest.trace import TracedRequest
 
@@ -200,8 +201,20 @@ class _Run:
 
     async def _apply(self) -> None:
         if self._step > 0:
-            await self._scenario.steps[self._step - 1].run(self._session.plane)
+            await self._run_step(self._scenario.steps[self._step - 1])
         self._injector.touch()
+
+    async def _run_step(self, step: Step) -> None:
+        """Execute a step; repeat it after a fault, as users do if a webhook of the operator does not respond."""
+        deadline = time.monotonic() + self._timing.timeout
+        while True:
+            try:
+                return await step.run(self._session.plane)
+            except ScenarioError:
+                hidden = self._expected is None or point_hides_step(self._point, self._step)
+                if hidden or time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(_RETRY)
 
     async def _settle(self) -> None:
         """Wait until the operator is quiet, and the state is the expected one."""
@@ -266,6 +279,8 @@ def point_hides_step(point: FaultPoint | None, step: int) -> bool:
 
 
 _MAX_LINES = 40
+_RETRY = 0.2
+"""Seconds between attempts to execute a step."""
 
 
 def _lines(writes: Sequence[TracedRequest]) -> list[str]:

@@ -20,8 +20,15 @@ from envtest.storage import Change
 __all__ = ["IGNORED", "WRITES", "Injector", "is_ignored", "qualified"]
 
 WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-IGNORED: Final = frozenset({"events", "events.events.k8s.io", "leases.coordination.k8s.io"})
-"""Resources whose objects are no part of a state, and whose writes are no activity."""
+_REVIEWS: Final = ("subjectaccessreviews", "localsubjectaccessreviews", "selfsubjectaccessreviews")
+IGNORED: Final = frozenset(
+    {
+        *("events", "events.events.k8s.io", "leases.coordination.k8s.io"),
+        *(f"{review}.authorization.k8s.io" for review in (*_REVIEWS, "selfsubjectrulesreviews")),
+        *("tokenreviews.authentication.k8s.io", "selfsubjectreviews.authentication.k8s.io"),
+    }
+)
+"""Resources whose objects are no part of a state, and whose writes are no activity; reviews are not stored at all."""
 _OUTAGE: Final = 1.0
 """Seconds of an outage."""
 
