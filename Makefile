@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-envtest test-envtest-musl test-install test-sdk fuzz soak lint manifests bench bench-report lock clean
+.PHONY: help run demo test test-envtest test-envtest-musl test-install test-sdk fuzz soak chaos lint manifests bench bench-report lock clean
 .PHONY: audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -53,6 +53,10 @@ SOAK_SEED    ?= 0
 soak: $(VENV)/.installed ## Inject random faults, then run hostile tenants, together for SOAK_SECONDS (SOAK_SEED repeats a run)
 	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 3)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak \
 		test/integration/test_faults_soak.py test/integration/hostile/test_soak.py
+
+chaos: $(VENV)/.installed ## Run this operator and kopf operators with a fault at each of their writes, for several minutes
+	$(BIN)/python -m pytest -s -m nightly test/integration/test_chaos.py
+	cd envtest && $(abspath $(BIN))/python -m pytest -s -m nightly
 
 SDK        := build/sdk
 SDK_OLDEST ?= 0.30.0

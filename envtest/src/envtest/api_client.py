@@ -10,14 +10,11 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import aiohttp
 
-from envtest.base import BaseControlPlane
-from envtest.threaded import ThreadedControlPlane
-
-__all__ = ["TIMEOUT_SECONDS", "APIClient", "Response", "Watch"]
+__all__ = ["TIMEOUT_SECONDS", "APIClient", "Address", "Response", "Watch"]
 
 TIMEOUT_SECONDS = 10.0
 """Seconds to wait for a watch event or a condition before a test fails."""
@@ -54,10 +51,26 @@ class Watch:
         return await asyncio.wait_for(self._response.content.readline(), TIMEOUT_SECONDS) == b""
 
 
+class Address(Protocol):
+    """A control plane, or anything else with its URL, CA and token."""
+
+    @property
+    def url(self) -> str:
+        """The base URL."""
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The certificate of the CA."""
+
+    @property
+    def token(self) -> str:
+        """The token of the user."""
+
+
 class APIClient:
     """Sends requests to ``plane`` as user ``admin``; use it as an asynchronous context manager."""
 
-    def __init__(self, plane: BaseControlPlane | ThreadedControlPlane) -> None:
+    def __init__(self, plane: Address) -> None:
         self._plane = plane
         self._session: aiohttp.ClientSession | None = None
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from envtest.controllers_option import controller_names, controllers_option
 from envtest.kubernetes_version import LATEST, SUPPORTED
 from envtest.version import __version__
 
@@ -21,27 +22,23 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "main"]
 
-CONTROLLERS = ("gc", "namespace", "serviceaccount")
-
-
-def _controllers(text: str) -> tuple[str, ...]:
-    if text == "none":
-        return ()
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
 
 class _Group(click.Group):
-    """Imports ``validate`` when it runs or is listed."""
+    """Imports ``chaos`` and ``validate`` when they run or are listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "validate"])
+        return sorted([*super().list_commands(ctx), "chaos", "validate"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name != "validate":
-            return super().get_command(ctx, cmd_name)
-        from envtest.manifest_check.command import command as validate
+        if cmd_name == "chaos":
+            from envtest.chaos_command import chaos
 
-        return validate
+            return chaos
+        if cmd_name == "validate":
+            from envtest.manifest_check.command import command as validate
+
+            return validate
+        return super().get_command(ctx, cmd_name)
 
 
 @click.group(
@@ -70,12 +67,7 @@ class _Group(click.Group):
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep objects, CA and tokens in this folder between runs.",
 )
-@click.option(
-    "--controllers",
-    default=",".join(CONTROLLERS),
-    show_default=True,
-    help="Controllers to run, comma-separated, or all, or none.",
-)
+@controllers_option
 @click.option(
     "--service-cluster-ip-range",
     default="10.0.0.0/24",
@@ -119,7 +111,7 @@ def command(
             port=port,
             host=host,
             crds=crds,
-            controllers=_controllers(controllers),
+            controllers=controller_names(controllers),
             token=token,
             token_auth_file=token_auth_file,
             audit_log=audit_log,

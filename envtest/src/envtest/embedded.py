@@ -231,6 +231,12 @@ class EmbeddedServer(BaseControlPlane):
         copy._copied = _Copied(fork(source), self._authority, self._context)
         return copy
 
+    def skip_revisions(self, count: int) -> None:
+        """Let the next write of a copy that has not been started have a revision that is ``count`` higher."""
+        if self._copied is None or self._started:
+            raise RuntimeError("only a copy that has not been started can skip revisions")
+        self._copied.api_server.core.store.revision += count
+
     async def snapshot(self, path: Path | str) -> None:
         """Write the whole state to a file, from which :meth:`envtest.ControlPlane.restore` starts a control plane.
 

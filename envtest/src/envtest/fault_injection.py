@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, fields
+from http import HTTPStatus
 from typing import Any
+
+from aiohttp.web import StreamResponse
 
 from envtest.auth.attributes import Attributes
 from envtest.decoder import JSONError, load_json
@@ -12,23 +15,52 @@ from envtest.errors import StatusError, bad_request, error_of_code, expired, met
 from envtest.faults import Fault, Faults
 from envtest.http import Page, Request, Response, json_response, status_response
 
-__all__ = ["FAULTS_PATH", "faults_page", "inject"]
+__all__ = ["FAULTS_PATH", "InjectedReset", "faults_page", "inject", "inject_after"]
 
 FAULTS_PATH = "/envtest/faults"
+
+
+class InjectedReset(ConnectionResetError):
+    """Raised when an injected fault has closed the connection."""
+
 
 _FIELDS = {each.name for each in fields(Fault)} - {"injected", "since"}
 
 
-async def inject(fault: Fault, request: Request, attributes: Attributes) -> Response | None:
-    """Apply ``fault`` to a request; ``None`` means that the request is processed normally."""
+async def inject(faults: Faults, request: Request, attributes: Attributes) -> Response | None:
+    """Apply the fault of a request before it is processed; ``None`` means that it is processed normally."""
+    fault = request.fault
+    if fault is None or fault.after:
+        return None
+    return await _apply(faults, fault, request, attributes)
+
+
+async def inject_after(
+    faults: Faults, request: Request, attributes: Attributes, response: Response | StreamResponse
+) -> Response | StreamResponse:
+    """Return the response to send instead of ``response`` if the fault applies after a request was processed."""
+    fault = request.fault
+    if (
+        fault is None
+        or not fault.after
+        or not isinstance(response, Response)
+        or response.code >= HTTPStatus.BAD_REQUEST
+    ):
+        return response
+    return await _apply(faults, fault, request, attributes) or response
+
+
+async def _apply(faults: Faults, fault: Fault, request: Request, attributes: Attributes) -> Response | None:
     fault.injected += 1
+    for listener in faults.listeners:
+        listener(fault)
     if fault.latency:
         await asyncio.sleep(fault.latency)
     if fault.reset:
         transport = request.raw.transport
         if transport is not None:
             transport.abort()
-        raise ConnectionResetError("connection reset by an injected fault")
+        raise InjectedReset("connection reset by an injected fault")
     if fault.code:
         return status_response(_error(fault))
     if fault.expired and attributes.verb != "watch":

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from envtest.auth.attributes import Attributes
 
-__all__ = ["Fault", "Faults"]
+__all__ = ["Choose", "Fault", "Faults"]
 
 
 @dataclass(slots=True)
@@ -30,6 +30,9 @@ class Fault:
     ``reason``, ``message``, ``retry_after`` in seconds), or reports that the resourceVersion is too old (``expired``:
     as the status of a list, as an ERROR event of a watch). A watch with ``cut_after`` loses its connection after that
     many events, in the middle of the next line if ``torn``. With none of these the request is processed normally.
+
+    With ``after`` the request is processed first, and the rule is injected only if it succeeds: the client gets an
+    error, or no response, although its write took effect.
 
     ``injected`` counts how often the rule was injected.
     """
@@ -48,6 +51,7 @@ class Fault:
     expired: bool = False
     cut_after: int | None = None
     torn: bool = False
+    after: bool = False
     injected: int = 0
     since: float = 0.0
 
@@ -64,15 +68,28 @@ class Fault:
         return not self.namespaces or attributes.namespace in self.namespaces
 
 
+Choose = Callable[[Attributes], Fault | None]
+"""A function that is called with each request, and may return a fault for it."""
+
+
 class Faults:
-    """The active rules. While ``stale_revision`` is set, reads from the cache (resourceVersion 0) return that state."""
+    """The active rules. While ``stale_revision`` is set, reads from the cache (resourceVersion 0) return that state.
+
+    ``choose`` is called with each request before the rules; the fault that it returns is injected instead of them.
+    ``listeners`` are called when a fault is injected, before the client can notice it.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.rules: list[Fault] = []
+        self.choose: Choose | None = None
+        self.listeners: list[Callable[[Fault], None]] = []
         self.stale_revision: int | None = None
         self._clock = clock
         self._running = asyncio.Event()
         self._running.set()
+        self._held: tuple[str, ...] = ()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
 
     def add(self, fault: Fault) -> Fault:
         """Activate a rule."""
@@ -81,9 +98,11 @@ class Faults:
         return fault
 
     def clear(self) -> None:
-        """Remove all rules, end a pause and let the watch cache catch up."""
+        """Remove all rules, end a pause, release watches and let the watch cache catch up."""
         self.rules.clear()
+        self.choose = None
         self.stale_revision = None
+        self.release_watches()
         self.resume()
 
     def pause(self) -> None:
@@ -99,8 +118,29 @@ class Faults:
         if not self._running.is_set():
             await self._running.wait()
 
+    def hold_watches(self, *resources: str) -> None:
+        """Hold back the events of all watches of ``resources`` (plurals; any by default), until they are released.
+
+        Nothing is lost: clients that read only these watches do not see newer changes for a while.
+        """
+        self._held = resources
+        self._flowing.clear()
+
+    def release_watches(self) -> None:
+        """Deliver all events that were held back."""
+        self._flowing.set()
+
+    async def wait_while_held(self, resource: str) -> None:
+        """Wait until the watches of ``resource`` are not held back."""
+        while not self._flowing.is_set() and (not self._held or resource in self._held):
+            await self._flowing.wait()
+
     def match(self, attributes: Attributes) -> Fault | None:
-        """Return the rule to inject into this request."""
+        """Return the fault to inject into this request."""
+        if self.choose is not None:
+            fault = self.choose(attributes)
+            if fault is not None:
+                return fault
         if not self.rules:
             return None
         now = self._clock()

@@ -19,6 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from envtest.api_client import APIClient
     from envtest.base import BaseControlPlane
+    from envtest.chaos import Report
     from envtest.local_webhooks import LocalWebhooks
     from envtest.manifests import Manifests
     from envtest.threaded import ThreadedControlPlane
@@ -162,6 +163,24 @@ def restore_plane(pytestconfig: pytest.Config) -> Iterator[Callable[..., Threade
 def _require_embedded(config: pytest.Config) -> None:
     if _wants_real(config):
         pytest.skip("needs the embedded control plane, which can be copied and restored")
+
+
+@pytest.fixture
+def chaos(pytestconfig: pytest.Config, _threaded_control_plane: ThreadedControlPlane) -> Callable[..., Report]:
+    """A function that runs an operator with faults, on copies of the session's control plane.
+
+    Its parameters and its result are those of :func:`envtest.chaos.explore`.
+    """
+    _require_embedded(pytestconfig)
+    thread = _threaded_control_plane
+
+    def explore(operator: Any, scenario: Any = (), **options: Any) -> Report:
+        from envtest.chaos import explore as explore_faults
+
+        with thread.fork() as prepared:
+            return prepared.call(explore_faults(operator, scenario, plane=prepared.embedded, **options))
+
+    return explore
 
 
 _TRACE = pytest.StashKey[Any]()

@@ -24,7 +24,7 @@ from envtest.auth.rbac import Authorizer
 from envtest.clock import Clock
 from envtest.dispatch import Dispatcher
 from envtest.errors import GroupResource, StatusError, bad_request, forbidden, forbidden_path, unauthorized
-from envtest.fault_injection import FAULTS_PATH, inject
+from envtest.fault_injection import FAULTS_PATH, InjectedReset, inject, inject_after
 from envtest.faults import Faults
 from envtest.http import Page, Request, Response, log_failure, not_found_page, status_response
 from envtest.request_timeout import check_timeout
@@ -37,10 +37,14 @@ HEADER_LIMIT = 1 << 20
 
 
 def _logger() -> logging.Logger:
-    """Return aiohttp's logger without errors that clients receive as a 400: malformed HTTP is not a server failure."""
+    """Return aiohttp's logger without errors that clients receive as a 400, and without injected ones.
+
+    Malformed HTTP is not a server failure.
+    """
     logger = logging.getLogger("envtest.http")
     if not logger.filters:
-        logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+        expected = (HttpProcessingError, InjectedReset)
+        logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], expected)))
     return logger
 
 
@@ -118,6 +122,7 @@ class Server:
             self._clock.now(),
         )
         self._dispatcher.observe(attributes, response, time.perf_counter() - started)
+        response = await inject_after(self._faults, request, attributes, response)
         if isinstance(response, web.StreamResponse):
             return response
         return await send(request, response)
@@ -127,10 +132,9 @@ class Server:
             await self._faults.wait_while_paused()
         request.faults = self._faults
         request.fault = self._faults.match(attributes)
-        if request.fault is not None:
-            injected = await inject(request.fault, request, attributes)
-            if injected is not None:
-                return injected
+        injected = await inject(self._faults, request, attributes)
+        if injected is not None:
+            return injected
         check_timeout(request.parameter("timeout"), attributes)
         transport = request.raw.transport
         tls = transport.get_extra_info("ssl_object") if transport else None

@@ -85,7 +85,8 @@ class ThreadedControlPlane:
         return self.plane.kubeconfig(path, token=token, user=user)
 
     @property
-    def _embedded(self) -> EmbeddedServer:
+    def embedded(self) -> EmbeddedServer:
+        """The embedded control plane. Raises TypeError for the real one."""
         from envtest.embedded import EmbeddedServer
 
         if not isinstance(self.plane, EmbeddedServer):
@@ -97,7 +98,7 @@ class ThreadedControlPlane:
 
         Raises TypeError for the real control plane; so do the next methods.
         """
-        plane = self._embedded
+        plane = self.embedded
 
         async def copy() -> BaseControlPlane:
             return plane.fork()
@@ -106,11 +107,11 @@ class ThreadedControlPlane:
 
     def snapshot(self, path: Path | str) -> None:
         """See :meth:`EmbeddedServer.snapshot`."""
-        self.call(self._embedded.snapshot(path))
+        self.call(self.embedded.snapshot(path))
 
     def advance(self, seconds: float) -> datetime:
         """See :meth:`EmbeddedServer.advance`."""
-        return self.call(self._embedded.advance(seconds))
+        return self.call(self.embedded.advance(seconds))
 
     @property
     def scenario(self) -> Scenario:
@@ -119,7 +120,7 @@ class ThreadedControlPlane:
 
     def trace(self) -> Trace:
         """See :meth:`EmbeddedServer.trace`."""
-        return self._embedded.trace()
+        return self.embedded.trace()
 
     def install_crds(self, *sources: Manifests) -> list[str]:
         """See :meth:`BaseControlPlane.install_crds`."""

@@ -58,7 +58,10 @@ class TracedChange:
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
-    """A finished request. ``resource`` includes the subresource (``pods/status``); paths have an empty one."""
+    """A finished request. ``resource`` includes the subresource (``pods/status``); paths have an empty one.
+
+    ``finished`` is the time at which it was processed, in seconds of ``time.monotonic()``.
+    """
 
     verb: str
     resource: str
@@ -69,6 +72,8 @@ class TracedRequest:
     uri: str
     code: int
     changes: tuple[TracedChange, ...]
+    group: str = ""
+    finished: float = 0.0
 
     @property
     def is_write(self) -> bool:
@@ -79,7 +84,8 @@ class TracedRequest:
         """Return the request and its changes as text."""
         target = f"{self.resource} {'/'.join(filter(None, (self.namespace, self.name)))}" if self.resource else self.uri
         unchanged = ", unchanged" if self.is_write and not self.changes and self.code < 300 else ""
-        lines = [f"{self.code} {self.verb} {target.rstrip()} by {self.user}{unchanged}"]
+        user = f" by {self.user}" if self.user else ""  # injected faults precede authentication
+        lines = [f"{self.code} {self.verb} {target.rstrip()}{user}{unchanged}"]
         return lines + [f"    {line}" for change in self.changes for line in change.lines()]
 
 
@@ -139,6 +145,8 @@ class Trace:
                 event["requestURI"],
                 event["responseStatus"]["code"],
                 tuple(self._pending.pop(event["auditID"], ())),
+                reference.get("apiGroup", ""),
+                time.monotonic(),
             )
             self._entries.append(request)
             if request.is_write:

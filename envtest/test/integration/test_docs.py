@@ -15,6 +15,8 @@ import yaml
 from click.testing import CliRunner
 
 from envtest.api_client import APIClient
+from envtest.chaos import KINDS
+from envtest.chaos.report import EXPLANATIONS
 from envtest.command import command
 from envtest.controllers import AVAILABLE
 from envtest.faults import Fault
@@ -83,6 +85,24 @@ def test_options_of_the_command_line() -> None:
     shown = CliRunner().invoke(command, ["--help"]).output
     documented = {option for line in text.splitlines() if line.startswith("| `--") for option in options(line)}
     assert documented == set(options(shown))
+
+
+def test_options_of_chaos() -> None:
+    text = (ROOT / "docs" / "chaos.md").read_text()
+    documented = {option for line in text.splitlines() if line.startswith("| `--") for option in options(line)[:1]}
+    assert documented == set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", chaos_help(), re.MULTILINE))
+
+
+def test_faults_and_findings_of_chaos_are_documented() -> None:
+    text = (ROOT / "docs" / "chaos.md").read_text()
+    tables = text.partition("## Faults")[2].partition("## Scenarios")[0]
+    rows = [line.split("|")[1] for line in tables.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([a-z ]+)`", row)}
+    assert named == {*KINDS, *EXPLANATIONS}
+
+
+def chaos_help() -> str:
+    return CliRunner().invoke(command, ["chaos", "--help"]).output
 
 
 def options(text: str) -> list[str]:

@@ -114,3 +114,38 @@ async def test_watcher_that_does_not_read_is_disconnected_without_blocking_write
             if cut.is_set():
                 break
     assert cut.is_set()
+
+
+async def test_fault_after_the_write_took_effect(plane: EmbeddedControlPlane, api: APIClient) -> None:
+    plane.faults.add(Fault(verbs=("create",), code=504, reason="Timeout", after=True, count=1))
+    assert (await api.post(CONFIG_MAPS, config_map("a"))).code == 504
+    assert (await api.get(f"{CONFIG_MAPS}/a")).code == 200
+    plane.faults.add(Fault(verbs=("create",), reset=True, after=True, count=1))
+    assert (await api.post(CONFIG_MAPS, config_map("a"))).code == 409  # it did not succeed
+    with pytest.raises(aiohttp.ClientError):
+        await api.post(CONFIG_MAPS, config_map("b"))
+    assert (await api.get(f"{CONFIG_MAPS}/b")).code == 200
+
+
+async def test_watches_of_one_resource_are_held_back(plane: EmbeddedControlPlane, api: APIClient) -> None:
+    secrets = "/api/v1/namespaces/default/secrets"
+    async with api.watch(CONFIG_MAPS) as held, api.watch(secrets) as free:
+        plane.faults.hold_watches("configmaps")
+        await api.post(CONFIG_MAPS, config_map("a"))
+        await api.post(secrets, {"metadata": {"name": "b"}})
+        assert await free.summary(1) == [("ADDED", "b")]
+        waiting = asyncio.create_task(held.summary(1))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        plane.faults.release_watches()
+        assert await waiting == [("ADDED", "a")]
+
+
+async def test_faults_that_a_function_chooses(plane: EmbeddedControlPlane, api: APIClient) -> None:
+    injected: list[Fault] = []
+    plane.faults.choose = lambda attributes: Fault(code=503) if attributes.name == "a" else None
+    plane.faults.listeners.append(injected.append)
+    assert [(await api.get(f"{CONFIG_MAPS}/{name}")).code for name in "ab"] == [503, 404]
+    assert [fault.code for fault in injected] == [503]
+    plane.faults.clear()
+    assert (await api.get(f"{CONFIG_MAPS}/a")).code == 404

@@ -9,6 +9,7 @@ from test.support.toys import TOYS
 pytest_plugins = ["pytester"]
 
 PROJECT = """
+import asyncio
 import json
 import ssl
 import urllib.request
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from envtest.api_client import APIClient
+from envtest.chaos import Timing
 
 CRD = __CRD__
 
@@ -83,6 +86,15 @@ async def test_failed_test_shows_its_writes(api_client, request_trace):
     await api_client.post(CONFIG_MAPS, {"metadata": {"name": "shown"}, "data": {"color": "blue"}})
     request_trace.assert_requests({})
 
+async def create_each_time(connection):
+    async with APIClient(connection) as api:
+        await api.post(CONFIG_MAPS, {"metadata": {"generateName": "a-"}})
+        await asyncio.sleep(60)
+
+def test_chaos(chaos):
+    report = chaos(create_each_time, kinds=["crash"], ready="0.05", timing=Timing(0.1, 0.3, 0.1))
+    assert [finding.problem.kind for finding in report.findings] == ["duplicate"]
+
 @pytest.mark.real_control_plane
 def test_only_on_the_real_control_plane(control_plane):
     raise AssertionError("must not run")
@@ -94,7 +106,7 @@ def test_fixtures_in_another_project(pytester: pytest.Pytester, monkeypatch: pyt
     pytester.makepyfile(PROJECT.replace("__CRD__", repr(TOYS)))
     pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
     result = pytester.runpytest_subprocess("--strict-markers", timeout=60)
-    result.assert_outcomes(passed=8, failed=1, skipped=1)
+    result.assert_outcomes(passed=9, failed=1, skipped=1)
     result.stdout.fnmatch_lines(
         ["*Writes to the control plane*", "201 create configmaps default/shown by admin", "*color*blue*"]
     )

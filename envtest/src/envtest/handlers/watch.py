@@ -136,8 +136,9 @@ class _ConnectionCut(ConnectionError):
 class _Stream:
     """The response of a watch: lines are sent at the client's pace, and as far as injected faults allow."""
 
-    def __init__(self, request: Request, output: Output) -> None:
+    def __init__(self, request: Request, output: Output, resource: str) -> None:
         self._request = request
+        self._resource = resource
         headers = {"Content-Type": output.content_type, "Cache-Control": "no-cache, private"}
         self.response = web.StreamResponse(headers=headers)
         for text in request.warnings:
@@ -153,6 +154,7 @@ class _Stream:
         """Send lines. Raises ConnectionError if the client has disconnected."""
         if self._request.faults is not None:
             await self._request.faults.wait_while_paused()
+            await self._request.faults.wait_while_held(self._resource)
         if self._lines_until_cut is not None:
             self._lines_until_cut -= len(lines)
             if self._lines_until_cut <= 0:
@@ -187,7 +189,7 @@ async def watch_objects(core: Core, request: Request, ctx: RequestContext, outpu
     selector = selector_for(ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))))
     encoder = _Encoder(core, request, ctx.info, output)
     revision = parse_revision(options.resource_version)
-    stream = _Stream(request, output)
+    stream = _Stream(request, output, ctx.info.plural)
     watcher, initial, error = _open(core, ctx, options, revision)
     if request.fault is not None and request.fault.expired:
         error = too_old_error(Compacted(revision, core.store.revision))

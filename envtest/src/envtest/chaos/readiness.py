@@ -1,0 +1,68 @@
+"""When an operator is ready: it has sent its first requests, a URL responds, or a time has passed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Readiness", "parse_readiness"]
+
+_SETTLED: Final = 0.3
+"""Seconds without a new request after which the start of an operator is complete."""
+_PROBE_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """``url`` must respond with a status below 400, ``seconds`` must have passed, or (by default) requests pause."""
+
+    url: str = ""
+    seconds: float | None = None
+
+    async def wait(self, requests: Callable[[], int], last: Callable[[], float], deadline: float) -> bool:
+        """Wait until the operator is ready; return false at ``deadline`` (monotonic).
+
+        ``requests`` returns how many requests it has sent, ``last`` when it sent the latest.
+        """
+        if self.seconds is not None:
+            await asyncio.sleep(self.seconds)
+            return True
+        if self.url:
+            return await self._probe(deadline)
+        while time.monotonic() < deadline:
+            if requests() and time.monotonic() - last() >= _SETTLED:
+                return True
+            await asyncio.sleep(_SETTLED / 6)
+        return False
+
+    async def _probe(self, deadline: float) -> bool:
+        import aiohttp
+
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2.0)) as session:
+            while time.monotonic() < deadline:
+                try:
+                    async with session.get(self.url, ssl=False) as response:
+                        if response.status < 400:
+                            return True
+                except (aiohttp.ClientError, TimeoutError):
+                    pass
+                await asyncio.sleep(_PROBE_SECONDS)
+        return False
+
+
+def parse_readiness(text: str) -> Readiness:
+    """Return the readiness of an option: empty, a URL, or a number of seconds. Raises ValueError."""
+    if not text:
+        return Readiness()
+    if text.startswith(("http://", "https://")):
+        return Readiness(url=text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise ValueError(f"readiness {text!r}: must be a URL or a number of seconds up to 3600")
+    return Readiness(seconds=seconds)

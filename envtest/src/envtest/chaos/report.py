@@ -1,0 +1,180 @@
+"""The report: what was tried, what went wrong, and how to repeat it, as text and as JSON."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from envtest.chaos.execution import Problem, Result
+from envtest.chaos.points import KINDS, FaultPoint
+
+__all__ = ["Finding", "Report", "group_findings"]
+
+EXPLANATIONS: Final = {
+    "missing": "the object does not exist, although it does without the fault",
+    "different": "the object differs from that of the run without faults",
+    "duplicate": "the object exists once more than without the fault",
+    "orphan": "the object is left over: its owner does not exist, or the operator deletes it without the fault",
+    "unexpected": "the object does not exist without the fault",
+    "hot loop": "the operator repeats a request without a pause",
+    "writes at rest": "the operator goes on writing when there is nothing left to do",
+    "step failed": "a step of the scenario cannot be executed, although it can without the fault",
+    "exits": "the operator does not keep running",
+}
+"""The kinds of problems."""
+
+
+@dataclass(slots=True)
+class Finding:
+    """A problem, and the faults that lead to it, the shortest run first; no faults: it happens without any.
+
+    ``result`` is the shortest run. ``repeated`` is whether a second run of the same fault had the problem again,
+    ``None`` if there was none.
+    """
+
+    problem: Problem
+    points: list[FaultPoint]
+    result: Result
+    repeated: bool | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """The outcome of an exploration. ``command`` are the arguments that repeat it, without the fault.
+
+    ``planned`` and ``run`` are numbers of faults; ``not_reached`` are those whose place the operator did not reach.
+    ``unstable`` are fields that differ between two runs without faults, and are not compared.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    writes: int = 0
+    unchanged_writes: int = 0
+    planned: int = 0
+    run: int = 0
+    not_reached: list[FaultPoint] = field(default_factory=list)
+    exits: list[FaultPoint] = field(default_factory=list)
+    unstable: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    seed: int = 0
+    command: tuple[Sequence[str], Sequence[str]] = ((), ())
+
+    @property
+    def passed(self) -> bool:
+        """Whether there are no findings."""
+        return not self.findings
+
+    def assert_passed(self) -> None:
+        """Raise AssertionError with the report if there are findings."""
+        if self.findings:
+            raise AssertionError(self.text())
+
+    def repeat(self, point: FaultPoint | None) -> str:
+        """Return the command line that runs exactly one fault."""
+        options, command = self.command
+        only = ["--only", point.id] if point is not None else ["--explore", "none"]
+        words = ["envtest", "chaos", *options, *only, "--seed", str(self.seed), "--", *command]
+        return shlex.join(words) if command else f"only={[point.id] if point is not None else []!r}"
+
+    def text(self) -> str:
+        """Return the report as text."""
+        lines = [
+            f"Without faults: {len(self.steps)} steps, {self.writes} writes, {self.unchanged_writes} of them unchanged",
+            f"With faults: {self.run} of {self.planned} run in {self.seconds:.1f} s",
+        ]
+        if not self.writes and not self.findings:
+            lines.append("The operator wrote nothing: its writes have no faults")
+        if self.not_reached:
+            lines.append(f"Not reached: {', '.join(point.id for point in self.not_reached)}")
+        if self.exits:
+            lines.append(f"The operator exited and was restarted: {', '.join(point.id for point in self.exits)}")
+        if self.unstable:
+            lines.append(f"Not compared, because they differ without faults, too: {', '.join(self.unstable)}")
+        for number, finding in enumerate(self.findings, 1):
+            lines += ["", *self._finding(number, finding)]
+        lines += ["", f"{len(self.findings)} findings" if self.findings else "No findings"]
+        return "\n".join(lines)
+
+    def _finding(self, number: int, finding: Finding) -> list[str]:
+        problem, point = finding.problem, finding.points[0] if finding.points else None
+        lines = [
+            f"{number}. {problem.kind}: {problem.subject}",
+            f"   {EXPLANATIONS[problem.kind]}",
+            *(f"     {line}" for line in problem.lines),
+            f"   In step {problem.step}: {self._step(problem.step)}",
+        ]
+        if point is None:
+            lines.append("   Fault: none")
+        else:
+            lines += [f"   Fault: {point.id}", f"     {point.describe()}"]
+            if len(finding.points) > 1:
+                others = ", ".join(each.id for each in finding.points[1:6])
+                more = len(finding.points) - 6
+                lines.append(f"   Also: {others}" + (f" and {more} more" if more > 0 else ""))
+            if finding.repeated is not None:
+                lines.append(f"   In a second run: {'again' if finding.repeated else 'not again'}")
+        if finding.result.writes:
+            title = "Writes in this step" if point is None else "Writes since the step of the fault"
+            lines += [f"   {title}:", *(f"     {line}" for line in finding.result.writes)]
+        if finding.result.output and problem.kind == "exits":
+            lines += ["   Output:", *(f"     {line}" for line in finding.result.output.splitlines()[-20:])]
+        return [*lines, f"   Repeat: {self.repeat(point)}"]
+
+    def _step(self, number: int) -> str:
+        return self.steps[number] if number < len(self.steps) else ""
+
+    def json(self) -> dict[str, Any]:
+        """Return the report as a JSON object."""
+        return {
+            "passed": self.passed,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "steps": self.steps,
+            "writes": self.writes,
+            "unchangedWrites": self.unchanged_writes,
+            "faults": {
+                "planned": self.planned,
+                "run": self.run,
+                "notReached": [point.id for point in self.not_reached],
+                "exited": [point.id for point in self.exits],
+            },
+            "unstableFields": self.unstable,
+            "findings": [self._finding_json(finding) for finding in self.findings],
+        }
+
+    def _finding_json(self, finding: Finding) -> dict[str, Any]:
+        problem, point = finding.problem, finding.points[0] if finding.points else None
+        return {
+            "kind": problem.kind,
+            "subject": problem.subject,
+            "step": problem.step,
+            "details": list(problem.lines),
+            "fault": None if point is None else {"id": point.id, "description": KINDS[point.kind]},
+            "otherFaults": [each.id for each in finding.points[1:]],
+            "repeated": finding.repeated,
+            "writes": finding.result.writes,
+            "output": finding.result.output,
+            "command": self.repeat(point),
+        }
+
+
+def group_findings(results: Sequence[Result]) -> list[Finding]:
+    """Return one finding for each problem: the same problem of several faults is one, with the shortest run first."""
+    groups: dict[tuple[str, str], list[tuple[Problem, Result]]] = {}
+    for result in results:
+        for problem in result.problems:
+            groups.setdefault((problem.kind, _object(problem.subject)), []).append((problem, result))
+    findings = []
+    for found in groups.values():
+        found.sort(key=lambda each: (each[0].step, each[1].requests))
+        points = dict.fromkeys(result.point for _, result in found if result.point is not None)
+        findings.append(Finding(found[0][0], list(points), found[0][1]))
+    return findings
+
+
+def _object(subject: str) -> str:
+    """Return the subject without the random end of a generated name, so that equal problems are one finding."""
+    head, dash, end = subject.rpartition("-")
+    return head if dash and len(end) == 5 and end.isalnum() else subject
