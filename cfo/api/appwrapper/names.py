@@ -7,7 +7,7 @@ from typing import Final
 
 from cfo.runtime import GVK
 
-__all__ = ["APPWRAPPER", "QUEUE_NAME_LABEL", "USER_ID_LABEL", "USER_LABEL", "Phase"]
+__all__ = ["APPWRAPPER", "APPWRAPPER_LABEL", "QUEUE_NAME_LABEL", "USER_ID_LABEL", "USER_LABEL", "Phase"]
 
 APPWRAPPER: Final = GVK("workload.codeflare.dev", "v1beta2", "AppWrapper")
 
@@ -25,6 +25,9 @@ class Phase(StrEnum):
     FAILED = "Failed"
     TERMINATING = "Terminating"
 
+
+APPWRAPPER_LABEL: Final = "workload.codeflare.dev/appwrapper"
+"""The name of the AppWrapper to which a component or pod belongs."""
 
 QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """The LocalQueue that admits an AppWrapper."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+
 __all__ = [
     "ANNOTATION_PREFIX",
     "APPWRAPPER_LABEL",
@@ -29,9 +31,6 @@ CONTROLLER_NAME: Final = "workload.codeflare.dev/appwrapper-controller"
 
 FINALIZER: Final = "workload.codeflare.dev/finalizer"
 """Prevents the deletion of an AppWrapper while its components may exist."""
-
-APPWRAPPER_LABEL: Final = "workload.codeflare.dev/appwrapper"
-"""The name of the AppWrapper to which a component or pod belongs."""
 
 ANNOTATION_PREFIX: Final = "workload.codeflare.dev.appwrapper/"
 """The prefix of the annotations with which a user sets periods, limits and exit codes."""

@@ -19,11 +19,11 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import digest, names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.controllers.raycluster.children import Children, NameConflict
-from cfo.controllers.raycluster.mtls import RENEWAL_ANNOTATION, recorded_renewal
 from cfo.controllers.raycluster.resources import COOKIE_KEY, desired_secret
 from cfo.controllers.raycluster.secrets import NEVER, ClusterSecrets
 from cfo.runtime import (

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from cfo.api.raycluster.certificates import CA_LIFETIME
 from cfo.runtime import PrivateKey, load_private_key
 
 __all__ = [
@@ -43,7 +44,7 @@ PRIVATE_KEY_KEY = "ca.key"
 MAX_CERTIFICATE_BYTES = 64 << 10
 """The largest accepted ``ca.crt``; a certificate of an RSA key of 4096 bits takes 2 kB."""
 
-LIFETIME = timedelta(days=3650)
+LIFETIME = CA_LIFETIME
 _BACKDATED = timedelta(minutes=5)
 _NODE_SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ray-node")])
 _EXTENDED_USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])

@@ -23,6 +23,7 @@ from functools import partial
 
 from anyio import to_thread
 
+from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal
 from cfo.api.raycluster.cluster import has_injected_tls, pod_labels
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
@@ -58,13 +59,10 @@ from cfo.runtime import (
     rfc3339,
 )
 
-__all__ = ["RENEWAL_ANNOTATION", "ROTATE_ANNOTATION", "MTLSReconciler", "recorded_renewal", "setup"]
+__all__ = ["ROTATE_ANNOTATION", "MTLSReconciler", "setup"]
 
 ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"
 """On a RayCluster: a new value requests a new key. On the Secret: the value for which its key was created."""
-
-RENEWAL_ANNOTATION = "ray.openshift.ai/ca-renewal-due"
-"""On the Secret, when its certificate is created: when it is due for renewal (RFC 3339)."""
 
 _MAX_RECHECK_INTERVAL = timedelta(days=7)
 
@@ -217,15 +215,6 @@ def _secret(cluster: Object, name: str, data: Mapping[str, bytes], desired: _Des
     if annotations:
         secret["metadata"]["annotations"] = annotations
     return secret
-
-
-def recorded_renewal(secret: Object) -> datetime | None:
-    """Return the time in :data:`RENEWAL_ANNOTATION` of a Secret; ``None`` if it is missing or invalid."""
-    try:
-        recorded = datetime.fromisoformat(annotations_of(secret).get(RENEWAL_ANNOTATION, ""))
-    except ValueError:
-        return None
-    return recorded if recorded.tzinfo is not None else None
 
 
 def _has_running_head(cluster: Object) -> bool:

@@ -133,6 +133,11 @@ class Cache(ClientCache):
         return informer
 
     @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces to which the cache is restricted; ``("",)`` for all."""
+        return self._namespaces
+
+    @property
     def informers(self) -> Collection[Informer]:
         """All informers."""
         return list(self._informers.values())

@@ -138,6 +138,7 @@ class Informer:
         self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
         self.reader = Reader(self._store)
         self._handlers: list[Handler] = []
+        self._state_handlers: list[Callable[[], None]] = []
         self._resource: Resource | None = None
         self._reflectors: list[Reflector] = []
         self._problem = "not started"
@@ -181,6 +182,17 @@ class Informer:
     def remove_handler(self, handler: Handler) -> None:
         """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
         self._handlers.remove(handler)
+
+    def add_state_handler(self, handler: Callable[[], None]) -> None:
+        """Call ``handler`` after :attr:`has_synced`, :attr:`problem` or :attr:`is_forbidden` may have changed.
+
+        It is called synchronously, must return quickly, and must not raise.
+        """
+        self._state_handlers.append(handler)
+
+    def remove_state_handler(self, handler: Callable[[], None]) -> None:
+        """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
+        self._state_handlers.remove(handler)
 
     def add_index(self, name: str, function: IndexFunction) -> Self:
         """Add an index, by which :attr:`reader` finds objects, and fill it.
@@ -289,6 +301,8 @@ class Informer:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+        for handler in list(self._state_handlers):
+            handler()
 
     def _deliver(self, event: Event) -> None:
         for handler in list(self._handlers):

@@ -1,0 +1,134 @@
+"""What is known about one object: its state, facts and problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from cfo.runtime import GVK, NamespacedName
+
+__all__ = [
+    "MAX_CONDITIONS",
+    "MAX_FACTS",
+    "MAX_PROBLEMS",
+    "MAX_WARNINGS",
+    "Condition",
+    "Level",
+    "Problem",
+    "Summary",
+    "WarningEvent",
+    "combined_level",
+    "distinct_problems",
+]
+
+MAX_PROBLEMS: Final = 10
+MAX_FACTS: Final = 24
+MAX_CONDITIONS: Final = 24
+MAX_WARNINGS: Final = 10
+"""The maximum number of each in a summary."""
+
+
+class Level(Enum):
+    """How an object is, in one word. The order is from what needs attention first to what needs none."""
+
+    ERROR = "error"
+    """It has failed, or cannot work until someone acts."""
+    WARNING = "warning"
+    """It works or may start, but something is wrong with it."""
+    PROGRESSING = "progressing"
+    """It is being created, changed or deleted, or it waits for quota."""
+    OK = "ok"
+    """It works as requested, or has finished successfully."""
+    IDLE = "idle"
+    """It is suspended on request."""
+
+    @property
+    def rank(self) -> int:
+        """The position in the order; 0 needs attention first."""
+        return _RANKS[self]
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether someone should act."""
+        return self in (Level.ERROR, Level.WARNING)
+
+
+_RANKS: Final = {level: rank for rank, level in enumerate(Level)}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong, and what to do about it."""
+
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of the object's status."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarningEvent:
+    """A Warning Event about the object; ``last`` is its last occurrence (RFC 3339, UTC), ``count`` how often."""
+
+    reason: str
+    message: str
+    last: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What is known about one object. All strings are bounded and contain printable characters only."""
+
+    gvk: GVK
+    key: NamespacedName
+    uid: str
+    state: str
+    """The word that kubectl's column for the state shows; empty if kubectl shows nothing."""
+    level: Level
+    ready: str
+    """How many of its parts are ready, as ``2/3``; empty if it has no parts."""
+    created: str
+    """``metadata.creationTimestamp`` (RFC 3339)."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """Names and values, the most important first."""
+    problems: tuple[Problem, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    warnings: tuple[WarningEvent, ...] = ()
+    """The Warning Events about it, the newest first; those that are resolved are no :attr:`problems`."""
+
+    @property
+    def title(self) -> str:
+        """``RayCluster namespace/name``."""
+        return f"{self.gvk.kind} {self.key}"
+
+    def fact(self, name: str) -> str:
+        """Return the value of the fact ``name``; empty if there is none."""
+        return next((value for known, value in self.facts if known == name), "")
+
+
+def combined_level(level: Level, problems: Iterable[Problem]) -> Level:
+    """Return ``level``, or a warning if there are ``problems`` and ``level`` is not an error."""
+    return Level.WARNING if level is not Level.ERROR and any(True for _ in problems) else level
+
+
+def distinct_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return the first :data:`MAX_PROBLEMS` different problems."""
+    found: dict[str, Problem] = {}
+    for problem in problems:
+        if problem.message:
+            found.setdefault(problem.message, problem)
+        if len(found) == MAX_PROBLEMS:
+            break
+    return tuple(found.values())
