@@ -6,7 +6,7 @@ The past before the page was opened is known as far as the conditions of an obje
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 __all__ = ["MAX_TRACKED", "History", "Orders", "Phases"]
@@ -30,16 +30,18 @@ class Phases:
     def __init__(self) -> None:
         self._changes: OrderedDict[str, deque[Change]] = OrderedDict()
 
-    def record(self, uid: str, now: int, state: str, level: str, past: Sequence[Change] = ()) -> list[Change]:
+    def record(
+        self, uid: str, now: int, state: str, level: str, past: Callable[[], Sequence[Change]]
+    ) -> Sequence[Change]:
         """Record the state of the object at the time ``now``, and return the new changes.
 
-        ``past`` are the changes that are known for an object that is recorded for the first time.
+        ``past`` returns the changes that are known of an object that is recorded for the first time.
         """
         known = self._changes.get(uid)
         if known is None:
             if len(self._changes) >= MAX_TRACKED:
                 self._changes.popitem(last=False)
-            known = self._changes[uid] = deque(past, _MAX_CHANGES)
+            known = self._changes[uid] = deque(past(), _MAX_CHANGES)
             if not known or known[-1][1] != state:
                 known.append((now, state, level))
             return list(known)

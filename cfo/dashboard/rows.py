@@ -7,16 +7,16 @@ The page receives a row for every object, so a row has no conditions and Events.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from cfo.api.appwrapper import APPWRAPPER, Phase
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP
 from cfo.dashboard.history import Change
-from cfo.overview import Level, Summary
+from cfo.overview import Level, Summary, WarningEvent
 
-__all__ = ["details", "milliseconds", "past_phases", "row_of", "waiting_orders"]
+__all__ = ["details", "events_of", "identity_of", "milliseconds", "past_phases", "row_of", "waiting_orders"]
 
 _NUMBER: Final = re.compile(r"\d{1,9}")
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(T[0-9:.]+Z?)?")
@@ -34,10 +34,15 @@ def milliseconds(time: str | datetime | None) -> int:
     return int((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def identity_of(summary: Summary) -> str:
+    """Return what identifies an object: its uid, or its kind and name if it has none."""
+    return summary.uid or f"{summary.gvk.kind}/{summary.key}"
+
+
 def row_of(summary: Summary) -> dict[str, Any]:
     """Return the row of an object."""
     row: dict[str, Any] = {
-        "id": summary.uid,
+        "id": identity_of(summary),
         "kind": summary.gvk.kind,
         "namespace": summary.key.namespace,
         "name": summary.key.name,
@@ -70,6 +75,25 @@ def details(summary: Summary) -> dict[str, Any]:
     }
 
 
+def events_of(summary: Summary, known: Collection[WarningEvent] = ()) -> list[dict[str, Any]]:
+    """Return the Warning Events about an object, without those that are ``known``."""
+    return [
+        {
+            "id": f"{identity_of(summary)}/{event.reason}/{event.message}",
+            "time": milliseconds(event.last),
+            "type": "Warning",
+            "reason": event.reason,
+            "note": event.message,
+            "count": event.count,
+            "kind": summary.gvk.kind,
+            "namespace": summary.key.namespace,
+            "name": summary.key.name,
+        }
+        for event in summary.warnings
+        if event not in known
+    ]
+
+
 def _quotas(summary: Summary) -> list[tuple[str, int, int, str, str]]:
     """Return the quotas of a FluxSetup: title, used, limit, and both as they are shown."""
     found = []
@@ -92,8 +116,8 @@ def position_of(summary: Summary) -> int:
     return _first_number(summary.fact("position"))
 
 
-def waiting_orders(setups: Iterable[Summary], jobs: Collection[Summary]) -> dict[str, list[str]]:
-    """Return for each FluxSetup, by its uid, the names of the jobs that wait for it, the next one first.
+def waiting_orders(setups: Mapping[str, Summary], jobs: Iterable[Summary]) -> dict[str, list[str]]:
+    """Return for each FluxSetup, by its identity, the names of the jobs that wait for it, the next one first.
 
     The position in the status of a job is approximate (it is written when it has halved or doubled), so jobs of one
     position are in the order of their creation. A name includes the namespace if it is not that of the queue.
@@ -103,10 +127,10 @@ def waiting_orders(setups: Iterable[Summary], jobs: Collection[Summary]) -> dict
         if position := position_of(job):
             waiting.setdefault(job.fact("queue"), []).append((position, job.created, job.key.namespace, job.key.name))
     orders = {}
-    for setup in setups:
+    for identity, setup in setups.items():
         own = setup.key.namespace
         found = sorted(waiting.get(str(setup.key), ()))
-        orders[setup.uid] = [name if namespace == own else f"{namespace}/{name}" for _, _, namespace, name in found]
+        orders[identity] = [name if namespace == own else f"{namespace}/{name}" for _, _, namespace, name in found]
     return orders
 
 
@@ -121,7 +145,8 @@ def past_phases(summary: Summary) -> Sequence[Change]:
     changes: list[Change] = [(milliseconds(summary.created), Phase.SUSPENDED.value, Level.IDLE.value)]
     last = changes[0][0]
     for kind, phase in _REACHED:
-        since = next((milliseconds(one.since) for one in summary.conditions if one.type == kind and one.status == "True"), 0)
+        reached = (one.since for one in summary.conditions if one.type == kind and one.status == "True")
+        since = milliseconds(next(reached, None))
         if since >= last:
             level = Level.OK if phase is Phase.RUNNING else Level.PROGRESSING
             changes.append((since, phase.value, level.value))

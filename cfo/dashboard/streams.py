@@ -47,12 +47,21 @@ class Stream:
             self.drop()
         self._changed.set()
 
+    def restart(self) -> None:
+        """Forget the messages until now, because a snapshot contains them. Raises :class:`StreamDropped`."""
+        if self._dropped:
+            raise StreamDropped
+        self._clear()
+
     def drop(self) -> None:
         """Forget all messages, and make the reader end."""
         self._dropped = True
+        self._clear()
+        self._changed.set()
+
+    def _clear(self) -> None:
         self._messages.clear()
         self._size = 0
-        self._changed.set()
 
     async def receive(self) -> bytes:
         """Wait for messages, and return all of them. Raises :class:`StreamDropped`."""
@@ -62,8 +71,7 @@ class Stream:
         if self._dropped:
             raise StreamDropped
         messages = b"".join(self._messages)
-        self._messages.clear()
-        self._size = 0
+        self._clear()
         return messages
 
 
@@ -76,6 +84,9 @@ class Streams:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(tuple(self._open))
 
     def send(self, message: bytes) -> None:
         """Add ``message`` to the queue of each stream."""

@@ -29,12 +29,13 @@ const root = byId("sections");
 const sections = [
   new Objects(root, context, {
     id: "rayclusters", kind: "RayCluster", title: "RayClusters", empty: "No RayClusters.",
-    facts: [["dashboard", { title: "Dashboard" }], ["mTLS"], ["workers", { title: "Workers" }]],
+    ready: "Workers", facts: [["Dashboard", "dashboard"], ["mTLS", "mTLS"]],
   }),
   new Queues(root, context),
   new Timeline(root, context),
   new Objects(root, context, {
-    id: "inferencestacks", kind: "InferenceStack", title: "InferenceStacks", empty: "No InferenceStacks.", facts: [],
+    id: "inferencestacks", kind: "InferenceStack", title: "InferenceStacks", empty: "No InferenceStacks.",
+    ready: "Ready", facts: [["URL", "url"]],
   }),
   new Certificates(root, context),
   new Events(root, context),
@@ -86,7 +87,7 @@ const updateProblems = () => {
     const [message, remedy] = row.problems[0];
     return element("li", {},
       element("div", {}, name, element("span", { class: "sub" }, `${row.kind} · ${row.namespace}`)),
-      element("div", {}, levelled("", row.level), message,
+      element("div", {}, element("span", { class: "level", "data-level": row.level }, element("span", { class: "hidden-text" }, row.level)), message,
         remedy ? element("span", { class: "sub" }, remedy) : null,
         row.problems.length > 1 ? element("span", { class: "sub" }, `and ${row.problems.length - 1} more`) : null));
   });
@@ -95,7 +96,7 @@ const updateProblems = () => {
 };
 
 const updateKinds = () => {
-  const missing = model.kinds.filter((kind) => kind.problem);
+  const missing = model.kinds.filter((kind) => kind.level === "warning");
   byId("kinds").hidden = missing.length === 0;
   const text = missing.map((kind) => `${kind.title}: ${kind.problem}`);
   const shown = [...byId("kinds").querySelectorAll("li")].map((line) => line.textContent);
@@ -117,7 +118,9 @@ const updateNamespaces = () => {
 const updateScope = () => {
   const { server = "", namespace = "", version = "" } = model.scope;
   setText(byId("scope"), [server, namespace ? `namespace ${namespace}` : "all namespaces"].filter(Boolean).join(" · "));
-  setText(byId("footer"), version ? `cfo ${version} · read-only` : "");
+  const hidden = model.kinds.filter((kind) => kind.level !== "warning").map((kind) => kind.title);
+  const footer = [version && `cfo ${version}`, "read-only", hidden.length && `not readable, so some details are missing: ${hidden.join(", ")}`];
+  setText(byId("footer"), footer.filter(Boolean).join(" · "));
 };
 
 // Details of one object, which are read when they are shown.

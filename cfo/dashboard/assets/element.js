@@ -37,7 +37,7 @@ export const link = (url) => {
   let parsed = null;
   try { parsed = new URL(url); } catch { /* not a URL */ }
   if (!parsed || !["http:", "https:"].includes(parsed.protocol)) return document.createTextNode(String(url));
-  return element("a", { href: parsed.href, rel: "noopener noreferrer", target: "_blank" }, parsed.host + (parsed.pathname === "/" ? "" : parsed.pathname));
+  return element("a", { href: parsed.href, class: "clip", rel: "noopener noreferrer", target: "_blank" }, parsed.host + (parsed.pathname === "/" ? "" : parsed.pathname));
 };
 
 /** Returns the state of an object with its level, which is shown by a symbol as well as by colour. */

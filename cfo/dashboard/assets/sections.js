@@ -36,22 +36,29 @@ class Section {
     this.body.hidden = count === 0;
   }
 
-  opener(row, sub = row.namespace) {
-    const name = element("button", { class: "open", type: "button", onclick: () => this.context.open(row) }, row.name);
-    return [name, sub ? element("span", { class: "sub" }, sub) : null].filter(Boolean);
+  opener(row) {
+    return element("button", { class: "open", type: "button", onclick: () => this.context.open(row) }, row.name);
+  }
+
+  /** The columns that identify an object; on narrow screens the namespace is below the name. */
+  get identity() {
+    return [
+      { title: "Name", sort: (row) => row.name, show: (cell, row) => cell.append(this.opener(row), element("span", { class: "sub narrow" }, row.namespace)) },
+      { title: "Namespace", wide: true, short: true, sort: (row) => row.namespace, text: (row) => row.namespace },
+    ];
   }
 }
 
-const nameColumn = (section) => ({ title: "Name", sort: (row) => row.name, show: (cell, row) => cell.append(...section.opener(row)) });
 const stateColumn = { title: "State", sort: (row) => row.state, show: (cell, row) => {
   cell.append(levelled(row.state || row.level, row.level));
-  if (row.problems.length) cell.append(element("span", { class: "sub" }, row.problems[0][0]));
+  if (row.problems.length) cell.append(element("span", { class: "sub clip" }, row.problems[0][0]));
 } };
-const readyColumn = { title: "Ready", number: true, sort: (row) => row.ready, text: (row) => row.ready };
+const readyColumn = (title) => ({ title, number: true, sort: (row) => row.ready, text: (row) => row.ready });
 const ageColumn = { title: "Age", number: true, sort: (row) => -row.created, text: (row, now) => age(row.created, now) };
 const factColumn = (title, name, more = {}) => ({ title, sort: (row) => fact(row, name), show: (cell, row) => cell.append(value(fact(row, name))), ...more });
 
-const value = (text) => (/^https?:\/\//.test(text) ? link(text) : document.createTextNode(text));
+const byPosition = (a, b) => (a.position || Infinity) - (b.position || Infinity) || bySeverity(a, b);
+const value = (text) => (/^https?:\/\//.test(text) ? link(text) : element("span", { class: text.length < 24 ? "short" : null }, text));
 
 /** The objects of one kind as a table. */
 export class Objects extends Section {
@@ -59,11 +66,14 @@ export class Objects extends Section {
   #table;
   #empty;
 
-  constructor(root, context, { id, kind, title, empty, facts }) {
+  constructor(root, context, { id, kind, title, empty, ready, facts }) {
     super(root, id, title, context);
     this.#kind = kind;
     this.#empty = empty;
-    const columns = [nameColumn(this), stateColumn, readyColumn, ...facts.map(([name, more]) => factColumn(more?.title || name, name, { wide: true, ...more })), ageColumn];
+    const columns = [
+      ...this.identity, stateColumn, readyColumn(ready),
+      ...facts.map(([title, name]) => factColumn(title, name, { wide: true })), ageColumn,
+    ];
     this.#table = new Table(this.body, title, columns, () => this.model.now);
   }
 
@@ -87,12 +97,12 @@ export class Queues extends Section {
     this.#tableTitle = element("p", { class: "figure-title" }, "Jobs");
     this.body.append(this.#list, element("br"), this.#tableTitle);
     const columns = [
-      nameColumn(this), stateColumn,
+      ...this.identity, stateColumn,
       { title: "Position", number: true, sort: (row) => row.position || Infinity, text: (row) => (row.position ? String(row.position) : "") },
       { title: "Queue", wide: true, sort: (row) => row.queue, text: (row) => row.queue || "" },
       ageColumn,
     ];
-    this.#table = new Table(this.body, "Jobs", columns, () => this.model.now);
+    this.#table = new Table(this.body, "Jobs", columns, () => this.model.now, { page: 10, order: byPosition });
   }
 
   update() {
@@ -117,7 +127,7 @@ export class Queues extends Section {
       ? element("div", {}, element("p", { class: "figure-title" }, "Waiting order"), orderChart(samples, this.model.now, width))
       : element("p", { class: "empty" }, "No job waits.");
     return element("div", { class: "queue" },
-      element("h3", {}, ...this.opener(row, ""), levelled(row.state || row.level, row.level),
+      element("h3", {}, this.opener(row), levelled(row.state || row.level, row.level),
         element("span", { class: "quiet" }, row.namespace)),
       element("div", { class: "queue-parts" }, element("div", { class: "quotas" }, ...quotas), figure));
   }
@@ -165,7 +175,7 @@ export class Timeline extends Section {
       lane.node.lastElementChild.replaceWith(bar);
       return lane;
     }
-    const name = element("div", {}, ...this.opener(row));
+    const name = element("div", {}, this.opener(row), element("span", { class: "sub" }, row.namespace));
     return { row, node: element("div", { class: "lane" }, name, levelled(row.state || "New", row.level), bar) };
   }
 }
@@ -178,15 +188,16 @@ export class Certificates extends Section {
     super(root, "certificates", "Certificates", context);
     const left = (row) => row.expires - this.model.now;
     const columns = [
-      nameColumn(this),
+      ...this.identity,
       { title: "Certificate", wide: true, show: (cell, row) => cell.append(row.certificate || "") },
       { title: "Expires in", sort: (row) => row.expires, show: (cell, row) => {
         const rest = left(row);
         cell.append(levelled(rest > 0 ? duration(rest / 1000) : "expired", rest <= 0 ? "error" : rest < 30 * DAY ? "warning" : "ok"));
       } },
-      { title: "Expires on", number: true, sort: (row) => row.expires, text: (row) => date(row.expires) },
+      { title: "Expires on", number: true, wide: true, sort: (row) => row.expires, text: (row) => date(row.expires) },
     ];
-    this.#table = new Table(this.body, "Certificates", columns, () => this.model.now);
+    const order = (a, b) => a.expires - b.expires || bySeverity(a, b);
+    this.#table = new Table(this.body, "Certificates", columns, () => this.model.now, { page: 10, order });
   }
 
   update() {

@@ -3,12 +3,13 @@
 import { arrange, element, setText } from "./element.js";
 import { bySeverity, compare } from "./model.js";
 
-const PAGE = 50;
+const PAGE = 25;
 
 /**
  * `columns` have a `title`; `show(cell, row, now)` fills an emptied cell; `text(row, now)` is shown instead if it is
  * given, and is updated with the time; `sort(row)` returns the value to sort by. `wide` columns are hidden on narrow
- * screens; `number` columns are aligned to the right. The first column is the header of its row.
+ * screens; `number` columns are aligned to the right. The first column is the header of its row. `order` compares two
+ * rows while no column is selected, and `page` is the number of rows of a page.
  */
 export class Table {
   #columns;
@@ -19,14 +20,18 @@ export class Table {
   #sorted = null;
   #descending = false;
   #page = 0;
+  #size;
+  #default;
   #pager;
   #range;
   #previous;
   #next;
   #now = () => 0;
 
-  constructor(root, caption, columns, now) {
+  constructor(root, caption, columns, now, { order = bySeverity, page = PAGE } = {}) {
     this.#columns = columns;
+    this.#default = order;
+    this.#size = page;
     this.#now = now;
     this.#body = element("tbody");
     const head = element("tr");
@@ -54,10 +59,10 @@ export class Table {
 
   #render() {
     const rows = [...this.#rows].sort(this.#order());
-    const pages = Math.max(1, Math.ceil(rows.length / PAGE));
+    const pages = Math.max(1, Math.ceil(rows.length / this.#size));
     this.#page = Math.min(this.#page, pages - 1);
-    const first = this.#page * PAGE;
-    const shown = rows.slice(first, first + PAGE);
+    const first = this.#page * this.#size;
+    const shown = rows.slice(first, first + this.#size);
     const lines = new Map();
     for (const row of shown) lines.set(row.id, this.#line(row));
     this.#lines = lines;
@@ -93,7 +98,7 @@ export class Table {
 
   #order() {
     const column = this.#sorted;
-    if (!column) return bySeverity;
+    if (!column) return this.#default;
     const sign = this.#descending ? -1 : 1;
     return (a, b) => sign * compare(column.sort(a), column.sort(b)) || bySeverity(a, b);
   }
@@ -116,4 +121,4 @@ export class Table {
   }
 }
 
-const classOf = (column) => [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ") || null;
+const classOf = (column) => [column.number && "number", column.wide && "wide", column.short && "short"].filter(Boolean).join(" ") || null;
