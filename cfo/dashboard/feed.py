@@ -99,7 +99,7 @@ class Feed:
             delay = 0.0
             try:
                 await self._watch()
-            except Exception:
+            except Exception:  # noqa: BLE001 - logged; the operator does not stop because of its dashboard
                 _log.exception("Dashboard failed, will retry")
                 delay = _RETRY
             finally:

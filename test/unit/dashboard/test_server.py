@@ -10,11 +10,12 @@ import anyio
 import pytest
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.dashboard import in_cluster
 from cfo.dashboard.feed import LINGER
 from cfo.dashboard.site import Site
 from cfo.dashboard.streams import MAX_STREAMS
 from cfo.overview import Condition, Level, Problem, WarningEvent
-from cfo.runtime import SECRET, FakeClock
+from cfo.runtime import SECRET, ClientConfig, FakeClock, Manager, ManagerOptions
 from test.support.dashboard_server import Dashboard, running_dashboard
 from test.support.dashboards import FakeInformer, FakeOverview, summary
 
@@ -279,3 +280,9 @@ async def test_reconciles_follow_changes() -> None:
         await eventually(lambda: clock.timers > 0)
         clock.advance(2)
         assert (await stream.next())[1]["controllers"] == numbers
+
+
+async def test_dashboard_of_an_operator_requires_authorized_metrics() -> None:
+    manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(metrics_bind_address="127.0.0.1:0"))
+    with pytest.raises(RuntimeError, match="does not authorize clients"):
+        in_cluster.setup(manager, [RAY_CLUSTER])
