@@ -12,8 +12,10 @@ help: ## List the targets
 
 $(VENV)/.installed: pyproject.toml envtest/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cfo needs Python 3.11 or newer, not %s; set PYTHON=..." % sys.version.split()[0])'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev]'
+	@echo 'Installing cfo and all development tools to $(VENV), which takes about a minute ...'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev]'
+	@echo 'Installed.'
 	@touch $@
 
 run: $(VENV)/.installed ## Run the operator and the samples on the embedded control plane, until interrupted

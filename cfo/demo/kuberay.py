@@ -2,8 +2,9 @@
 
 It implements the parts of KubeRay that the operator and AppWrappers depend on: it creates the head pod and the worker
 pods of a RayCluster from its templates, with KubeRay's labels and owner references, and reports in the status how many
-of them are ready. It lets Ray require a token if the RayCluster does (``authOptions``), and ignores a RayCluster that
-another cluster runs (``managedBy``). It does not start Ray, autoscale, or replace pods.
+of them are ready. It deletes the pods of a suspended RayCluster. It lets Ray require a token if the RayCluster does
+(``authOptions``), and ignores a RayCluster that another cluster runs (``managedBy``). It does not start Ray, autoscale,
+or replace pods.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from cfo.runtime import (
     AlreadyExists,
     Builder,
     Client,
+    Clock,
     Informer,
     Manager,
     Object,
     Request,
     Result,
     is_deleting,
+    key_of,
     name_of,
     namespace_of,
     owner_reference,
+    rfc3339,
     uid_of,
 )
 
@@ -42,31 +46,41 @@ _NODE_TYPE = "ray.io/node-type"
 def setup(manager: Manager) -> None:
     """Add the fake KubeRay controller to ``manager``."""
     pods = manager.cache.informer(POD, label_selector=_CLUSTER)
-    reconciler = _KubeRayReconciler(manager.client.with_field_manager("cfo-demo"), pods)
+    reconciler = _KubeRayReconciler(manager.client.with_field_manager("cfo-demo"), pods, manager.clock)
     Builder(manager, "fake-kuberay").for_(RAY_CLUSTER).owns(POD, label_selector=_CLUSTER).complete(reconciler)
 
 
 class _KubeRayReconciler:
-    def __init__(self, client: Client, pods: Informer) -> None:
+    def __init__(self, client: Client, pods: Informer, clock: Clock) -> None:
         self._client = client
         self._pods = pods
+        self._clock = clock
 
     async def reconcile(self, request: Request) -> Result:
         cluster = await self._client.get(RAY_CLUSTER, request)
-        if cluster is not None and runs_here(cluster) and not is_deleting(cluster) and not is_suspended(cluster):
+        if cluster is None or not runs_here(cluster) or is_deleting(cluster):
+            return Result()
+        uid = uid_of(cluster)
+        own = [
+            pod
+            for pod in self._pods.reader.list(namespace=request.namespace)
+            if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences") or ())
+        ]
+        if is_suspended(cluster):
+            for pod in own:
+                if not is_deleting(pod):
+                    await self._client.delete(POD, key_of(pod), uid=uid_of(pod))
+        else:
             for pod in pods_of(cluster):
                 with suppress(AlreadyExists):
                     await self._client.create(pod)
-            uid = uid_of(cluster)
-            own = [
-                pod
-                for pod in self._pods.reader.list(namespace=request.namespace)
-                if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences") or ())
-            ]
-            status = status_of(cluster, own)
-            before = cluster.get("status") or {}
-            if any(before.get(key) != value for key, value in status.items()):
-                await self._client.patch(RAY_CLUSTER, request, {"status": status}, subresource="status")
+        status = status_of(cluster, own)
+        before = cluster.get("status") or {}
+        if any(before.get(key) != value for key, value in status.items()):
+            state = status["state"]
+            if state is not None and state != before.get("state"):
+                status["stateTransitionTimes"] = {state: rfc3339(self._clock.now())}
+            await self._client.patch(RAY_CLUSTER, request, {"status": status}, subresource="status")
         return Result()
 
 
@@ -76,7 +90,11 @@ def runs_here(cluster: Mapping[str, Any]) -> bool:
 
 
 def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the status that KubeRay reports for a RayCluster with these pods."""
+    """Return the status that KubeRay reports for a RayCluster with these pods.
+
+    Its state is ``None`` (no state) until all pods are ready, and when pods have ended, which KubeRay would replace.
+    """
+    pods = list(pods)
     groups = cluster["spec"].get("workerGroupSpecs") or ()
     hosts = [int(group.get("numOfHosts") or 1) for group in groups]
     ready = [pod["metadata"]["labels"][_NODE_TYPE] for pod in pods if _is_ready(pod)]
@@ -94,8 +112,10 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
         "readyWorkerReplicas": workers,
         "observedGeneration": cluster["metadata"].get("generation"),
     }
-    if "head" in ready and workers >= wanted:
-        status["state"] = "ready"
+    if is_suspended(cluster):
+        status["state"] = None if pods else "suspended"
+    else:
+        status["state"] = "ready" if "head" in ready and workers >= wanted else None
     return status
 
 

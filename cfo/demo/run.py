@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,16 +11,12 @@ from pathlib import Path
 import anyio
 import structlog
 from anyio.abc import TaskStatus
-from rich.console import Console
 
 from cfo import operator
-from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.demo import crds, kuberay
-from cfo.demo.flux_tables import FluxTables
-from cfo.demo.overview import Overview
-from cfo.demo.stack_tables import StackTables
+from cfo.demo.settling import SETTLING_KINDS, Settling
 from cfo.manifests.overlays import crds as own_crds
+from cfo.overview import RELATED_KINDS, Overview
 from cfo.runtime import (
     GVK,
     AlreadyExists,
@@ -37,6 +34,8 @@ from cfo.runtime import (
     key_of,
     name_of,
 )
+from cfo.view.show import is_interactive, print_changes, show_live
+from cfo.view.text import problem_lines, table
 from envtest import ControlPlane
 from envtest.manifests import read_manifests
 
@@ -65,11 +64,6 @@ health:
 _CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
 """The controllers of the control plane: garbage collection, namespaces, and all that create or simulate pods."""
 
-_WIDTH = 150
-"""Width of the tables in columns if the output is not a terminal."""
-
-_SETTLING_KINDS = (RAY_CLUSTER, APPWRAPPER, *FluxTables.kinds, *StackTables.kinds)
-
 _CONFIG_MAP = GVK("", "v1", "ConfigMap")
 
 _APPLY_ORDER = {"Namespace": 0, "CustomResourceDefinition": 0}
@@ -95,7 +89,7 @@ async def run_embedded(
     """Run the control plane and the operator until a signal is received or all applied objects have settled.
 
     The kubeconfig of the control plane is written to ``kubeconfig``, and removed on exit. ``until_settled`` is the
-    number of seconds in which all objects must settle (see :class:`Overview`); with ``None``, run until a signal.
+    number of seconds in which all objects must settle (see :class:`Settling`); with ``None``, run until a signal.
 
     Raises :class:`InvalidDemoInput` and :class:`DemoFailed`.
     """
@@ -127,20 +121,16 @@ async def _run(
     async with Transport(target) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="cfo-demo")
         await _prepare(client, config_map, document)
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
-    console.print(f"control plane: {target.server}", soft_wrap=True, markup=False)
-    console.print(
-        f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}", soft_wrap=True, markup=False
-    )
-    overviews: list[Overview] = []
-    settled = False
+    _print(f"control plane: {target.server}")
+    _print(f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}")
+    overviews: list[tuple[Overview, Settling]] = []
+    reasons: list[str] = []
     async with anyio.create_task_group() as tasks:
 
         def configure_manager(manager: Manager) -> None:
-            overviews.append(Overview(manager, console))
             kuberay.setup(manager)
+            view = Overview(manager.cache, related=RELATED_KINDS, clock=manager.clock)
+            overviews.append((view, Settling(manager, view)))
 
         async def operate(*, task_status: TaskStatus[Manager]) -> None:
             await operator.run(
@@ -152,25 +142,37 @@ async def _run(
             )
             tasks.cancel_scope.cancel()
 
+        async def show(manager: Manager) -> None:
+            if not is_interactive():
+                await print_changes(view, _print, manager.clock)
+            await show_live(view, title=target.server, with_log=True)
+            manager.stop()
+
         manager: Manager = await tasks.start(operate)
-        (view,) = overviews
+        ((view, settling),) = overviews
         await _wait_for_webhooks(manager)
         await _apply(manager.api_reader.with_field_manager("cfo-demo"), objects)
         if until_settled is None:
             if overview:
-                tasks.start_soon(view.run)
+                tasks.start_soon(show, manager)
             await anyio.sleep_forever()
-        expected = [(gvk, key_of(obj)) for obj in objects for gvk in _SETTLING_KINDS if _is_a(obj, gvk)]
+        expected = [(gvk, key_of(obj)) for obj in objects for gvk in SETTLING_KINDS if _is_a(obj, gvk)]
         with anyio.move_on_after(until_settled):
-            await view.wait_until_settled(expected)
-            settled = True
+            await settling.wait(expected)
+        reasons = await settling.reasons(expected)
         if overview:
-            console.print(view.tables())
-        missing = "; ".join(reason for gvk, key in expected if (reason := view.unsettled_reason(gvk, key)))
+            summaries = await view.snapshot()
+            for line in (*table(summaries, manager.clock.now()), *problem_lines(summaries)):
+                _print(line)
         manager.stop()
         await anyio.sleep_forever()
-    if until_settled is not None and not settled:
-        raise DemoFailed(f"not settled within {until_settled:g} s: {missing}")
+    if reasons:
+        raise DemoFailed(f"not settled within {until_settled or 0:g} s: {'; '.join(reasons)}")
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _free_port() -> int:

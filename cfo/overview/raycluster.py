@@ -17,7 +17,7 @@ from cfo.overview import exposure
 from cfo.overview.deletion import slow_deletion
 from cfo.overview.pods import pod_problems
 from cfo.overview.reading import condition_of, conditions_of, mapping, message_of, number, path, text, time_of
-from cfo.overview.related import Related, last_occurrence, number_of_pods, warnings_of
+from cfo.overview.related import Related, have_succeeded, last_occurrence, number_of_pods, warnings_of
 from cfo.overview.summary import (
     MAX_FACTS,
     Level,
@@ -72,13 +72,13 @@ def summarize(cluster: Object, related: Related) -> Summary:
     warnings = warnings_of(related.events)
     actors = responsibility_of(cluster, related.kuberay_features)
     state = text(path(cluster, "status", "state"), 40)
-    level = _level(cluster, state)
+    level = _level(cluster, state, related)
     problems = distinct_problems(
         [
             *_status_problems(cluster, state),
             *slow_deletion(cluster, related.now),
             *(pod_problems(related.pods or ()) if level is not Level.IDLE else ()),
-            *(_protection_problems(cluster, related, actors) if level is Level.OK else ()),
+            *(_protection_problems(cluster, related, actors) if level is Level.OK and state == "ready" else ()),
             *exposure.problems(related),
             *_certificate_problems(cluster, related, actors),
             *_warning_problems(cluster, related, warnings, level),
@@ -99,14 +99,14 @@ def summarize(cluster: Object, related: Related) -> Summary:
     )
 
 
-def _level(cluster: Object, state: str) -> Level:
+def _level(cluster: Object, state: str, related: Related) -> Level:
     if is_deleting(cluster):
         return Level.PROGRESSING
     if state == "failed":
         return Level.ERROR
     if is_suspended(cluster) or state == "suspended":
         return Level.IDLE if is_suspended(cluster) and state in ("suspended", "") else Level.PROGRESSING
-    return Level.OK if state == "ready" else Level.PROGRESSING
+    return Level.OK if state == "ready" or have_succeeded(related) else Level.PROGRESSING
 
 
 def _ready(cluster: Object) -> str:
@@ -127,7 +127,7 @@ def _facts(cluster: Object, related: Related, actors: Responsibility) -> Iterato
     yield "CA expires", _ca_expiry(cluster, related)
     yield "network policies", _policies(related, actors.network_policy)
     yield "resources", _resources(cluster)
-    yield "pods", number_of_pods(related)
+    yield "pods", f"{number_of_pods(related)}{', all succeeded' if have_succeeded(related) else ''}"
     owner = controller_of(cluster) or {}
     yield "owner", text(f"{owner.get('kind')} {owner.get('name')}") if owner else ""
     yield "queue", text(labels_of(cluster).get(_QUEUE_LABEL), 63)

@@ -19,6 +19,7 @@ __all__ = [
     "MAX_PODS",
     "RELATED_KINDS",
     "Related",
+    "have_succeeded",
     "last_occurrence",
     "number_of_pods",
     "warnings_of",
@@ -50,6 +51,11 @@ class Related:
     events: Sequence[Object] = ()
     kuberay_features: Collection[str] = ()
     now: datetime = _NEVER
+
+
+def have_succeeded(related: Related) -> bool:
+    """Return whether there are pods, and all of them have succeeded."""
+    return bool(related.pods) and all(path(pod, "status", "phase") == "Succeeded" for pod in related.pods or ())
 
 
 def number_of_pods(related: Related) -> str:

@@ -9,16 +9,18 @@ be passed around.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from collections.abc import Callable
-from typing import Any, Literal, TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TextIO, cast
 
 import orjson
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-__all__ = ["LEVELS", "LogFormat", "configure"]
+__all__ = ["LEVELS", "LogFormat", "configure", "redirect"]
 
 LogFormat = Literal["console", "json"]
 
@@ -33,11 +35,13 @@ def configure(log_format: LogFormat = "console", level: str = "info", stream: Te
     ``level`` is one of :data:`LEVELS`; libraries that use ``logging`` are logged from ``warning`` upwards at any level.
     Raises :class:`ValueError` for an unknown level or format.
     """
+    global _output
     if level not in LEVELS:
         raise ValueError(f"log level {level!r}: must be one of {', '.join(LEVELS)}")
     if log_format not in ("console", "json"):
         raise ValueError(f"log format {log_format!r}: must be console or json")
-    out = stream or sys.stderr
+    _output = _Output(stream or sys.stderr)
+    out = cast("TextIO", _output)
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -76,6 +80,42 @@ def configure(log_format: LogFormat = "console", level: str = "info", stream: Te
     root.handlers[:] = [handler]
     root.setLevel(max(threshold, logging.WARNING))
     logging.captureWarnings(capture=True)
+
+
+@contextmanager
+def redirect(stream: TextIO) -> Iterator[None]:
+    """Send all logs to ``stream`` until the end of the block, also those of loggers that exist already.
+
+    Format and colors stay. Without an earlier call of :func:`configure`, nothing is redirected.
+    """
+    output = _output
+    if output is None:
+        yield
+        return
+    before, output.target = output.target, stream
+    try:
+        yield
+    finally:
+        output.target = before
+
+
+class _Output(io.TextIOBase):
+    """The stream to which all loggers write; it can be replaced while they exist."""
+
+    def __init__(self, target: TextIO) -> None:
+        self.target = target
+
+    def write(self, text: str) -> int:
+        return self.target.write(text)
+
+    def flush(self) -> None:
+        self.target.flush()
+
+    def isatty(self) -> bool:
+        return self.target.isatty()
+
+
+_output: _Output | None = None
 
 
 class _NamedLogger(structlog.WriteLogger):

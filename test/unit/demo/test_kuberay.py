@@ -33,11 +33,11 @@ def test_cluster_is_ready_when_head_and_all_workers_are_ready() -> None:
     ray_cluster = cluster()
     head, first, second = pods_of(ray_cluster)
     status = status_of(ray_cluster, [with_ready_condition(head), with_ready_condition(first), second])
-    assert "state" not in status
+    assert status["state"] is None
     assert (status["desiredWorkerReplicas"], status["availableWorkerReplicas"]) == (2, 1)
     assert (status["minWorkerReplicas"], status["maxWorkerReplicas"], status["observedGeneration"]) == (1, 3, 4)
     assert status_of(ray_cluster, map(with_ready_condition, (head, first, second)))["state"] == "ready"
-    assert "state" not in status_of(ray_cluster, map(with_ready_condition, (first, second)))
+    assert status_of(ray_cluster, map(with_ready_condition, (first, second)))["state"] is None
 
 
 def test_head_requires_token_if_the_cluster_requests_it() -> None:
@@ -54,3 +54,17 @@ def test_cluster_of_multikueue_does_not_run_here() -> None:
     assert runs_here(ray_cluster)
     ray_cluster["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
     assert not runs_here(ray_cluster)
+
+
+def test_suspended_cluster_has_the_state_suspended_when_its_pods_are_gone() -> None:
+    ray_cluster = cluster()
+    pods = list(map(with_ready_condition, pods_of(ray_cluster)))
+    ray_cluster["spec"]["suspend"] = True
+    assert status_of(ray_cluster, pods)["state"] is None
+    assert status_of(ray_cluster, [])["state"] == "suspended"
+
+
+def test_cluster_is_not_ready_after_its_pods_have_ended() -> None:
+    ray_cluster = cluster()
+    ended = [{**pod, "status": {"phase": "Succeeded"}} for pod in pods_of(ray_cluster)]
+    assert status_of(ray_cluster, ended)["state"] is None

@@ -1,0 +1,70 @@
+"""Shows an overview: live on a terminal, otherwise as lines of text."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TextIO, cast
+
+import anyio
+
+from cfo.overview import Overview
+from cfo.runtime import Clock, SystemClock
+from cfo.runtime.logs import redirect
+from cfo.view.log_buffer import LogBuffer
+from cfo.view.text import change_line
+
+__all__ = ["is_interactive", "print_changes", "show_live"]
+
+
+def is_interactive() -> bool:
+    """Return whether the live view can run: input and outputs are a terminal that can position its cursor.
+
+    Textual writes to stderr. If that is redirected, for the log, changes are printed as lines to stdout instead.
+    """
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM") not in (
+        None,
+        "",
+        "dumb",
+    )
+
+
+async def print_changes(overview: Overview, write: Callable[[str], None], clock: Clock | None = None) -> None:
+    """Write one line for each change, until cancelled; the first ones are the objects that exist."""
+    clock = clock or SystemClock()
+    with overview.subscribe() as subscription:
+        async for changes in subscription:
+            for change in changes:
+                write(change_line(change, clock.now()))
+
+
+async def show_live(overview: Overview, *, title: str, with_log: bool) -> None:
+    """Show the live view until the user quits, or until cancelled.
+
+    ``with_log``: show the log in the view. After its end, whatever was logged meanwhile is written to stderr, where it
+    stays.
+    """
+    from cfo.view.app import OverviewApp
+
+    buffer = LogBuffer()
+    app = OverviewApp(overview, title=title, log=buffer if with_log else None)
+    with ExitStack() as stack:
+        stack.callback(buffer.replay, sys.stderr)
+        stack.enter_context(redirect(cast("TextIO", buffer)))
+        async with anyio.create_task_group() as tasks:
+
+            async def exit_when_cancelled() -> None:
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    app.exit()
+
+            tasks.start_soon(exit_when_cancelled)
+            # Textual restores the terminal only if it ends by itself
+            with anyio.CancelScope(shield=True):
+                # without the mouse, users can select and copy text
+                await app.run_async(mouse=False)
+            tasks.cancel_scope.cancel()
