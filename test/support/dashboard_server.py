@@ -22,12 +22,19 @@ __all__ = ["Dashboard", "running_dashboard"]
 class Dashboard:
     """A running server, and an HTTP client for it that knows the token."""
 
-    def __init__(self, feed: Feed, server: LoopbackServer, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, feed: Feed, server: LoopbackServer, session: aiohttp.ClientSession, task: asyncio.Task[None]
+    ) -> None:
+        self._task = task
         self.feed = feed
         self.server = server
         self.url = server.url
         self.address, _, self.token = server.url.partition("/#token=")
         self._session = session
+
+    async def stop(self) -> None:
+        """Stop the server."""
+        await _stop(self._task)
 
     def request(self, path: str, method: str = "GET", **options: Any) -> Any:
         """Return the request of a page that knows the token; ``headers`` replace its headers."""
@@ -72,11 +79,14 @@ async def running_dashboard(
     clock: Clock | None = None,
     controllers: Callable[[], Sequence[Mapping[str, Any]]] | None = None,
     port: int = 0,
+    token: str = "",
 ) -> AsyncIterator[Dashboard]:
     """Serve ``overview`` in the block."""
     scope = {"server": "api.example.test:6443", "namespace": "", "version": "0.0.0"}
     feed = Feed(overview.source, clock or SystemClock(), scope, controllers)
     server = LoopbackServer(feed, port)
+    if token:
+        server._token = token  # as if the server had been reachable all the time
     ready = _Status()
     task = asyncio.create_task(server.run(task_status=ready))  # a fixture ends in another task than it begins in
     try:
@@ -84,11 +94,15 @@ async def running_dashboard(
             await ready.started_event.wait()
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(connector=connector, read_bufsize=1 << 22) as session:
-            yield Dashboard(feed, server, session)
+            yield Dashboard(feed, server, session, task)
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await _stop(task)
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 class _Status:

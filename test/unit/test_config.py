@@ -213,8 +213,11 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
         ("webhook: {bindAddress: '0'}", "webhook.bindAddress: '0': must be HOST:PORT"),
         ("webhook: {enabled: 1}", "webhook.enabled: 1: must be true or false"),
         ("webhook: {serviceName: A_b}", "webhook.serviceName: 'A_b': must be the name of a Service"),
-        ("metrics: {dashboard: true}", "dashboard requires secureServing: true"),
-        ("metrics: {dashboard: true, secureServing: true, bindAddress: '0'}", "dashboard requires secureServing: true"),
+        ("metrics: {dashboard: true}", "metrics: dashboard requires secureServing: true"),
+        (
+            "metrics: {dashboard: true, secureServing: true, bindAddress: '0'}",
+            "metrics: dashboard requires secureServing: true",
+        ),
         ("webhook: {certDir: ''}", "webhook.certDir: '': "),
         ("webhook: {clientCAFile: ''}", "webhook.clientCAFile: '': "),
         ("flux: {adminNamespaces: [Admins]}", "flux.adminNamespaces[0]: 'Admins': must be the name of a namespace"),

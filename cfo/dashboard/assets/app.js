@@ -65,8 +65,9 @@ const updateTiles = () => {
     const warned = rows.filter((row) => row.level === "warning").length;
     const busy = rows.filter((row) => row.level === "progressing").length;
     const tile = tiles.get(id);
-    setText(tile.number, String(rows.filter((row) => !counted || row.kind === counted).length));
-    const [text, level] = wrong ? [`${wrong} failed`, "error"] : warned ? [`${warned} with warnings`, "warning"]
+    const problem = rows.length ? "" : model.problemOf(kinds[0]);
+    setText(tile.number, problem ? "–" : String(rows.filter((row) => !counted || row.kind === counted).length));
+    const [text, level] = problem ? ["cannot be read", "idle"] : wrong ? [`${wrong} failed`, "error"] : warned ? [`${warned} with warnings`, "warning"]
       : busy ? [`${busy} in progress`, "progressing"] : rows.length ? ["all well", "ok"] : ["", "idle"];
     setText(tile.state, text);
     tile.state.dataset.level = level;

@@ -48,6 +48,9 @@ export class Model {
     if (data.controllers) this.controllers = data.controllers;
   }
 
+  /** Returns why objects of a kind cannot be read; empty if they can. */
+  problemOf(kind) { return this.kinds.find((each) => each.title === kind)?.problem || ""; }
+
   /** Returns the rows of a kind. */
   ofKind(kind) {
     const found = [];

@@ -29,9 +29,11 @@ class Section {
 
   get model() { return this.context.model; }
 
-  show(count, total, empty) {
+  show(count, total, empty, kind = "") {
+    const problem = this.model.problemOf(kind);
     setText(this.count, count === total ? String(total) : `${count} of ${total}`);
-    setText(this.none, total ? "Nothing matches the filter." : empty);
+    if (problem && !total) setText(this.count, "");
+    setText(this.none, total ? "Nothing matches the filter." : problem ? `Cannot be read: ${problem}.` : empty);
     this.none.hidden = count > 0;
     this.body.hidden = count === 0;
   }
@@ -81,7 +83,7 @@ export class Objects extends Section {
     const all = this.model.ofKind(this.#kind);
     const rows = all.filter(this.context.matches);
     this.#table.update(rows);
-    this.show(rows.length, all.length, this.#empty);
+    this.show(rows.length, all.length, this.#empty, this.#kind);
   }
 }
 
@@ -114,7 +116,7 @@ export class Queues extends Section {
     this.#list.hidden = queues.length === 0;
     this.#table.update(jobs);
     this.#tableTitle.nextElementSibling.hidden = this.#tableTitle.hidden = jobs.length === 0;
-    this.show(queues.length + jobs.length, setups.length + allJobs.length, "No Flux queue. An administrator creates a FluxSetup.");
+    this.show(queues.length + jobs.length, setups.length + allJobs.length, "No Flux queue. An administrator creates a FluxSetup.", "FluxSetup");
     setText(this.count, `${setups.length} ${setups.length === 1 ? "queue" : "queues"}, ${allJobs.length} ${allJobs.length === 1 ? "job" : "jobs"}`);
   }
 
@@ -164,7 +166,7 @@ export class Timeline extends Section {
     this.#axis.replaceChildren(ticks(from, to, this.context.width < 640 ? 3 : 5));
     const hidden = rows.length - known.size;
     setText(this.#more, hidden > 0 ? `${hidden} older AppWrappers are not shown; filter to find them.` : "");
-    this.show(rows.length, all.length, "No AppWrappers.");
+    this.show(rows.length, all.length, "No AppWrappers.", "AppWrapper");
   }
 
   #lane(row, from, to) {
