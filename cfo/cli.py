@@ -1,4 +1,6 @@
-"""The command line: ``cfo run | uninstall | dashboard | envtest | manifests | migrate | plan | config | version``.
+"""The command line of the operator.
+
+``cfo run | status | dashboard | uninstall | envtest | manifests | migrate | plan | config | version``.
 
 Errors are one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all other
 failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
@@ -32,7 +34,7 @@ SERVICE_ACCOUNT_DIRECTORY = Path(
 
 def _not_installed(error: ModuleNotFoundError) -> CommandFailed:
     """Return the error of a command that needs the extra ``embedded``; re-raise ``error`` for any other module."""
-    if (error.name or "").partition(".")[0] not in {"envtest", "rich"}:
+    if (error.name or "").partition(".")[0] != "envtest":
         raise error
     # not `pip install 'cfo[embedded]'`: the package index has an unrelated package of this name
     return CommandFailed(
@@ -49,6 +51,7 @@ class _LazyGroup(click.Group):
         "manifests": ("cfo.manifests.manifests_command:command", "Print the installation manifests."),
         "migrate": ("cfo.migrate.migrate_command:command", "Move RayClusters to KubeRay, RHOAI 3 or here."),
         "plan": ("cfo.plan.plan_command:command", "Show what a change of InferenceStacks alters."),
+        "status": ("cfo.status.status_command:command", "Show the state of a cluster's workloads."),
         "uninstall": ("cfo.manifests.uninstall_command:command", "Uninstall the operator from a cluster."),
     }
 

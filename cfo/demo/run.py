@@ -34,9 +34,10 @@ from cfo.runtime import (
     key_of,
     name_of,
 )
-from cfo.view.show import is_interactive, print_changes, show_live
+from cfo.view.show import is_installed, is_interactive, print_changes, show_live
 from cfo.view.text import problem_lines, table
 from envtest import ControlPlane
+from envtest.kubeconfig_file import remove_kubeconfig
 from envtest.manifests import read_manifests
 
 __all__ = ["DemoFailed", "InvalidDemoInput", "run_embedded"]
@@ -105,8 +106,7 @@ async def run_embedded(
             client_config = ClientConfig.for_control_plane(plane)
             await _run(client_config, config_map, document, objects, kubeconfig, overview, until_settled)
         finally:
-            if kubeconfig.is_file() and kubeconfig.read_text() == written:  # else another control plane has replaced it
-                kubeconfig.unlink(missing_ok=True)
+            remove_kubeconfig(kubeconfig, written)
 
 
 async def _run(
@@ -143,7 +143,7 @@ async def _run(
             tasks.cancel_scope.cancel()
 
         async def show(manager: Manager) -> None:
-            if not is_interactive():
+            if not (is_interactive() and is_installed()):
                 await print_changes(view, _print, manager.clock)
             await show_live(view, title=target.server, with_log=True)
             manager.stop()

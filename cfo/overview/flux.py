@@ -94,7 +94,10 @@ def _job_facts(job: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple
 
 
 def _why(conditions: tuple[Condition, ...]) -> str:
-    """Return the message of the state, unless it only repeats the state."""
+    """Return how the object ended, or the message of its state unless that only repeats the state."""
+    succeeded = condition_of(conditions, SUCCEEDED)
+    if succeeded is not None and is_true(conditions, State.FINISHED):
+        return message_of(succeeded)
     condition = condition_of(conditions, _state(conditions))
     return condition.message if condition is not None and condition.message != condition.type else ""
 

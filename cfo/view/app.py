@@ -190,7 +190,7 @@ class OverviewApp(App[None]):
         self._update_head(len(visible))
 
     def _update_head(self, visible: int) -> None:
-        parts = [self.title, counts(self._summaries.values())]
+        parts = [counts(self._summaries.values())]
         if visible != len(self._summaries):
             parts.append(f"{visible} shown")
         if self._order != next(iter(SORTS)):
@@ -202,6 +202,7 @@ class OverviewApp(App[None]):
         missing = sorted({gvk.kind for gvk in self._overview.unavailable()})
         if missing:
             parts.append(f"not read: {', '.join(missing)}")
+        parts.append(self.title)
         head = self.screen_stack[0].query_one("#head", Static)
         head.update(Text(crop(" | ".join(part for part in parts if part), max(10, self.size.width - 2))))
 

@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TextIO, cast
+from importlib.util import find_spec
+from typing import Final, TextIO, cast
 
 import anyio
 
@@ -16,7 +17,9 @@ from cfo.runtime.logs import redirect
 from cfo.view.log_buffer import LogBuffer
 from cfo.view.text import change_line
 
-__all__ = ["is_interactive", "print_changes", "show_live"]
+__all__ = ["NOT_INSTALLED", "is_installed", "is_interactive", "print_changes", "show_live"]
+
+NOT_INSTALLED: Final = "for the live view, install its extra; in a checkout, run: pip install '.[view]'"
 
 
 def is_interactive() -> bool:
@@ -30,6 +33,11 @@ def is_interactive() -> bool:
         "",
         "dumb",
     )
+
+
+def is_installed() -> bool:
+    """Return whether the library of the live view is installed (the extra ``view``)."""
+    return find_spec("textual") is not None
 
 
 async def print_changes(overview: Overview, write: Callable[[str], None], clock: Clock | None = None) -> None:

@@ -97,7 +97,7 @@ def command(
             data_dir=data_dir,
             service_cluster_ip_range=service_cluster_ip_range,
         )
-        asyncio.run(_serve(plane, kubeconfig))
+        asyncio.run(_serve(plane, kubeconfig, keep=data_dir is not None))
     except (OSError, ValueError) as error:
         _fail(error)
 
@@ -122,11 +122,16 @@ def assets(folder: Path | None) -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
-    click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
-    sys.exit(2)
+    """Print one line; the exit code is 2 for invalid arguments, and 1 for what the system refuses, such as a port."""
+    is_refused = isinstance(error, OSError) and not isinstance(error, FileExistsError)
+    click.echo(f"Error: {error}", err=True)
+    sys.exit(1 if is_refused else 2)
 
 
-async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:
+async def _serve(plane: ControlPlane, kubeconfig: Path | None, *, keep: bool) -> None:
+    """Serve until a signal, and then remove the kubeconfig, whose token is not valid any more, unless ``keep``."""
+    from envtest.kubeconfig_file import remove_kubeconfig
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -134,10 +139,14 @@ async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:
             loop.add_signal_handler(number, stop.set)
     async with plane:
         click.echo(f"Serving on {plane.url}")
-        if kubeconfig is not None:
-            plane.kubeconfig(kubeconfig)
-            click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")
-        await stop.wait()
+        written = plane.kubeconfig(kubeconfig) if kubeconfig is not None else ""
+        try:
+            if kubeconfig is not None:
+                click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")
+            await stop.wait()
+        finally:
+            if kubeconfig is not None and not keep:
+                remove_kubeconfig(kubeconfig, written)
 
 
 def main() -> None:

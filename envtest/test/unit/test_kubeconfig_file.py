@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from envtest import ControlPlane
-from envtest.kubeconfig_file import write_kubeconfig
+from envtest.kubeconfig_file import remove_kubeconfig, write_kubeconfig
 
 
 def own_kubeconfig() -> str:
@@ -63,6 +63,16 @@ def test_kubeconfig_of_a_running_control_plane_is_not_overwritten(tmp_path: Path
         write_kubeconfig(path, running.replace("secret", "other"))  # its own plane writes it again
     write_kubeconfig(path, own_kubeconfig())
     assert path.read_text() == own_kubeconfig()
+
+
+def test_only_an_unchanged_kubeconfig_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    write_kubeconfig(path, own_kubeconfig())
+    remove_kubeconfig(path, own_kubeconfig().replace("secret", "other"))
+    assert path.is_file()
+    remove_kubeconfig(path, own_kubeconfig())
+    assert not path.exists()
+    remove_kubeconfig(path, own_kubeconfig())
 
 
 def test_command_refuses_a_foreign_kubeconfig_in_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,206 @@
+"""``cfo status`` and the Overview against an API server, as an administrator and as a user of one namespace."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import structlog
+import yaml
+from click.testing import CliRunner, Result
+
+from cfo.cli import cli
+from cfo.overview import RELATED_KINDS, ChangeType, Level, Overview
+from cfo.runtime import (
+    Cache,
+    ClientConfig,
+    NamespacedName,
+    RESTMapper,
+    Rule,
+    Transport,
+    logs,
+    owner_reference,
+)
+from envtest import ControlPlane
+from test.support.raycluster_environment import (
+    RAY_CLUSTER_CRD,
+    Environment,
+    crd,
+    ray_cluster,
+    start_environment,
+)
+from test.support.tenant_clients import service_account_token
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def _restore_logs() -> Iterator[None]:
+    """Undo what a command configures in this process."""
+    before, handlers = structlog.get_config(), list(logging.getLogger().handlers)
+    yield
+    structlog.configure(**before)
+    logging.getLogger().handlers[:] = handlers
+    logs._output = None
+
+
+APPWRAPPER_CRD = crd("workload.codeflare.dev", "v1beta2", "AppWrapper", "appwrappers")
+CLUSTER_LABELS = {"ray.openshift.ai/cluster-name": "rc"}
+
+
+async def create_objects(env: Environment) -> Any:
+    """Create a ready and exposed RayCluster without NetworkPolicies, and a failed AppWrapper."""
+    await env.create_namespace()
+    cluster = await env.create(ray_cluster())
+    ready = {"state": "ready", "desiredWorkerReplicas": 2, "readyWorkerReplicas": 2}
+    await env.patch(cluster, {"status": ready}, subresource="status")
+    await env.create(
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "Ingress",
+            "metadata": {
+                "name": "ray-dashboard-rc",
+                "namespace": "ns",
+                "labels": CLUSTER_LABELS,
+                "ownerReferences": [owner_reference(cluster)],
+            },
+            "spec": {"rules": [{"host": "rc.apps.test"}]},
+        }
+    )
+    wrapper = await env.create(
+        {
+            "apiVersion": "workload.codeflare.dev/v1beta2",
+            "kind": "AppWrapper",
+            "metadata": {"name": "aw", "namespace": "ns"},
+            "spec": {"components": [{"template": {"kind": "Job"}}]},
+        }
+    )
+    unhealthy = {"type": "Unhealthy", "status": "True", "reason": "FoundFailedPods", "message": "1 failed pods"}
+    await env.patch(wrapper, {"status": {"phase": "Failed", "conditions": [unhealthy]}}, subresource="status")
+    return cluster
+
+
+def warning(cluster: Any, reason: str) -> dict[str, Any]:
+    regarding = {"kind": "RayCluster", "namespace": "ns", "name": "rc", "uid": cluster["metadata"]["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": reason.lower(), "namespace": "ns"},
+        "involvedObject": {**regarding, "apiVersion": "ray.io/v1"},
+        "type": "Warning",
+        "reason": reason,
+        "message": "a message",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
+
+
+async def status(server: ControlPlane, directory: Path, *arguments: str, token: str | None = None) -> Result:
+    """Run ``cfo status`` as the administrator, or with ``token``."""
+    path = directory / "kubeconfig"
+    server.kubeconfig(path)
+    if token is not None:
+        document = yaml.safe_load(path.read_text())
+        document["users"][0]["user"] = {"token": token}
+        path.write_text(yaml.safe_dump(document))
+    command = ["status", *arguments, "--kubeconfig", str(path)]
+    return await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli, command, prog_name="cfo"))
+
+
+@pytest.mark.usefixtures("_restore_logs")
+async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> None:
+    async with start_environment(RAY_CLUSTER_CRD, APPWRAPPER_CRD) as env:
+        await create_objects(env)
+
+        everything = await status(env.plane, tmp_path, "-n", "ns", "-o", "json")
+        assert everything.exit_code == 1
+        document = json.loads(everything.stdout)
+        assert (document["healthy"], document["unavailable"]) == (False, {})
+        cluster, wrapper = document["items"]
+        assert (cluster["state"], cluster["level"], cluster["ready"]) == ("ready", "warning", "2/2")
+        assert cluster["facts"]["dashboard"] == "http://rc.apps.test"
+        assert cluster["problems"][0]["message"] == "No NetworkPolicy protects the RayCluster"
+        assert (wrapper["state"], wrapper["level"]) == ("Failed", "error")
+        assert wrapper["problems"][0]["message"] == "FoundFailedPods: 1 failed pods"
+
+        rules = [Rule("ray.io", "rayclusters", ("list", "watch"))]
+        tenant = await service_account_token(env, *rules, namespace="ns")
+        own = await status(env.plane, tmp_path, "-n", "ns", token=tenant)
+        assert own.exit_code == 0  # nothing that this user may read is wrong
+        assert "1 objects: 1 ok in namespace ns" in own.stdout
+        (line,) = [line for line in own.stderr.splitlines() if line.startswith("not read:")]
+        assert "AppWrapper (forbidden)" in line
+        assert "NetworkPolicy (forbidden)" in line
+        assert "not installed: FluxSetup, FluxJob, MiniCluster, InferenceStack" in own.stderr
+
+        detail = await status(env.plane, tmp_path, "-n", "ns", "raycluster/rc", token=tenant)
+        assert detail.exit_code == 0
+        assert "dashboard" not in detail.stdout  # unknown is not "not exposed"
+
+        elsewhere = await status(env.plane, tmp_path, "-A", "raycluster", token=tenant)
+        assert elsewhere.exit_code == 3
+        assert "not allowed to list any of the kinds in all namespaces; try -n NAMESPACE" in elsewhere.stderr
+
+        forbidden = await status(env.plane, tmp_path, "-n", "ns", "aw/aw", token=tenant)
+        assert (forbidden.exit_code, forbidden.stderr.count("\n")) == (3, 1)
+
+        missing = await status(env.plane, tmp_path, "-n", "ns", "raycluster/nope")
+        assert (missing.exit_code, missing.stderr) == (1, "Error: RayCluster nope in namespace ns: not found\n")
+        yaml_output = await status(env.plane, tmp_path, "-n", "ns", "raycluster", "-o", "yaml")
+        assert yaml.safe_load(yaml_output.stdout)["items"] == [cluster]
+
+
+@pytest.mark.usefixtures("_restore_logs")
+async def test_unreachable_cluster_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: x\nusers: [{name: x, user: {token: t}}]\n"
+        "contexts: [{name: x, context: {cluster: x, user: x}}]\n"
+        "clusters: [{name: x, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+    )
+    arguments = ["status", "--kubeconfig", str(config), "--timeout", "0.5"]
+    result = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli, arguments, prog_name="cfo"))
+    assert (result.exit_code, result.stderr.count("\n")) == (3, 1)
+
+
+async def test_overview_streams_changes_of_an_object_and_of_what_belongs_to_it() -> None:
+    async with (
+        start_environment(RAY_CLUSTER_CRD, APPWRAPPER_CRD) as env,
+        Transport(ClientConfig.for_control_plane(env.plane)) as transport,
+        anyio.create_task_group() as tasks,
+    ):
+        cluster = await create_objects(env)
+        cache = Cache(transport, RESTMapper(transport))
+        overview = Overview(cache, related=RELATED_KINDS)
+        await tasks.start(cache.run)
+        with overview.subscribe() as subscription, anyio.fail_after(20):
+
+            async def next_of_cluster() -> Any:
+                while True:
+                    for change in await subscription.next():
+                        if change.summary.key == NamespacedName("ns", "rc"):
+                            return change
+
+            change = await next_of_cluster()
+            assert change.type is ChangeType.ADDED
+            while change.summary.level is not Level.WARNING or not change.summary.fact("dashboard"):
+                change = await next_of_cluster()  # the informers of its objects have synced
+            assert change.summary.fact("dashboard") == "http://rc.apps.test"
+
+            await env.create(warning(cluster, "NameConflict"))
+            change = await next_of_cluster()
+            assert change.type is ChangeType.CHANGED
+            assert [each.reason for each in change.summary.warnings] == ["NameConflict"]
+            assert any("NameConflict" in problem.message for problem in change.summary.problems)
+
+            await env.delete(cluster)
+            while change.type is not ChangeType.REMOVED:
+                change = await next_of_cluster()
+            assert change.summary.key == NamespacedName("ns", "rc")
+        assert "FluxJob" in {gvk.kind for gvk in overview.unavailable()}
+        overview.close()
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,61 @@
+"""Summaries, and an overview that contains given ones, for tests of what shows them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.overview import Change, ChangeType, Level, Overview, Problem, Summary
+from cfo.runtime import GVK, NamespacedName
+
+__all__ = ["StubOverview", "summary"]
+
+
+def summary(name: str, *, gvk: GVK = RAY_CLUSTER, level: Level = Level.OK, problem: str = "", **fields: Any) -> Summary:
+    """Return a summary in the namespace ``ns``."""
+    return Summary(
+        gvk=gvk,
+        key=NamespacedName("ns", name),
+        uid=f"uid-{name}",
+        level=level,
+        **{
+            "state": "ready",
+            "ready": "1/2",
+            "created": "2026-01-01T00:00:00Z",
+            "problems": (Problem(problem, "do something about it"),) if problem else (),
+            **fields,
+        },
+    )
+
+
+class StubOverview:
+    """Streams the summaries that it is given, instead of those of a cluster."""
+
+    def __init__(self, summaries: Sequence[Summary] = ()) -> None:
+        self._changes: asyncio.Queue[list[Change]] = asyncio.Queue()
+        self.send(*(Change(ChangeType.ADDED, each) for each in summaries))
+
+    @property
+    def overview(self) -> Overview:
+        """Itself, with the type that the views expect."""
+        return cast("Overview", self)
+
+    def send(self, *changes: Change) -> None:
+        """Deliver changes."""
+        self._changes.put_nowait(list(changes))
+
+    def unavailable(self) -> dict[GVK, str]:
+        """Return one kind that cannot be read."""
+        return {GVK("", "v1", "Secret"): "forbidden"}
+
+    @contextmanager
+    def subscribe(self) -> Iterator[AsyncIterator[list[Change]]]:
+        """Yield the changes."""
+        yield self._stream()
+
+    async def _stream(self) -> AsyncIterator[list[Change]]:
+        while True:
+            yield await self._changes.get()
