@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test test-install test-sdk fuzz soak lint manifests bench bench-report lock clean
-.PHONY: audit sbom base-images base-images-check
+.PHONY: test-browser audit sbom base-images base-images-check
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,13 @@ SOAK_SEED    ?= 0
 soak: $(VENV)/.installed ## Inject random faults, then run hostile tenants, together for SOAK_SECONDS (SOAK_SEED repeats a run)
 	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 3)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak \
 		test/integration/test_faults_soak.py test/integration/hostile/test_soak.py
+
+$(VENV)/.browser: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev,browser]'
+	@touch $@
+
+test-browser: $(VENV)/.browser ## Test the page of the dashboard in the Chromium on PATH; screenshots are in build/screenshots
+	$(BIN)/python -m pytest -m browser test/browser
 
 SDK        := build/sdk
 SDK_OLDEST ?= 0.30.0

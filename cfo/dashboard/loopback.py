@@ -1,7 +1,7 @@
 """The server of ``cfo dashboard`` and ``cfo run --embedded``, on the loopback interface.
 
 Every user and every program of the machine can connect to it, and so can each web site that a browser shows. Therefore
-data is sent only to a page that knows a token, which is part of the address that the command prints, in the fragment,
+data is sent only to a page that has a token, which is part of the address that the command prints, in the fragment,
 which browsers do not send; and the Host header must be that of the loopback interface, because a site can point a name
 of its own to 127.0.0.1 (DNS rebinding).
 """
@@ -52,7 +52,7 @@ class LoopbackServer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.headers.get("Host", "").lower() not in {f"{host}:{self._endpoint.port}" for host in _HOSTS}:
             return web.Response(status=421, text="this server is for the loopback interface only\n", headers=HEADERS)
-        if request.path not in self._site.public_paths and not self._knows_token(request):
+        if request.path not in self._site.public_paths and not self._has_token(request):
             text = "Open the address that the command has printed, or enter the token at its end."
             return web.Response(status=401, text=text, headers=HEADERS)
         try:
@@ -61,6 +61,6 @@ class LoopbackServer:
             error.headers.update(HEADERS)
             raise
 
-    def _knows_token(self, request: web.Request) -> bool:
+    def _has_token(self, request: web.Request) -> bool:
         given = request.headers.get("Authorization", "").encode("utf-8", "replace")
         return hmac.compare_digest(given, f"Bearer {self._token}".encode())

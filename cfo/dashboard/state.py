@@ -55,7 +55,7 @@ class State:
     def apply(self, changes: Iterable[Change], now: int) -> dict[str, Any]:
         """Update the state at the time ``now``, and return what has changed; empty if a page shows nothing of it."""
         rows: list[orjson.Fragment] = []
-        gone: list[str] = []
+        removed: list[str] = []
         phases: dict[str, Any] = {}
         events: list[dict[str, Any]] = []
         is_queue_changed = False
@@ -67,7 +67,7 @@ class State:
             if change.type is ChangeType.REMOVED:
                 if before is not None:
                     self._forget(identity)
-                    gone.append(identity)
+                    removed.append(identity)
                 continue
             if before is None and len(self._rows) >= MAX_ROWS:
                 self.is_truncated = True
@@ -82,7 +82,7 @@ class State:
             if summary.gvk == APPWRAPPER and (new := self._record_phase(identity, summary, now)):
                 phases[identity] = new
         events = sorted(events, key=lambda event: -event["time"])[:MAX_EVENTS]
-        message = {"rows": rows, "gone": gone, "phases": phases, "events": events}
+        message = {"rows": rows, "removed": removed, "phases": phases, "events": events}
         if is_queue_changed:
             message["orders"] = self._record_orders(now)
         return {name: value for name, value in message.items() if value}

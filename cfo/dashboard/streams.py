@@ -28,7 +28,7 @@ class StreamDropped(Exception):
 
 
 class Stream:
-    """One reader; ``is_closed`` tells whether its connection is closed."""
+    """One reader; ``is_closed`` returns whether its connection is closed."""
 
     def __init__(self, is_closed: Callable[[], bool]) -> None:
         self.is_closed = is_closed

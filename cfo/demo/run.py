@@ -13,10 +13,12 @@ import structlog
 from anyio.abc import TaskStatus
 
 from cfo import operator
+from cfo.dashboard.in_cluster import manager_server
+from cfo.dashboard.loopback import LoopbackServer
 from cfo.demo import crds, kuberay
 from cfo.demo.settling import SETTLING_KINDS, Settling
 from cfo.manifests.overlays import crds as own_crds
-from cfo.overview import RELATED_KINDS, Overview
+from cfo.overview import KINDS, RELATED_KINDS, Overview
 from cfo.runtime import (
     GVK,
     AlreadyExists,
@@ -124,6 +126,7 @@ async def _run(
     _print(f"control plane: {target.server}")
     _print(f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}")
     overviews: list[tuple[Overview, Settling]] = []
+    pages: list[LoopbackServer] = []
     reasons: list[str] = []
     async with anyio.create_task_group() as tasks:
 
@@ -131,6 +134,9 @@ async def _run(
             kuberay.setup(manager)
             view = Overview(manager.cache, related=RELATED_KINDS, clock=manager.clock)
             overviews.append((view, Settling(manager, view)))
+            page = manager_server(manager, KINDS)
+            manager.add(page)
+            pages.append(page)
 
         async def operate(*, task_status: TaskStatus[Manager]) -> None:
             await operator.run(
@@ -151,6 +157,8 @@ async def _run(
         manager: Manager = await tasks.start(operate)
         ((view, settling),) = overviews
         await _wait_for_webhooks(manager)
+        if until_settled is None:
+            _print(f"dashboard: {pages[0].url}")
         await _apply(manager.api_reader.with_field_manager("cfo-demo"), objects)
         if until_settled is None:
             if overview:

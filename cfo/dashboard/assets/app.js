@@ -32,6 +32,10 @@ const sections = [
     ready: "Workers", facts: [["Dashboard", "dashboard"], ["mTLS", "mTLS"]],
   }),
   new Queues(root, context),
+  new Objects(root, context, {
+    id: "miniclusters", kind: "MiniCluster", title: "MiniClusters", empty: "No MiniClusters.",
+    ready: "Ready", facts: [["Size", "size"], ["Exit code", "exit code"]], optional: true,
+  }),
   new Timeline(root, context),
   new Objects(root, context, {
     id: "inferencestacks", kind: "InferenceStack", title: "InferenceStacks", empty: "No InferenceStacks.",

@@ -41,7 +41,7 @@ export class Model {
     if (data.time) this.skew = data.time - Date.now();
     if (data.kinds) this.kinds = data.kinds;
     for (const row of data.rows || []) this.rows.set(row.id, row);
-    for (const id of data.gone || []) { this.rows.delete(id); this.phases.delete(id); this.orders.delete(id); }
+    for (const id of data.removed || []) { this.rows.delete(id); this.phases.delete(id); this.orders.delete(id); }
     for (const [id, changes] of Object.entries(data.phases || {})) this.#extend(this.phases, id, changes, 64);
     for (const [id, samples] of Object.entries(data.orders || {})) this.#extend(this.orders, id, samples, 240);
     if (data.events) this.#addEvents(data.events);

@@ -67,9 +67,11 @@ export class Objects extends Section {
   #kind;
   #table;
   #empty;
+  #optional;
 
-  constructor(root, context, { id, kind, title, empty, ready, facts }) {
+  constructor(root, context, { id, kind, title, empty, ready, facts, optional = false }) {
     super(root, id, title, context);
+    this.#optional = optional;
     this.#kind = kind;
     this.#empty = empty;
     const columns = [
@@ -83,6 +85,7 @@ export class Objects extends Section {
     const all = this.model.ofKind(this.#kind);
     const rows = all.filter(this.context.matches);
     this.#table.update(rows);
+    this.node.hidden = this.#optional && all.length === 0;
     this.show(rows.length, all.length, this.#empty, this.#kind);
   }
 }
@@ -230,7 +233,7 @@ export class Events extends Section {
     this.#known = known;
     for (const { node, event } of known.values()) setText(node.firstElementChild, age(event.time, this.model.now));
     arrange(this.#list, [...known.values()].map(({ node }) => node));
-    this.show(events.length, this.model.events.length, "No Events.");
+    this.show(events.length, this.model.events.length, "No Warning Events.");
   }
 }
 

@@ -122,7 +122,7 @@ async def test_stream_begins_with_a_snapshot_and_continues_with_changes(
         assert name == "changes"
         assert [(row["name"], row["state"]) for row in data["rows"]] == [("two", "failed"), ("three", "ready")]
         overview.remove("RayCluster-default-one")
-        assert (await stream.next())[1]["gone"] == ["RayCluster-default-one"]
+        assert (await stream.next())[1]["removed"] == ["RayCluster-default-one"]
 
 
 async def test_change_that_a_page_does_not_show_is_not_sent(dashboard: Dashboard, overview: FakeOverview) -> None:
