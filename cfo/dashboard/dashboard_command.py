@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import webbrowser
+from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -18,6 +20,8 @@ from cfo.runtime import ConfigError, SystemClock, Transport, load_config
 from cfo.version import __version__
 
 __all__ = ["command"]
+
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @click.command("dashboard", short_help="Show a live page with the state of a cluster.")
@@ -53,13 +57,18 @@ def command(
     """
     if namespace and all_namespaces:
         raise InvalidInput("--namespace and --all-namespaces cannot be used together")
+    if namespace is not None and not _DNS_LABEL.fullmatch(namespace):
+        raise InvalidInput(f"--namespace: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
     from cfo.runtime import logs
 
     logs.configure("console", "warning")
     try:
         anyio.run(_serve, namespace, all_namespaces, port, context, kubeconfig, open_browser)
-    except* (ConfigError, OSError) as group:
-        raise CommandFailed(" ".join(str(_first(group)).split())) from None
+    except (ConfigError, OSError, BaseExceptionGroup) as error:
+        cause = _first(error)
+        if not isinstance(cause, ConfigError | OSError):
+            raise
+        raise CommandFailed(" ".join(str(cause).split())) from None
 
 
 async def _serve(
@@ -93,8 +102,7 @@ async def _stop_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[N
             scope.cancel()
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
+def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

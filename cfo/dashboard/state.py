@@ -73,7 +73,8 @@ class State:
                 self.is_truncated = True
                 continue
             self._remember(identity, summary)
-            encoded = orjson.dumps(row_of(summary))
+            # a copy, because orjson returns at least 4 kB of memory, of which a row is a tenth
+            encoded = bytes(memoryview(orjson.dumps(row_of(summary))))
             if self._rows.get(identity) != encoded:
                 self._rows[identity] = encoded
                 rows.append(orjson.Fragment(encoded))

@@ -8,7 +8,8 @@ import { follow } from "./stream.js";
 
 const FRAME = 250; // milliseconds: the shortest time between two updates of the page
 const CLOCK = 10_000; // milliseconds: how often ages are updated
-const SHOWN_PROBLEMS = 20;
+const SHOWN_PROBLEMS = 6;
+const MAX_PROBLEMS = 200;
 const TOKEN = "cfo-token";
 
 const byId = (id) => document.getElementById(id);
@@ -79,11 +80,12 @@ const updateTiles = () => {
 };
 
 let shownProblems = "";
+let allProblems = false;
 const updateProblems = () => {
   const rows = [...model.rows.values()].filter((row) => row.problems.length && ["error", "warning"].includes(row.level));
   rows.sort(bySeverity);
-  const shown = rows.slice(0, SHOWN_PROBLEMS);
-  const identity = JSON.stringify([rows.length, shown.map((row) => [row.id, row.level, row.problems])]);
+  const shown = rows.slice(0, allProblems ? MAX_PROBLEMS : SHOWN_PROBLEMS);
+  const identity = JSON.stringify([rows.length, allProblems, shown.map((row) => [row.id, row.level, row.problems])]);
   byId("attention").hidden = rows.length === 0;
   if (identity === shownProblems) return;
   shownProblems = identity;
@@ -96,9 +98,14 @@ const updateProblems = () => {
         remedy ? element("span", { class: "sub" }, remedy) : null,
         row.problems.length > 1 ? element("span", { class: "sub" }, `and ${row.problems.length - 1} more`) : null));
   });
-  if (rows.length > shown.length) lines.push(element("li", { class: "quiet" }, `${rows.length - shown.length} more objects need attention`));
   byId("problems").replaceChildren(...lines);
+  const more = byId("all-problems");
+  more.hidden = rows.length <= SHOWN_PROBLEMS;
+  setText(more, allProblems ? "Show fewer" : `Show all ${Math.min(rows.length, MAX_PROBLEMS)}`);
+  setText(byId("problem-count"), String(rows.length));
 };
+
+byId("all-problems").addEventListener("click", () => { allProblems = !allProblems; updateProblems(); });
 
 const updateKinds = () => {
   const missing = model.kinds.filter((kind) => kind.level === "warning");

@@ -39,7 +39,9 @@ async def dashboard(case: Case) -> Sample:
         await change(server, case.size, case.size, round_number=0)
         async with run_operator(server, case.subject, {"metrics": metrics}) as (process, _):
             await process.wait_until_idle()
-            without_page = await load(server, case.size, process.cpu, 1)
+            await load(server, case.size, process.cpu, 1)  # the first changes of each RayCluster cause reconciles
+            await process.wait_until_idle()
+            without_page = await load(server, case.size, process.cpu, 3)
             await process.wait_until_idle()
             memory = process.rss()
             token = yaml.safe_load(server.kubeconfig.read_text())["users"][0]["user"]["token"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from cfo.api.appwrapper import APPWRAPPER
@@ -106,6 +108,18 @@ def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state.is_truncated
     removed = Change(ChangeType.REMOVED, summary(name="cluster-4"))
     assert state.apply([removed], NOW) == {}
+
+
+def test_rows_hold_no_more_memory_than_they_need() -> None:
+    state = State()
+    objects = [summary(name=f"cluster-{index}") for index in range(100)]
+    tracemalloc.start()
+    try:
+        state.apply(added(*objects), NOW)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 100 * 2_000
 
 
 def test_state_forgets_deleted_objects() -> None:
