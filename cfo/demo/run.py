@@ -156,13 +156,13 @@ async def _run(
 
         manager: Manager = await tasks.start(operate)
         ((view, settling),) = overviews
+        if overview and until_settled is None:
+            tasks.start_soon(show, manager)
         await _wait_for_webhooks(manager)
         if until_settled is None:
             _print(f"dashboard: {pages[0].url}")
         await _apply(manager.api_reader.with_field_manager("cfo-demo"), objects)
         if until_settled is None:
-            if overview:
-                tasks.start_soon(show, manager)
             await anyio.sleep_forever()
         expected = [(gvk, key_of(obj)) for obj in objects for gvk in SETTLING_KINDS if _is_a(obj, gvk)]
         with anyio.move_on_after(until_settled):

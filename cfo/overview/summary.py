@@ -29,6 +29,9 @@ MAX_CONDITIONS: Final = 24
 MAX_WARNINGS: Final = 10
 """The maximum number of each in a summary."""
 
+_COMPARED: Final = 120
+"""The number of characters by which messages are compared, because long ones are cut at different places."""
+
 
 class Level(Enum):
     """How an object is, in one word. The order is from what needs attention first to what needs none."""
@@ -124,11 +127,15 @@ def combined_level(level: Level, problems: Iterable[Problem]) -> Level:
 
 
 def distinct_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return the first :data:`MAX_PROBLEMS` different problems."""
-    found: dict[str, Problem] = {}
+    """Return the first :data:`MAX_PROBLEMS` different problems.
+
+    One that repeats an earlier one, as an Event repeats the message of a condition, is left out.
+    """
+    found: list[Problem] = []
     for problem in problems:
-        if problem.message:
-            found.setdefault(problem.message, problem)
+        message = problem.message
+        if message and not any(known.message[:_COMPARED] in message for known in found):
+            found.append(problem)
         if len(found) == MAX_PROBLEMS:
             break
-    return tuple(found.values())
+    return tuple(found)

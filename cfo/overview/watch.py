@@ -139,7 +139,6 @@ class Overview:
         self._clock = clock or SystemClock()
         self._summaries: dict[_Identity, Summary] = {}
         self._dirty: dict[_Identity, None] = {}
-        self._changed = anyio.Event()
         self._subscriptions: list[Subscription] = []
         self._handlers: list[tuple[Informer, Callable[[Event], None]]] = []
         self._known_states: dict[Informer, bool] = {}
@@ -179,6 +178,10 @@ class Overview:
             for informer in self._known_states
             if not informer.has_synced
         }
+
+    def forbidden(self) -> tuple[GVK, ...]:
+        """Return the kinds that the user is not allowed to list and watch."""
+        return tuple(informer.gvk for informer in self._known_states if informer.is_forbidden)
 
     async def wait_for_sync(self) -> None:
         """Wait until each kind was read completely or is forbidden; forever for a kind that is not served."""
@@ -260,13 +263,19 @@ class Overview:
         states = {informer: informer.has_synced for informer in self._known_states}
         if states != self._known_states:
             self._known_states = states
-            for gvk, key in self._summaries:
-                self._dirty[gvk, key] = None
-            self._changed.set()
+            for identity in self._summaries:
+                self._mark(*identity)
 
     def _mark(self, gvk: GVK, key: NamespacedName) -> None:
-        self._dirty[gvk, key] = None
-        self._changed.set()
+        """Mark an object if it exists or has a summary: anyone can create Events about objects that do not."""
+        informer = self._kinds.get(gvk)
+        identity = (gvk, key)
+        if informer is None or not (informer.reader.contains(key) or identity in self._summaries):
+            self._dirty.pop(identity, None)
+            return
+        self._dirty[identity] = None
+        for subscription in self._subscriptions:
+            subscription.wake()
 
     # Summaries.
 
@@ -280,7 +289,7 @@ class Overview:
         else:
             self._summaries[identity] = after
         for subscription in self._subscriptions:
-            subscription.record(identity, before)
+            subscription.record(identity, before, after)
 
     def _summarize(self, gvk: GVK, key: NamespacedName) -> Summary | None:
         informer = self._kinds.get(gvk)
@@ -311,15 +320,6 @@ class Overview:
         index = (f"overview-{_POD_LABELS[gvk]}", f"{key.namespace}/{label_value(key.name)}")
         return _decoded(informer.reader.entries(index=index)[:MAX_PODS])
 
-    async def next_events(self) -> None:
-        """Wait for an event, and then until none has arrived for :data:`QUIET_SECONDS`."""
-        await self._changed.wait()
-        with anyio.move_on_after(MAX_DELAY_SECONDS):
-            while self._changed.is_set():
-                self._changed = anyio.Event()
-                with anyio.move_on_after(QUIET_SECONDS):
-                    await self._changed.wait()
-
 
 class Subscription:
     """The changes since they were last read; see :meth:`Overview.subscribe`. It is bounded by the number of objects."""
@@ -328,24 +328,41 @@ class Subscription:
         self._overview = overview
         self._summaries = summaries
         self._before: dict[_Identity, Summary | None] = dict.fromkeys(summaries)
+        self._woken = anyio.Event()
 
-    def record(self, identity: _Identity, before: Summary | None) -> None:
-        """Remember that a summary has changed, which was ``before``."""
-        self._before.setdefault(identity, before)
+    def record(self, identity: _Identity, before: Summary | None, after: Summary | None) -> None:
+        """Remember that a summary has changed; one that was added and removed again is forgotten."""
+        if self._before.setdefault(identity, before) is None and after is None:
+            del self._before[identity]
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Record that summaries may have changed, and have to be computed."""
+        self._woken.set()
 
     async def next(self) -> list[Change]:
         """Wait until something has changed, and return all changes: at most one for each object."""
         while True:
+            self._woken = anyio.Event()
             await self._overview.refresh()
             if changes := self._take():
                 return changes
-            await self._overview.next_events()
+            await self._wait_for_events()
 
     async def __aiter__(self) -> AsyncIterator[list[Change]]:
         """Yield the changes, each time after a short period without events."""
         while True:
             yield await self.next()
-            await self._overview.next_events()
+            await self._wait_for_events()
+
+    async def _wait_for_events(self) -> None:
+        """Wait for an event, and then until none has arrived for :data:`QUIET_SECONDS`."""
+        await self._woken.wait()
+        with anyio.move_on_after(MAX_DELAY_SECONDS):
+            while self._woken.is_set():
+                self._woken = anyio.Event()
+                with anyio.move_on_after(QUIET_SECONDS):
+                    await self._woken.wait()
 
     def _take(self) -> list[Change]:
         recorded, self._before = self._before, {}

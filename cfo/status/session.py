@@ -32,7 +32,7 @@ class Session:
 
     def unavailable(self) -> dict[str, str]:
         """Return the kinds that exist and cannot be read now, with a short reason."""
-        forbidden = {informer.gvk for informer in self.overview.informers if informer.is_forbidden}
+        forbidden = self.overview.forbidden()
         return {
             gvk.kind: "forbidden" if gvk in forbidden else problem
             for gvk, problem in sorted(self.overview.unavailable().items())

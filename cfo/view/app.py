@@ -19,9 +19,9 @@ from textual.widgets import DataTable, Footer, Input, RichLog, Static
 from cfo.overview import ChangeType, Level, Overview, Summary
 from cfo.runtime import GVK, NamespacedName
 from cfo.view.log_buffer import LogBuffer
-from cfo.view.rows import SORTS, Column, columns_for, crop, is_match, row, sort_summaries
+from cfo.view.rows import SORTS, Column, columns_for, is_match, row, sort_summaries
 from cfo.view.screens import HELP, TextScreen
-from cfo.view.text import MARKS, age, counts, detail
+from cfo.view.text import MARKS, age, counts, crop, detail
 
 __all__ = ["OverviewApp"]
 
@@ -199,9 +199,9 @@ class OverviewApp(App[None]):
             parts.append(f"filter: {self._words}")
         if self._only_problems:
             parts.append("problems only")
-        missing = sorted({gvk.kind for gvk in self._overview.unavailable()})
-        if missing:
-            parts.append(f"not read: {', '.join(missing)}")
+        forbidden = dict.fromkeys(gvk.kind for gvk in self._overview.forbidden())
+        if forbidden:
+            parts.append(f"forbidden: {', '.join(forbidden)}")
         parts.append(self.title)
         head = self.screen_stack[0].query_one("#head", Static)
         head.update(Text(crop(" | ".join(part for part in parts if part), max(10, self.size.width - 2))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TextIO
 
 __all__ = ["MAX_LINES", "LogBuffer"]
@@ -47,13 +48,14 @@ class LogBuffer(io.TextIOBase):
         return len(text)
 
     def replay(self, stream: TextIO) -> None:
-        """Write all lines to ``stream``, and forget them."""
+        """Write all lines to ``stream``, and forget them. Nothing is written if the terminal was closed."""
         if self._partial:
             self.write("\n")
         left_out = self._written - len(self._lines)
-        if left_out:
-            stream.write(f"[{left_out} earlier lines of the log are left out]\n")
-        stream.writelines(f"{line}\n" for line in self._lines)
-        stream.flush()
+        with suppress(OSError):
+            if left_out:
+                stream.write(f"[{left_out} earlier lines of the log are left out]\n")
+            stream.writelines(f"{line}\n" for line in self._lines)
+            stream.flush()
         self._lines.clear()
         self._written = 0

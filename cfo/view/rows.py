@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from cfo.overview import KINDS, Summary
-from cfo.view.text import MARKS, age, essence
+from cfo.view.text import MARKS, age, crop, essence
 
-__all__ = ["SORTS", "Column", "columns_for", "crop", "is_match", "row", "sort_summaries"]
+__all__ = ["SORTS", "Column", "columns_for", "is_match", "row", "sort_summaries"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,6 @@ def columns_for(width: int) -> list[Column]:
         ]
     rest = width - sum(column.width + _PADDING for column in fixed) - _PADDING
     return [*fixed, Column("INFORMATION", rest, _information)] if rest >= 10 else fixed
-
-
-def crop(text: str, width: int) -> str:
-    """Return ``text`` with at most ``width`` characters; a cropped one ends in an ellipsis."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def row(summary: Summary, columns: Sequence[Column], now: datetime) -> tuple[str, ...]:

@@ -8,13 +8,16 @@ from typing import Final
 
 from cfo.overview import Change, ChangeType, Level, Summary
 
-__all__ = ["MARKS", "age", "change_line", "counts", "detail", "essence", "local_time", "problem_lines", "table"]
+__all__ = ["MARKS", "age", "change_line", "counts", "crop", "detail", "essence", "local_time", "problem_lines", "table"]
 
 MARKS: Final = {Level.ERROR: "✗", Level.WARNING: "!", Level.PROGRESSING: "…", Level.OK: "✓", Level.IDLE: "–"}
 """One character for each level, so that color is not needed."""
 
 _ESSENTIAL: Final = ("dashboard", "position", "quota", "url", "why", "pods ready", "jobs", "components")
 """The facts of which the first is shown in a line about an object without problems."""
+
+_MAX_INFORMATION: Final = 100
+"""The width of the last column of a table; the whole text follows below the table, or with ``wide``."""
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -37,6 +40,11 @@ def essence(summary: Summary) -> str:
     return next((summary.fact(name) for name in _ESSENTIAL if summary.fact(name)), "")
 
 
+def crop(text: str, width: int) -> str:
+    """Return ``text`` with at most ``width`` characters; a cropped one ends in an ellipsis."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
 def counts(summaries: Iterable[Summary]) -> str:
     """Return how many objects there are of each level, without the levels that none has."""
     levels = [summary.level for summary in summaries]
@@ -45,15 +53,15 @@ def counts(summaries: Iterable[Summary]) -> str:
 
 
 def table(summaries: Sequence[Summary], now: datetime, *, wide: bool = False, namespaces: bool = True) -> Iterator[str]:
-    """Yield the lines of a table, with a header for each kind and one line for each object; nothing is cropped.
+    """Yield the lines of a table, with a header for each kind and one line for each object.
 
-    ``wide`` adds all facts. ``namespaces`` adds a column with the namespace.
+    ``wide`` adds all facts, and crops nothing. ``namespaces`` adds a column with the namespace.
     """
     titles = ["", *(["NAMESPACE"] if namespaces else []), "NAME", "STATUS", "READY", "AGE", "INFORMATION"]
     rows: list[tuple[str, list[str]]] = []
     for summary in summaries:
         namespace = [summary.key.namespace] if namespaces else []
-        info = essence(summary) if not wide else _all_facts(summary)
+        info = _all_facts(summary) if wide else crop(essence(summary), _MAX_INFORMATION)
         cells = [MARKS[summary.level], *namespace, summary.key.name, summary.state or "-", summary.ready or "-"]
         rows.append((summary.gvk.kind, [*cells, age(summary.created, now), info]))
     widths = [max(map(len, column)) for column in zip(titles, *(cells for _, cells in rows), strict=True)]

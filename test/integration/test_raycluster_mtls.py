@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
 from cfo.controllers.raycluster import ca
-from cfo.controllers.raycluster.mtls import RENEWAL_ANNOTATION, ROTATE_ANNOTATION
+from cfo.controllers.raycluster.mtls import ROTATE_ANNOTATION
 from cfo.runtime.clock import rfc3339
 from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import Object, annotations_of, labels_of, owner_reference

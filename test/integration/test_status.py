@@ -177,7 +177,7 @@ async def test_overview_streams_changes_of_an_object_and_of_what_belongs_to_it()
         cache = Cache(transport, RESTMapper(transport))
         overview = Overview(cache, related=RELATED_KINDS)
         await tasks.start(cache.run)
-        with overview.subscribe() as subscription, anyio.fail_after(20):
+        with overview.subscribe() as subscription, overview.subscribe() as late, anyio.fail_after(20):
 
             async def next_of_cluster() -> Any:
                 while True:
@@ -196,6 +196,10 @@ async def test_overview_streams_changes_of_an_object_and_of_what_belongs_to_it()
             assert change.type is ChangeType.CHANGED
             assert [each.reason for each in change.summary.warnings] == ["NameConflict"]
             assert any("NameConflict" in problem.message for problem in change.summary.problems)
+
+            seen = await late.next()  # what the other subscription has read already
+            assert {each.type for each in seen} == {ChangeType.ADDED}
+            assert change.summary in [each.summary for each in seen]
 
             await env.delete(cluster)
             while change.type is not ChangeType.REMOVED:

@@ -16,10 +16,10 @@ from typing import Any
 import aiohttp
 import anyio
 
+from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
-from cfo.controllers.raycluster.mtls import RENEWAL_ANNOTATION
 from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Response, Transport

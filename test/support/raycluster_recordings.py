@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cfo.controllers.raycluster.mtls import RENEWAL_ANNOTATION
+from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.runtime.objects import Object, annotations_of
 from test.support.recordings import RAYCLUSTER_RECORDINGS
 

@@ -47,9 +47,9 @@ class StubOverview:
         """Deliver changes."""
         self._changes.put_nowait(list(changes))
 
-    def unavailable(self) -> dict[GVK, str]:
+    def forbidden(self) -> tuple[GVK, ...]:
         """Return one kind that cannot be read."""
-        return {GVK("", "v1", "Secret"): "forbidden"}
+        return (GVK("", "v1", "Secret"),)
 
     @contextmanager
     def subscribe(self) -> Iterator[AsyncIterator[list[Change]]]:

@@ -91,13 +91,18 @@ def test_command_refuses_a_foreign_kubeconfig_in_one_line(tmp_path: Path) -> Non
     assert path.read_text() == "kind: Config\n"
 
 
-def test_command_ends_with_code_0_at_hangup() -> None:
-    process = subprocess.Popen([sys.executable, "-m", "envtest"], stdout=subprocess.PIPE, text=True)
+def test_command_ends_with_code_0_at_hangup_and_removes_its_kubeconfig(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    command = [sys.executable, "-m", "envtest", "--kubeconfig", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Serving on")
+        assert process.stdout.readline().startswith("export KUBECONFIG=")
+        assert path.is_file()
         process.send_signal(signal.SIGHUP)
         assert process.wait(30) == 0
+        assert not path.exists()
     finally:
         process.kill()
         process.communicate()

@@ -56,7 +56,7 @@ def test_cluster_of_multikueue_does_not_run_here() -> None:
     assert not runs_here(ray_cluster)
 
 
-def test_suspended_cluster_has_the_state_suspended_when_its_pods_are_gone() -> None:
+def test_suspended_cluster_has_the_state_suspended_when_its_pods_are_deleted() -> None:
     ray_cluster = cluster()
     pods = list(map(with_ready_condition, pods_of(ray_cluster)))
     ray_cluster["spec"]["suspend"] = True

@@ -181,6 +181,14 @@ def test_a_deletion_that_does_not_end_names_its_finalizers() -> None:
     assert summarize(RAY_CLUSTER, ray_cluster, related()).level is Level.PROGRESSING
 
 
+def test_an_event_that_repeats_a_condition_is_no_further_problem() -> None:
+    unhealthy = condition("Unhealthy", "True", "CreateFailed", "m" * 400)
+    status = {"phase": "Failed", "conditions": [unhealthy]}
+    repeated = {"reason": "Unhealthy", "message": f"CreateFailed: {'m' * 400}"}
+    summary = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related(events=[repeated]))
+    assert len(summary.problems) == 1
+
+
 @pytest.mark.parametrize(
     ("phase", "suspend", "labels", "level"),
     [
@@ -199,7 +207,7 @@ def test_level_of_an_appwrapper_follows_its_phase(phase: str, suspend: bool, lab
     assert (summary.state, summary.level) == (phase, level)
 
 
-def test_appwrapper_says_why_a_component_cannot_be_created() -> None:
+def test_appwrapper_reports_why_a_component_cannot_be_created() -> None:
     errored = condition("ResourcesDeployed", "False", "ComponentCreationErrored", "forbidden: quota")
     status = {
         "phase": "Resuming",
