@@ -145,7 +145,9 @@ class Overview:
         self._kinds: dict[GVK, Informer] = {}
         self._by_kind = {gvk.kind: tuple(each for each in kinds if each.kind == gvk.kind) for gvk in kinds}
         for gvk in kinds:
-            self._kinds[gvk] = self._watch(_shared(cache, gvk), self._on_object(gvk))
+            # before the handler, which is called at once for the objects of an informer that has synced
+            self._kinds[gvk] = _shared(cache, gvk)
+            self._watch(self._kinds[gvk], self._on_object(gvk))
         self._children = {
             gvk: self._watch(_shared(cache, gvk, **_child_selection(gvk)), self._on_child).add_index(
                 _OWNER_INDEX, _owner_uids

@@ -136,7 +136,8 @@ def _before(now: datetime, **period: float) -> str:
 
 def _cluster(index: int, now: datetime) -> Summary:
     team, name = _TEAMS[index % len(_TEAMS)], _name(index)
-    state, level, problems = "ready", Level.OK, ()
+    state, level = "ready", Level.OK
+    problems: tuple[Problem, ...] = ()
     workers = 2 + index % 7
     ready = workers
     warnings: tuple[WarningEvent, ...] = ()
