@@ -102,6 +102,11 @@ async def test_page_is_accessible_and_fits(
         if count:
             await advance_queue(overview, page)
         assert await page.text_content("#rayclusters .count") == str(count)
+        if count == 500:
+            assert await page.locator("#problems li").count() == 6
+            await page.click("#all-problems")
+            assert await page.locator("#problems li").count() == int(await page.text_content("#problem-count"))
+            await page.click("#all-problems")
         await assert_accessible(page)
         await assert_fits(page)
         await page.screenshot(path=screenshots / f"page-{name}.png", full_page=True)
