@@ -33,13 +33,14 @@ class LoopbackServer:
     def __init__(self, feed: Feed, port: int = 0) -> None:
         self._feed = feed
         self._site = Site(feed)
+        self._port = port
         self._token = secrets.token_urlsafe(24)
         self._endpoint = Endpoint("dashboard", f"127.0.0.1:{port}", self._site.routes(), middlewares=[self._guard])
 
     @property
     def url(self) -> str:
-        """The address of the page, with the token; do not log it. The server must be running."""
-        return f"http://127.0.0.1:{self._endpoint.port}/#token={self._token}"
+        """The address of the page, with the token; do not log it. If the port is 0, the server must be running."""
+        return f"http://127.0.0.1:{self._endpoint.port or self._port}/#token={self._token}"
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises :class:`OSError` if the port is in use."""

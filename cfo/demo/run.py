@@ -39,10 +39,19 @@ from cfo.runtime import (
 from cfo.view.show import is_installed, is_interactive, print_changes, show_live
 from cfo.view.text import problem_lines, table
 from envtest import ControlPlane
-from envtest.kubeconfig_file import remove_kubeconfig
 from envtest.manifests import read_manifests
 
-__all__ = ["DemoFailed", "InvalidDemoInput", "run_embedded"]
+__all__ = [
+    "CONTROLLERS",
+    "DemoFailed",
+    "InvalidDemoInput",
+    "apply_objects",
+    "free_port",
+    "prepare",
+    "read_objects",
+    "run_embedded",
+    "take_configuration",
+]
 
 _log = structlog.get_logger("cfo.demo")
 
@@ -64,7 +73,7 @@ health:
   bindAddress: 127.0.0.1:0
 """
 
-_CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
+CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "deployment", "replicaset", "statefulset", "job")
 """The controllers of the control plane: garbage collection, namespaces, and all that create or simulate pods."""
 
 _CONFIG_MAP = GVK("", "v1", "ConfigMap")
@@ -99,7 +108,7 @@ async def run_embedded(
     objects = read_objects(manifests)
     config_map = NamespacedName(namespace, config_name)
     document = take_configuration(objects, config_map)
-    async with ControlPlane.embedded(crds=[*crds.load(), *own_crds()], controllers=_CONTROLLERS) as plane:
+    async with ControlPlane.embedded(crds=[*crds.load(), *own_crds()], controllers=CONTROLLERS) as plane:
         try:
             written = plane.kubeconfig(kubeconfig)
         except FileExistsError as error:
@@ -108,7 +117,8 @@ async def run_embedded(
             client_config = ClientConfig.for_control_plane(plane)
             await _run(client_config, config_map, document, objects, kubeconfig, overview, until_settled)
         finally:
-            remove_kubeconfig(kubeconfig, written)
+            if kubeconfig.is_file() and kubeconfig.read_text() == written:  # else another control plane has replaced it
+                kubeconfig.unlink(missing_ok=True)
 
 
 async def _run(
@@ -122,7 +132,7 @@ async def _run(
 ) -> None:
     async with Transport(target) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="cfo-demo")
-        await _prepare(client, config_map, document)
+        await prepare(client, config_map, document)
     _print(f"control plane: {target.server}")
     _print(f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}")
     overviews: list[tuple[Overview, Settling]] = []
@@ -134,7 +144,7 @@ async def _run(
             kuberay.setup(manager)
             view = Overview(manager.cache, related=RELATED_KINDS, clock=manager.clock)
             overviews.append((view, Settling(manager, view)))
-            page = manager_server(manager, KINDS)
+            page = manager_server(manager, KINDS, free_port())
             manager.add(page)
             pages.append(page)
 
@@ -142,7 +152,7 @@ async def _run(
             await operator.run(
                 target,
                 config_map,
-                webhook_url=WebhookURL("127.0.0.1", _free_port()),
+                webhook_url=WebhookURL("127.0.0.1", free_port()),
                 configure_manager=configure_manager,
                 task_status=task_status,
             )
@@ -151,17 +161,17 @@ async def _run(
         async def show(manager: Manager) -> None:
             if not (is_interactive() and is_installed()):
                 await print_changes(view, _print, manager.clock)
-            await show_live(view, title=target.server, with_log=True)
+            await show_live(view, title=f"dashboard: {pages[0].url}", with_log=True)
             manager.stop()
 
         manager: Manager = await tasks.start(operate)
         ((view, settling),) = overviews
+        if until_settled is None:
+            _print(f"dashboard: {pages[0].url}")
         if overview and until_settled is None:
             tasks.start_soon(show, manager)
         await _wait_for_webhooks(manager)
-        if until_settled is None:
-            _print(f"dashboard: {pages[0].url}")
-        await _apply(manager.api_reader.with_field_manager("cfo-demo"), objects)
+        await apply_objects(manager.api_reader.with_field_manager("cfo-demo"), objects)
         if until_settled is None:
             await anyio.sleep_forever()
         expected = [(gvk, key_of(obj)) for obj in objects for gvk in SETTLING_KINDS if _is_a(obj, gvk)]
@@ -183,7 +193,8 @@ def _print(line: str) -> None:
     sys.stdout.flush()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -205,7 +216,7 @@ async def _wait_for_webhooks(manager: Manager) -> None:
     await anyio.sleep(1 - manager.clock.now().microsecond / 1_000_000)
 
 
-async def _prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:
+async def prepare(client: Client, config_map: NamespacedName, document: Mapping[str, str]) -> None:
     """Create the operator's namespace and ConfigMap."""
     with suppress(AlreadyExists):
         await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": config_map.namespace}})
@@ -220,7 +231,7 @@ async def _prepare(client: Client, config_map: NamespacedName, document: Mapping
         )
 
 
-async def _apply(client: Client, objects: Sequence[Object]) -> None:
+async def apply_objects(client: Client, objects: Sequence[Object]) -> None:
     """Apply the user's objects. Raises :class:`InvalidDemoInput` if one is rejected."""
     for obj in objects:
         try:

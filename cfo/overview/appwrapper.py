@@ -107,9 +107,9 @@ def _facts(wrapper: Object, conditions: tuple[Condition, ...], related: Related)
         yield "quota reserved", "yes" if reserved.status == "True" else "no"
     yield "retries", str(number(path(wrapper, "status", "resettingCount")) or "")
     ready = condition_of(conditions, "PodsReady")
-    # the condition keeps the numbers of the time when the AppWrapper finished
-    finished = path(wrapper, "status", "phase") in (Phase.SUCCEEDED, Phase.FAILED)
-    yield "pods ready", ready.message if ready is not None and not finished else ""
+    # in other phases, the condition has the numbers of the last run, or none
+    is_running = path(wrapper, "status", "phase") == Phase.RUNNING
+    yield "pods ready", ready.message if ready is not None and is_running else ""
     yield "pods", number_of_pods(related)
     yield "user", text(labels_of(wrapper).get(USER_LABEL), 63)
     yield "managed by", text(path(wrapper, "spec", "managedBy"), 80)

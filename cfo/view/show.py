@@ -12,8 +12,7 @@ from typing import Final, TextIO, cast
 import anyio
 
 from cfo.overview import Overview
-from cfo.runtime import Clock, SystemClock
-from cfo.runtime.logs import redirect
+from cfo.runtime import Clock, SystemClock, logs
 from cfo.view.log_buffer import LogBuffer
 from cfo.view.text import change_line
 
@@ -61,7 +60,7 @@ async def show_live(overview: Overview, *, title: str, with_log: bool) -> None:
     app = OverviewApp(overview, title=title, log=buffer if with_log else None)
     with ExitStack() as stack:
         stack.callback(buffer.replay, sys.stderr)
-        stack.enter_context(redirect(cast("TextIO", buffer)))
+        stack.enter_context(logs.redirect(cast("TextIO", buffer)))
         async with anyio.create_task_group() as tasks:
 
             async def exit_when_cancelled() -> None:

@@ -41,7 +41,7 @@ def test_invalid_crd_is_reported_in_one_line(tmp_path: Path) -> None:
     assert result.exit_code == 2
     lines = result.output.splitlines()
     assert len(lines) == 1
-    assert 'Error: CustomResourceDefinition.apiextensions.k8s.io "foo" is invalid' in lines[0]
+    assert 'envtest: CustomResourceDefinition.apiextensions.k8s.io "foo" is invalid' in lines[0]
 
 
 BLOCKING_PROGRAM = """

@@ -97,7 +97,7 @@ def command(
             data_dir=data_dir,
             service_cluster_ip_range=service_cluster_ip_range,
         )
-        asyncio.run(_serve(plane, kubeconfig, keep=data_dir is not None))
+        asyncio.run(_serve(plane, kubeconfig))
     except (OSError, ValueError) as error:
         _fail(error)
 
@@ -122,16 +122,11 @@ def assets(folder: Path | None) -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
-    """Print one line; the exit code is 2 for invalid arguments, and 1 for what the system refuses, such as a port."""
-    is_refused = isinstance(error, OSError) and not isinstance(error, FileExistsError)
-    click.echo(f"Error: {error}", err=True)
-    sys.exit(1 if is_refused else 2)
+    click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
+    sys.exit(2)
 
 
-async def _serve(plane: ControlPlane, kubeconfig: Path | None, *, keep: bool) -> None:
-    """Serve until a signal, and then remove the kubeconfig, whose token is not valid any more, unless ``keep``."""
-    from envtest.kubeconfig_file import remove_kubeconfig
-
+async def _serve(plane: ControlPlane, kubeconfig: Path | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -139,14 +134,10 @@ async def _serve(plane: ControlPlane, kubeconfig: Path | None, *, keep: bool) ->
             loop.add_signal_handler(number, stop.set)
     async with plane:
         click.echo(f"Serving on {plane.url}")
-        written = plane.kubeconfig(kubeconfig) if kubeconfig is not None else ""
-        try:
-            if kubeconfig is not None:
-                click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")
-            await stop.wait()
-        finally:
-            if kubeconfig is not None and not keep:
-                remove_kubeconfig(kubeconfig, written)
+        if kubeconfig is not None:
+            plane.kubeconfig(kubeconfig)
+            click.echo(f"export KUBECONFIG={kubeconfig.resolve()}")
+        await stop.wait()
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["NAME", "remove_kubeconfig", "write_kubeconfig"]
+__all__ = ["NAME", "write_kubeconfig"]
 
 NAME = "envtest"
 """The name of the only cluster and the only context in the kubeconfig of a control plane."""
@@ -41,12 +41,6 @@ def write_kubeconfig(path: Path, text: str) -> None:
         out.write(text)
     if path.is_file():
         path.chmod(0o600)
-
-
-def remove_kubeconfig(path: Path, text: str) -> None:
-    """Remove the file ``path`` if its content still is ``text``; otherwise another control plane has replaced it."""
-    if path.is_file() and path.stat().st_size <= _MAX_SIZE and path.read_bytes() == text.encode():
-        path.unlink(missing_ok=True)
 
 
 def _may_overwrite(path: Path) -> bool:
