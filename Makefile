@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test test-envtest test-envtest-musl test-install test-sdk fuzz soak chaos lint manifests bench bench-report lock clean
-.PHONY: audit sbom base-images base-images-check
+.PHONY: test-browser audit sbom base-images base-images-check
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,13 @@ soak: $(VENV)/.installed ## Inject random faults, then run hostile tenants, toge
 chaos: $(VENV)/.installed ## Run this operator and kopf operators with a fault at each of their writes, for several minutes
 	$(BIN)/python -m pytest -s -m nightly test/integration/test_chaos.py
 	cd envtest && $(abspath $(BIN))/python -m pytest -s -m nightly
+
+$(VENV)/.browser: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev,browser]'
+	@touch $@
+
+test-browser: $(VENV)/.browser ## Test the page of the dashboard in the Chromium on PATH; screenshots are in build/screenshots
+	$(BIN)/python -m pytest -m browser test/browser
 
 SDK        := build/sdk
 SDK_OLDEST ?= 0.30.0

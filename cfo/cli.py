@@ -1,4 +1,6 @@
-"""The command line: ``cfo run | dev | status | doctor | uninstall | envtest | manifests | migrate | plan | config``.
+"""The command line of the operator.
+
+``cfo run | dev | status | dashboard | doctor | uninstall | envtest | manifests | migrate | plan | config | version``.
 
 Each error is one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all
 other failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
@@ -46,6 +48,7 @@ class _LazyGroup(click.Group):
 
     lazy_commands: ClassVar[dict[str, tuple[str, str]]] = {
         "config": ("cfo.config.config_command:command", "Check a configuration, or print the default one."),
+        "dashboard": ("cfo.dashboard.dashboard_command:command", "Show a live page with the state of a cluster."),
         "dev": ("cfo.dev.dev_command:command", "Run a program, and restart it when its source changes."),
         "doctor": ("cfo.doctor.doctor_command:command", "Check an installation, and print remedies."),
         "envtest": ("envtest.command:command", "Serve an embedded control plane."),

@@ -17,6 +17,7 @@ from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.config import OperatorConfiguration, ProfileTable
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
+from cfo.dashboard import in_cluster
 from cfo.runtime import APIError, Client, DiscoveryIncomplete, Rule, TransportError, UnknownKind
 
 __all__ = ["FEATURES", "Feature", "enabled_features", "warn_about_missing_roles"]
@@ -64,6 +65,7 @@ FEATURES: Final = (
         "certificatesigningrequests/approval",
         bound_roles=raycluster.REQUESTER_ROLES,
     ),
+    Feature("dashboard", "the dashboard", in_cluster.rules, "", "events", "watch"),
 )
 
 
@@ -98,6 +100,8 @@ async def enabled_features(client: Client, configuration: OperatorConfiguration)
             enabled.add("openshift")
         except (UnknownKind, DiscoveryIncomplete):
             pass  # not OpenShift, or its API server does not respond, and then the controllers retry
+    if configuration.metrics.dashboard:
+        enabled.add("dashboard")
     return [feature for feature in FEATURES if feature.name in enabled]
 
 

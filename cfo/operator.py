@@ -20,6 +20,7 @@ from prometheus_client import Info
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import (
     ConfigurationError,
@@ -34,11 +35,13 @@ from cfo.config import (
 )
 from cfo.configuration_watch import ConfigurationWatch, configuration_watch_rules
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
+from cfo.dashboard import in_cluster
 from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (
     AVAILABILITY_RULES,
     CONFIG_MAP,
     EVENT_RULES,
+    GVK,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
     AddressUnavailable,
@@ -84,6 +87,7 @@ __all__ = [
     "new_manager",
     "rules",
     "run",
+    "shown_kinds",
     "webhook_configurations",
     "webhook_options",
 ]
@@ -367,7 +371,19 @@ def new_manager(
         flux.setup(manager, configuration.flux, namespace)
     if configuration.inference_stack.enabled:
         inferencestack.setup(manager, configuration.inference_stack, manager.options.leader_election)
+    if configuration.metrics.dashboard:
+        in_cluster.setup(manager, shown_kinds(configuration))
     return manager
+
+
+def shown_kinds(configuration: OperatorConfiguration) -> list[GVK]:
+    """Return the kinds that an operator with ``configuration`` reconciles, and therefore can show."""
+    return [
+        *((RAY_CLUSTER,) if configuration.kuberay.enabled else ()),
+        *((APPWRAPPER,) if configuration.appwrapper.enabled else ()),
+        *((FLUX_SETUP, FLUX_JOB, MINICLUSTER) if configuration.flux.enabled else ()),
+        *(INFERENCE_STACKS if configuration.inference_stack.enabled else ()),
+    ]
 
 
 async def run(

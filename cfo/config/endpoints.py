@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from ipaddress import ip_address
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictStr
+from pydantic import BeforeValidator, Field, StrictBool, StrictStr, model_validator
 
 from cfo.config.section import DNS_LABEL, Section
 
@@ -55,6 +55,17 @@ class MetricsConfiguration(Section):
         default="",
         description="Directory with `tls.crt` and `tls.key` for `secureServing`; if empty, a certificate is generated.",
     )
+    dashboard: StrictBool = Field(
+        default=False,
+        description="Serve a page with the state of all objects at `/dashboard/`, only to clients whose bearer token "
+        "has permission to `get` the path `/dashboard/*`. Requires `secureServing`.",
+    )
+
+    @model_validator(mode="after")
+    def _dashboard_is_authorized(self) -> Self:
+        if self.dashboard and (not self.secure_serving or self.bind_address in ("", "0")):
+            raise ValueError("dashboard requires secureServing: true and a bindAddress, to authorize its clients")
+        return self
 
 
 class HealthConfiguration(Section):

@@ -13,10 +13,12 @@ import structlog
 from anyio.abc import TaskStatus
 
 from cfo import operator
+from cfo.dashboard.in_cluster import manager_server
+from cfo.dashboard.loopback import LoopbackServer
 from cfo.demo import crds, kuberay
 from cfo.demo.settling import SETTLING_KINDS, Settling
 from cfo.manifests.overlays import crds as own_crds
-from cfo.overview import RELATED_KINDS, Overview
+from cfo.overview import KINDS, RELATED_KINDS, Overview
 from cfo.runtime import (
     GVK,
     AlreadyExists,
@@ -134,6 +136,7 @@ async def _run(
     _print(f"control plane: {target.server}")
     _print(f"to use it from another terminal: export KUBECONFIG={kubeconfig.resolve()}")
     overviews: list[tuple[Overview, Settling]] = []
+    pages: list[LoopbackServer] = []
     reasons: list[str] = []
     async with anyio.create_task_group() as tasks:
 
@@ -141,6 +144,9 @@ async def _run(
             kuberay.setup(manager)
             view = Overview(manager.cache, related=RELATED_KINDS, clock=manager.clock)
             overviews.append((view, Settling(manager, view)))
+            page = manager_server(manager, KINDS, free_port())
+            manager.add(page)
+            pages.append(page)
 
         async def operate(*, task_status: TaskStatus[Manager]) -> None:
             await operator.run(
@@ -155,11 +161,13 @@ async def _run(
         async def show(manager: Manager) -> None:
             if not (is_interactive() and is_installed()):
                 await print_changes(view, _print, manager.clock)
-            await show_live(view, title=target.server, with_log=True)
+            await show_live(view, title=f"dashboard: {pages[0].url}", with_log=True)
             manager.stop()
 
         manager: Manager = await tasks.start(operate)
         ((view, settling),) = overviews
+        if until_settled is None:
+            _print(f"dashboard: {pages[0].url}")
         if overview and until_settled is None:
             tasks.start_soon(show, manager)
         await _wait_for_webhooks(manager)

@@ -10,6 +10,7 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.kinds import GROUP as FLUX_GROUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
 from cfo.features import FEATURES, Feature
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import CRUD, READ, Object, Rule, policy_rules
@@ -69,13 +70,15 @@ def user_roles() -> list[Object]:
 
     The roles to edit and view AppWrappers, MiniClusters, FluxJobs and InferenceStacks are aggregated to admin, edit and
     view. FluxSetups set quotas, so only cluster administrators can edit them, and others can view them. The role to use
-    RayClusters with Kubernetes tokens, whose verb is Ray's own, is aggregated to admin and edit. A further role is to
-    read metrics.
+    RayClusters with Kubernetes tokens, whose verb is Ray's own, is aggregated to admin and edit. Further roles are to
+    read metrics, and to see the dashboard, which shows the objects of all namespaces.
     """
+    view = [{"nonResourceURLs": [f"{DASHBOARD_PREFIX}/*"], "verbs": ["get"]}]
     scrape = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     return [
         *(_aggregated(name, rules, *into) for name, (rules, *into) in _USER_ROLES.items()),
         named(_API, "ClusterRole", f"{PREFIX}-metrics-reader", rules=scrape),
+        named(_API, "ClusterRole", f"{PREFIX}-dashboard-viewer", rules=view),
     ]
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -36,7 +36,6 @@ from cfo.runtime import (
     NETWORK_POLICY,
     POD,
     SECRET,
-    Cache,
     Clock,
     Entry,
     Event,
@@ -102,6 +101,22 @@ class _EventHead(msgspec.Struct, rename="camel"):
 _event_head = msgspec.json.Decoder(_EventHead)
 
 
+class InformerSource(Protocol):
+    """What an :class:`Overview` needs of a :class:`~cfo.runtime.Cache`."""
+
+    @property
+    def informers(self) -> Collection[Informer]:
+        """The informers that can be shared."""
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces of all informers; ``("",)`` for all."""
+
+    @property
+    def informer(self) -> Callable[..., Informer]:
+        """Returns an informer as :meth:`cfo.runtime.Cache.informer` does."""
+
+
 class Overview:
     """The summaries of all objects of ``kinds``.
 
@@ -113,7 +128,7 @@ class Overview:
 
     def __init__(
         self,
-        cache: Cache,
+        cache: InformerSource,
         *,
         kinds: Collection[GVK] = KINDS,
         related: Collection[GVK] = (*CHILD_KINDS, CORE_EVENT),
@@ -130,7 +145,9 @@ class Overview:
         self._kinds: dict[GVK, Informer] = {}
         self._by_kind = {gvk.kind: tuple(each for each in kinds if each.kind == gvk.kind) for gvk in kinds}
         for gvk in kinds:
-            self._kinds[gvk] = self._watch(_shared(cache, gvk), self._on_object(gvk))
+            # before the handler, which is called at once for the objects of an informer that has synced
+            self._kinds[gvk] = _shared(cache, gvk)
+            self._watch(self._kinds[gvk], self._on_object(gvk))
         self._children = {
             gvk: self._watch(_shared(cache, gvk, **_child_selection(gvk)), self._on_child).add_index(
                 _OWNER_INDEX, _owner_uids
@@ -369,7 +386,7 @@ def _child_selection(gvk: GVK) -> dict[str, Any]:
     return {"label_selector": selector, "max_bytes": _MAX_BYTES, "metadata_only": gvk == SECRET}
 
 
-def _shared(cache: Cache, gvk: GVK, **selection: Any) -> Informer:
+def _shared(cache: InformerSource, gvk: GVK, **selection: Any) -> Informer:
     """Return an informer of ``cache`` that has at least the objects of ``selection``: an existing one, or a new one."""
     metadata_only = bool(selection.get("metadata_only"))
     label_selector = str(selection.get("label_selector", ""))

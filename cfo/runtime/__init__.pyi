@@ -67,6 +67,7 @@ from .discovery import DiscoveryIncomplete as DiscoveryIncomplete
 from .discovery import Resource as Resource
 from .discovery import RESTMapper as RESTMapper
 from .elected_controllers import ElectedControllers as ElectedControllers
+from .endpoint import Endpoint as Endpoint
 from .events import EVENT_RULES as EVENT_RULES
 from .events import EventRecorder as EventRecorder
 from .events import EventType as EventType

@@ -84,6 +84,12 @@ class Endpoint:
         """The port it listens on; 0 while it is not running or disabled."""
         return self._port
 
+    def add_routes(self, routes: Iterable[web.RouteDef]) -> None:
+        """Serve more routes. Raises :class:`RuntimeError` if the server is running."""
+        if self._port:
+            raise RuntimeError(f"endpoint {self.name} is running: add routes before it starts")
+        self._routes += routes
+
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises :class:`AddressUnavailable` if the address cannot be bound."""
         if self._address is None:

@@ -8,13 +8,14 @@ last. When leadership is lost, everything stops immediately.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import anyio
+from aiohttp import web
 from anyio.abc import TaskStatus
 
 from cfo.runtime.availability import Availability
@@ -204,6 +205,19 @@ class Manager:
         ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
         """
         self._availability.when_available(gvk, lambda: setup(self), hint=hint)
+
+    def add_metrics_server_routes(self, routes: Iterable[web.RouteDef], *, public_paths: Collection[str] = ()) -> None:
+        """Serve more routes with the metrics, as controller-runtime's ``AddMetricsServerExtraHandler``.
+
+        A client needs the permission to ``get`` the path of a route, except for ``public_paths``, whose content must
+        not be secret. Raises :class:`RuntimeError` if the metrics server does not authorize clients
+        (``ManagerOptions.metrics_tls``), or is running.
+        """
+        add_public_paths = getattr(self._metrics_endpoint, "add_public_paths", None)
+        if add_public_paths is None:
+            raise RuntimeError("the metrics server does not authorize clients: set ManagerOptions.metrics_tls")
+        self._metrics_endpoint.add_routes(routes)
+        add_public_paths(public_paths)
 
     def events(self, component: str) -> EventRecorder:
         """Return a recorder for Events reported by ``component`` (usually a controller's name)."""

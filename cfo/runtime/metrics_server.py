@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -125,7 +125,7 @@ class MetricsAuthorizer:
 
 
 class SecureMetricsEndpoint(Endpoint):
-    """Serves ``routes`` over HTTPS; ``authorizer`` authorizes each request."""
+    """Serves ``routes`` over HTTPS; ``authorizer`` authorizes each request, except for :meth:`add_public_paths`."""
 
     needs_leader = False
 
@@ -141,6 +141,7 @@ class SecureMetricsEndpoint(Endpoint):
         tls_context = self._serving.ssl_context()
         super().__init__("metrics", bind_address, routes, tls=tls_context, middlewares=[self._authorize])
         self._tls = tls
+        self._public: frozenset[str] = frozenset()
         self._authorizer = authorizer
         self._clock = clock
         self._files: CertificateFilesWatcher | None = None
@@ -155,6 +156,10 @@ class SecureMetricsEndpoint(Endpoint):
         """
         if self._files is not None and self._address is not None and not self._serving.is_ready:
             raise RuntimeError(f"no certificate for metrics: {self._files.failure}")
+
+    def add_public_paths(self, paths: Iterable[str]) -> None:
+        """Serve these paths without authorization, for files that contain no data."""
+        self._public |= frozenset(paths)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises :class:`AddressUnavailable` if the address cannot be bound."""
@@ -174,6 +179,8 @@ class SecureMetricsEndpoint(Endpoint):
 
     @web.middleware
     async def _authorize(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if request.path in self._public:
+            return await handler(request)
         denial = await self._authorizer.denial(request.headers.get("Authorization", ""), request.path)
         if denial is not None:
             status, reason = denial

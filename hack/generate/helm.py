@@ -115,6 +115,9 @@ namespaces:
 # Permissions for certificate requests, if kuberay.ca.issuer is certificateSigningRequest in the configuration.
 csr:
   enabled: false
+# Permission to read Events, if metrics.dashboard is true in the configuration.
+dashboard:
+  enabled: false
 # Allow only connections to the webhooks, and from namespaces with the label `metrics: enabled` to the metrics.
 networkPolicy:
   enabled: false

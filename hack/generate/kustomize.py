@@ -159,6 +159,7 @@ def _file_name(folder: str, obj: dict[str, Any]) -> str:
     files_by_name = {
         "viewer-role": "appwrapper_viewer_role.yaml",
         "metrics-reader": "metrics_reader_role.yaml",
+        "dashboard-viewer": "dashboard_viewer_role.yaml",
         "leader-election-rolebinding": "leader_election_role_binding.yaml",
         "controller-manager": "service_account.yaml",
         "manager-role": "role.yaml",

@@ -148,7 +148,7 @@ EXPECTED_UNUSED = {
     "delete flux-framework.org/*": "clean-up of finished MiniClusters and FluxJobs (test_flux_*)",
     "create flux-framework.org/fluxsetups": "flux.defaultSetup (test_flux_*)",
     "update flux-framework.org/*/finalizers": "OpenShift requires it for owners",
-    "* core/events": "core Events of AppWrappers (test_appwrapper_*)",
+    "* core/events": "core Events of AppWrappers (test_appwrapper_*), the dashboard (test_dashboard)",
     "patch events.k8s.io/events": "a repeated Event becomes a series (test_events)",
     "* kueue.x-k8s.io/*": "kueueIntegration and slackQueueName, off by default (test_appwrapper_*)",
     "* autoscaling/*": "autoscalers of InferenceStacks (test_inferencestack_*)",

@@ -318,6 +318,11 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
             "appwrapper: {autopilot: {resourceTaints: {gpu: [{key: a, value: b c, effect: NoExecute}]}}}",
             "appwrapper.autopilot.resourceTaints.gpu[0].value: 'b c': must be a label value",
         ),
+        ("metrics: {dashboard: true}", "metrics: dashboard requires secureServing: true"),
+        (
+            "metrics: {dashboard: true, secureServing: true, bindAddress: '0'}",
+            "metrics: dashboard requires secureServing: true",
+        ),
         ("webhook: {certDir: ''}", "webhook.certDir: '': "),
         ("webhook: {clientCAFile: ''}", "webhook.clientCAFile: '': "),
         ("flux: {adminNamespaces: [Admins]}", "flux.adminNamespaces[0]: 'Admins': must be the name of a namespace"),

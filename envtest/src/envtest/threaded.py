@@ -116,7 +116,7 @@ class ThreadedControlPlane:
     @property
     def scenario(self) -> Scenario:
         """See :meth:`EmbeddedServer.scenario`; its callbacks run on the loop of the control plane."""
-        return self._embedded.scenario
+        return self.embedded.scenario
 
     def trace(self) -> Trace:
         """See :meth:`EmbeddedServer.trace`."""

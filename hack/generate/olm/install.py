@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cfo.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
 from cfo.manifests import DEFAULT_NAMESPACE
 from cfo.manifests.names import PREFIX
 from cfo.manifests.rbac import all_rules, user_rules
@@ -58,7 +59,7 @@ def installer_rules() -> list[dict[str, Any]]:
         Rule("olm.operatorframework.io", "clusterextensions/finalizers", "update", [PACKAGE]),
     ]
     rules = policy_rules([*own, *user_rules(), *all_rules(DEFAULT_NAMESPACE)])
-    return [*rules, {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    return [*rules, {"nonResourceURLs": [f"{DASHBOARD_PREFIX}/*", "/metrics"], "verbs": ["get"]}]
 
 
 def _extension() -> list[dict[str, Any]]:

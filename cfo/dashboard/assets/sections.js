@@ -1,0 +1,274 @@
+// The sections of the page. Each updates itself from the model; `context` has the model, the width and open(row).
+
+import { legend, orderChart, phaseBar, quotaBar, ticks } from "./charts.js";
+import { age, date, duration } from "./duration.js";
+import { arrange, element, levelled, link, setText } from "./element.js";
+import { bySeverity, compare } from "./model.js";
+import { Table } from "./table.js";
+
+const DAY = 86_400_000;
+const SHOWN_LANES = 40;
+const SHOWN_EVENTS = 50;
+const WINDOWS = [["15 minutes", 900_000], ["1 hour", 3_600_000], ["6 hours", 6 * 3_600_000], ["24 hours", DAY]];
+
+const fact = (row, name) => (row.facts.find(([known]) => known === name) || ["", ""])[1];
+
+/** The part that all sections share: heading, number of objects, and text if there are none. */
+class Section {
+  constructor(root, id, title, context) {
+    this.context = context;
+    this.id = id;
+    this.title = title;
+    this.count = element("span", { class: "count" });
+    this.head = element("div", { class: "section-head" }, element("h2", { id: `${id}-title` }, title), this.count);
+    this.none = element("p", { class: "empty" });
+    this.body = element("div");
+    this.node = element("section", { id, class: "card", "aria-labelledby": `${id}-title` }, this.head, this.none, this.body);
+    root.append(this.node);
+  }
+
+  get model() { return this.context.model; }
+
+  show(count, total, empty, kind = "") {
+    const problem = this.model.problemOf(kind);
+    setText(this.count, count === total ? String(total) : `${count} of ${total}`);
+    if (problem && !total) setText(this.count, "");
+    setText(this.none, total ? "Nothing matches the filter." : problem ? `Cannot be read: ${problem}.` : empty);
+    this.none.hidden = count > 0;
+    this.body.hidden = count === 0;
+  }
+
+  opener(row) {
+    return element("button", { class: "open", type: "button", onclick: () => this.context.open(row) }, row.name);
+  }
+
+  /** The columns that identify an object; on narrow screens the namespace is below the name. */
+  get identity() {
+    return [
+      { title: "Name", sort: (row) => row.name, show: (cell, row) => cell.append(this.opener(row), element("span", { class: "sub narrow" }, row.namespace)) },
+      { title: "Namespace", wide: true, short: true, sort: (row) => row.namespace, text: (row) => row.namespace },
+    ];
+  }
+}
+
+const stateColumn = { title: "State", sort: (row) => row.state, show: (cell, row) => {
+  cell.append(levelled(row.state || row.level, row.level));
+  if (row.problems.length) cell.append(element("span", { class: "sub clip" }, row.problems[0][0]));
+} };
+const readyColumn = (title) => ({ title, number: true, sort: (row) => row.ready, text: (row) => row.ready });
+const ageColumn = { title: "Age", number: true, sort: (row) => -row.created, text: (row, now) => age(row.created, now) };
+const factColumn = (title, name, more = {}) => ({ title, sort: (row) => fact(row, name), show: (cell, row) => cell.append(value(fact(row, name))), ...more });
+
+const byPosition = (a, b) => (a.position || Infinity) - (b.position || Infinity) || bySeverity(a, b);
+const value = (text) => (/^https?:\/\//.test(text) ? link(text) : element("span", { class: text.length < 24 ? "short" : null }, text));
+
+/** The objects of one kind as a table. */
+export class Objects extends Section {
+  #kind;
+  #table;
+  #empty;
+  #optional;
+
+  constructor(root, context, { id, kind, title, empty, ready, facts, optional = false }) {
+    super(root, id, title, context);
+    this.#optional = optional;
+    this.#kind = kind;
+    this.#empty = empty;
+    const columns = [
+      ...this.identity, stateColumn, readyColumn(ready),
+      ...facts.map(([title, name]) => factColumn(title, name, { wide: true })), ageColumn,
+    ];
+    this.#table = new Table(this.body, title, columns, () => this.model.now);
+  }
+
+  update() {
+    const all = this.model.ofKind(this.#kind);
+    const rows = all.filter(this.context.matches);
+    this.#table.update(rows);
+    this.node.hidden = this.#optional && all.length === 0;
+    this.show(rows.length, all.length, this.#empty, this.#kind);
+  }
+}
+
+/** The queues: quotas, and the jobs that wait, in their order and over time. */
+export class Queues extends Section {
+  #list;
+  #table;
+  #tableTitle;
+
+  constructor(root, context) {
+    super(root, "queues", "Queues", context);
+    this.#list = element("div", { class: "queues" });
+    this.#tableTitle = element("p", { class: "figure-title" }, "Jobs");
+    this.body.append(this.#list, element("br"), this.#tableTitle);
+    const columns = [
+      ...this.identity, stateColumn,
+      { title: "Position", number: true, sort: (row) => row.position || Infinity, text: (row) => (row.position ? String(row.position) : "") },
+      { title: "Queue", wide: true, sort: (row) => row.queue, text: (row) => row.queue || "" },
+      ageColumn,
+    ];
+    this.#table = new Table(this.body, "Jobs", columns, () => this.model.now, { page: 10, order: byPosition });
+  }
+
+  update() {
+    const setups = this.model.ofKind("FluxSetup");
+    const allJobs = this.model.ofKind("FluxJob");
+    const queues = setups.filter(this.context.matches).sort(bySeverity);
+    const jobs = allJobs.filter(this.context.matches).map((row) => row);
+    arrange(this.#list, queues.map((row) => this.#queue(row)));
+    this.#list.hidden = queues.length === 0;
+    this.#table.update(jobs);
+    this.#tableTitle.nextElementSibling.hidden = this.#tableTitle.hidden = jobs.length === 0;
+    this.show(queues.length + jobs.length, setups.length + allJobs.length, "No Flux queue. An administrator creates a FluxSetup.", "FluxSetup");
+    setText(this.count, `${setups.length} ${setups.length === 1 ? "queue" : "queues"}, ${allJobs.length} ${allJobs.length === 1 ? "job" : "jobs"}`);
+  }
+
+  #queue(row) {
+    const quotas = (row.quotas || []).map(([title, used, limit, shownUsed, shownLimit]) => quotaBar(title, used, limit, shownUsed, shownLimit));
+    const samples = this.model.orders.get(row.id) || [];
+    const width = Math.max(280, Math.min(760, this.context.width > 900 ? (this.context.width - 64) * 0.62 : this.context.width - 56));
+    const waits = samples.some(([, order]) => order.length);
+    const figure = waits
+      ? element("div", {}, element("p", { class: "figure-title" }, "Waiting order"), orderChart(samples, this.model.now, width))
+      : element("p", { class: "empty" }, "No job waits.");
+    return element("div", { class: "queue" },
+      element("h3", {}, this.opener(row), levelled(row.state || row.level, row.level),
+        element("span", { class: "quiet" }, row.namespace)),
+      element("div", { class: "queue-parts" }, element("div", { class: "quotas" }, ...quotas), figure));
+  }
+}
+
+/** The AppWrappers with their phases over time. */
+export class Timeline extends Section {
+  #lanes = element("div");
+  #axis = element("div", { class: "axis" });
+  #legend = element("div");
+  #more = element("p", { class: "quiet" });
+  #window = element("select", { id: "window" });
+  #known = new Map();
+
+  constructor(root, context) {
+    super(root, "appwrappers", "AppWrappers", context);
+    for (const [title, length] of WINDOWS) this.#window.append(element("option", { value: length }, title));
+    this.#window.value = String(WINDOWS[1][1]);
+    this.#window.addEventListener("change", () => { this.#known.clear(); this.update(); });
+    this.head.append(element("label", { class: "tools" }, "Last", this.#window));
+    this.#legend.append(legend([["waiting", "idle"], ["starting", "progressing"], ["running or succeeded", "ok"], ["failed", "error"]]));
+    this.body.append(this.#legend, this.#lanes, this.#axis, this.#more);
+  }
+
+  update() {
+    const all = this.model.ofKind("AppWrapper");
+    const rows = all.filter(this.context.matches).sort((a, b) => b.created - a.created || compare(a.name, b.name));
+    const to = this.model.now;
+    const from = to - Number(this.#window.value);
+    const known = new Map();
+    for (const row of rows.slice(0, SHOWN_LANES)) known.set(row.id, this.#lane(row, from, to));
+    this.#known = known;
+    arrange(this.#lanes, [...known.values()].map((lane) => lane.node));
+    this.#axis.replaceChildren(ticks(from, to, this.context.width < 640 ? 3 : 5));
+    const hidden = rows.length - known.size;
+    setText(this.#more, hidden > 0 ? `${hidden} older AppWrappers are not shown; filter to find them.` : "");
+    this.show(rows.length, all.length, "No AppWrappers.", "AppWrapper");
+  }
+
+  #lane(row, from, to) {
+    const changes = this.model.phases.get(row.id) || [];
+    const lane = this.#known.get(row.id);
+    const bar = phaseBar(changes, from, to);
+    if (lane && lane.row === row) {
+      lane.node.lastElementChild.replaceWith(bar);
+      return lane;
+    }
+    const name = element("div", {}, this.opener(row), element("span", { class: "sub" }, row.namespace));
+    return { row, node: element("div", { class: "lane" }, name, levelled(row.state || "New", row.level), bar) };
+  }
+}
+
+/** The certificates by expiry. */
+export class Certificates extends Section {
+  #table;
+
+  constructor(root, context) {
+    super(root, "certificates", "Certificates", context);
+    const left = (row) => row.expires - this.model.now;
+    const columns = [
+      ...this.identity,
+      { title: "Certificate", wide: true, show: (cell, row) => cell.append(row.certificate || "") },
+      { title: "Expires in", sort: (row) => row.expires, show: (cell, row) => {
+        const rest = left(row);
+        cell.append(levelled(rest > 0 ? duration(rest / 1000) : "expired", rest <= 0 ? "error" : rest < 30 * DAY ? "warning" : "ok"));
+      } },
+      { title: "Expires on", number: true, wide: true, sort: (row) => row.expires, text: (row) => date(row.expires) },
+    ];
+    const order = (a, b) => a.expires - b.expires || bySeverity(a, b);
+    this.#table = new Table(this.body, "Certificates", columns, () => this.model.now, { page: 10, order });
+  }
+
+  update() {
+    const all = [...this.model.rows.values()].filter((row) => row.expires);
+    const rows = all.filter(this.context.matches);
+    this.#table.update(rows);
+    this.show(rows.length, all.length, "No certificate is known.");
+  }
+}
+
+/** The newest Events. */
+export class Events extends Section {
+  #list = element("ul", { class: "events" });
+  #known = new Map();
+
+  constructor(root, context) {
+    super(root, "events", "Events", context);
+    this.body.append(this.#list);
+  }
+
+  update() {
+    const events = this.model.events.filter((event) => this.context.matches({ ...event, state: event.reason, problems: [] }));
+    const known = new Map();
+    for (const event of events.slice(0, SHOWN_EVENTS)) {
+      const line = this.#known.get(event.id);
+      known.set(event.id, line && line.event === event ? line : newEvent(event));
+    }
+    this.#known = known;
+    for (const { node, event } of known.values()) setText(node.firstElementChild, age(event.time, this.model.now));
+    arrange(this.#list, [...known.values()].map(({ node }) => node));
+    this.show(events.length, this.model.events.length, "No Warning Events.");
+  }
+}
+
+const newEvent = (event) => {
+  const node = element("li", {},
+    element("time", { datetime: new Date(event.time).toISOString() }),
+    element("div", {}, event.name, element("span", { class: "sub" }, `${event.kind} · ${event.namespace}`)),
+    element("div", {}, element("span", { class: "reason" }, levelled(event.reason, event.type === "Warning" ? "warning" : "idle")),
+      event.count > 1 ? element("span", { class: "quiet" }, ` × ${event.count}`) : null,
+      element("span", { class: "sub" }, event.note)));
+  return { node, event };
+};
+
+/** The reconciles by controller; only the operator knows them. */
+export class Controllers extends Section {
+  #table;
+
+  constructor(root, context) {
+    super(root, "controllers", "Controllers", context);
+    const number = (title, of, more = {}) => ({ title, number: true, sort: of, text: (row) => of(row).toLocaleString(), ...more });
+    const columns = [
+      { title: "Controller", sort: (row) => row.name, text: (row) => row.name },
+      number("Reconciles", (row) => row.total),
+      number("Errors", (row) => row.errors),
+      number("Queued", (row) => row.depth),
+      number("Running", (row) => row.active, { wide: true }),
+      { title: "Mean time", wide: true, number: true, sort: (row) => row.mean, text: (row) => (row.total ? `${(row.mean * 1000).toFixed(1)} ms` : "") },
+    ];
+    this.#table = new Table(this.body, "Controllers", columns, () => this.model.now);
+  }
+
+  update() {
+    this.node.hidden = !this.model.controllers;
+    const rows = (this.model.controllers || []).map((row) => ({ ...row, id: row.name, namespace: "", level: "ok" }));
+    this.#table.update(rows);
+    this.show(rows.length, rows.length, "No controller is running in this replica.");
+  }
+}

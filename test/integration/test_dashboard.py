@@ -1,0 +1,195 @@
+"""The dashboard on a control plane: with the permissions of a user, and behind the metrics server of the operator."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import anyio
+import orjson
+import pytest
+
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.dashboard import in_cluster
+from cfo.dashboard.feed import Feed
+from cfo.dashboard.sources import client_source
+from cfo.demo import crds
+from cfo.manifests.overlays import crds as own_crds
+from cfo.manifests.rbac import user_roles
+from cfo.runtime import (
+    CORE_EVENT,
+    Client,
+    ClientConfig,
+    Manager,
+    ManagerOptions,
+    MetricsTLS,
+    NamespacedName,
+    Object,
+    RESTMapper,
+    SystemClock,
+    Transport,
+    name_of,
+)
+from envtest import ControlPlane
+from test.integration.test_metrics import service_account_token
+
+RBAC = "rbac.authorization.k8s.io/v1"
+HEAD = {"name": "head", "image": "ray"}
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[ControlPlane]:
+    needed = [
+        crd for crd in [*crds.load(), *own_crds()] if crd["spec"]["names"]["kind"] in ("RayCluster", "AppWrapper")
+    ]
+    async with ControlPlane.embedded(crds=needed) as running:
+        yield running
+
+
+def cluster(name: str) -> Object:
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "headGroupSpec": {
+                "rayStartParams": {},
+                "template": {"spec": {"containers": [{"name": "head", "image": "ray"}]}},
+            }
+        },
+    }
+
+
+@asynccontextmanager
+async def client_of(plane: ControlPlane) -> AsyncIterator[Client]:
+    async with Transport(ClientConfig.for_control_plane(plane)) as transport:
+        yield Client(transport, RESTMapper(transport), field_manager="test")
+
+
+async def next_event(content: aiohttp.StreamReader) -> tuple[str, dict[str, Any]]:
+    name = ""
+    with anyio.fail_after(15):
+        while line := await content.readline():
+            if line.startswith(b"event: "):
+                name = line[7:].decode().strip()
+            elif line.startswith(b"data: "):
+                return name, orjson.loads(line[6:])
+    raise EOFError
+
+
+async def grant(client: Client, account: str, role: Mapping[str, Any]) -> None:
+    """Create the ClusterRole ``role``, and bind it to a service account of the namespace default."""
+    await client.apply(dict(role))
+    await client.apply(
+        {
+            "apiVersion": RBAC,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": f"{account}-{name_of(role)}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name_of(role)},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "default"}],
+        }
+    )
+
+
+def viewer_role() -> Object:
+    return next(role for role in user_roles() if name_of(role).endswith("dashboard-viewer"))
+
+
+async def test_operator_serves_the_dashboard_only_to_authorized_users(plane: ControlPlane) -> None:
+    async with client_of(plane) as client:
+        await client.create(cluster("shown"))
+        options = ManagerOptions(metrics_bind_address="127.0.0.1:0", metrics_tls=MetricsTLS())
+        manager = Manager(ClientConfig.for_control_plane(plane), options)
+        clusters = manager.cache.informer(RAY_CLUSTER)
+        in_cluster.setup(manager, [RAY_CLUSTER])
+        async with manager, aiohttp.ClientSession() as session:
+            await manager.started()
+            url = f"https://127.0.0.1:{manager.metrics_port}"
+
+            def get(path: str, token: str = "") -> Any:
+                headers = {"Authorization": f"Bearer {token}"} if token else {}
+                return session.get(url + path, headers=headers, ssl=False)
+
+            async with get("/dashboard") as response:
+                assert response.url.path == "/dashboard/"
+                assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+            for path in ("/dashboard/stream", "/dashboard/object?id=x", "/dashboard/unknown", "/metrics"):
+                async with get(path) as response:
+                    assert response.status == 401, path
+            # the permission to read metrics, or all objects, is not the permission to see the dashboard
+            token = await service_account_token(manager, "scraper")
+            rules = [
+                {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
+                {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+            ]
+            role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": rules}
+            await grant(client, "scraper", role)
+            async with get("/dashboard/stream", token) as response:
+                assert response.status == 403
+            assert {informer.gvk for informer in manager.cache.informers} == {RAY_CLUSTER}
+
+            viewer = await service_account_token(manager, "viewer")
+            await grant(client, "viewer", viewer_role())
+            async with get("/metrics", viewer) as response:
+                assert response.status == 403
+            async with get("/dashboard/stream", viewer) as response:
+                name, data = await next_event(response.content)
+                assert (name, [row["name"] for row in data["rows"]]) == ("snapshot", ["shown"])
+                await client.create(cluster("created"))
+                while not data.get("rows") or data["rows"][0]["name"] != "created":
+                    _, data = await next_event(response.content)
+            assert {informer.gvk for informer in manager.cache.informers} == {RAY_CLUSTER}  # shared, and not extended
+            assert clusters.has_synced
+
+
+async def test_page_shows_what_the_user_may_read(plane: ControlPlane) -> None:
+    async with client_of(plane) as client:
+        manager = Manager(ClientConfig.for_control_plane(plane))
+        async with manager:
+            await manager.started()
+            token = await service_account_token(manager, "scientist")
+        rules = [{"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "list", "watch"]}]
+        role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "rays"}, "rules": rules}
+        await grant(client, "scientist", role)
+        await client.apply(cluster("mine"))
+        stored = await client.get(RAY_CLUSTER, NamespacedName("default", "mine"), live=True)
+        assert stored is not None
+        warning = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "mine.1", "namespace": "default"},
+            "involvedObject": {
+                "apiVersion": "ray.io/v1",
+                "kind": "RayCluster",
+                "namespace": "default",
+                "name": "mine",
+                "uid": stored["metadata"]["uid"],
+            },
+            "type": "Warning",
+            "reason": "NameTaken",
+            "message": "taken",
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+        }
+        await client.create(warning, gvk=CORE_EVENT)
+
+        async def snapshot(config: ClientConfig) -> dict[str, Any]:
+            async with Transport(config) as transport, anyio.create_task_group() as tasks:
+                feed = Feed(client_source(transport, "default"), SystemClock(), {})
+                tasks.start_soon(feed.run)
+                async with feed.open(lambda: False) as (_, message):
+                    data: dict[str, Any] = orjson.loads(message.partition(b"data: ")[2])
+                tasks.cancel_scope.cancel()
+            return data
+
+        full = await snapshot(ClientConfig.for_control_plane(plane))
+        assert "mine" in [row["name"] for row in full["rows"]]
+        assert [(event["reason"], event["name"]) for event in full["events"]] == [("NameTaken", "mine")]
+        assert full["kinds"] == []
+        limited = await snapshot(ClientConfig.for_control_plane(plane, token=token))
+        assert "mine" in [row["name"] for row in limited["rows"]]
+        assert limited["events"] == []
+        missing = {kind["title"]: kind["level"] for kind in limited["kinds"]}
+        assert missing["AppWrapper"] == "warning"
+        assert missing["Secret"] == "idle"
