@@ -10,12 +10,9 @@ import ssl
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import orjson
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from envtest.base import BaseControlPlane, InstallError
 from envtest.certificates import CertificateAuthority
@@ -23,6 +20,9 @@ from envtest.local_webhooks import free_port
 from envtest.manifests import Manifests, load_crds
 from envtest.objects import Object, find_condition
 from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
+
+if TYPE_CHECKING:
+    import aiohttp
 
 __all__ = ["RealServer", "StartFailed"]
 
@@ -112,6 +112,8 @@ class RealServer(BaseControlPlane):
 
     async def start(self) -> None:
         """Start both programs and wait until the API server is ready. Raises :class:`StartFailed`."""
+        import aiohttp
+
         crds = load_crds(self._crds)
         self._folder = Path(tempfile.mkdtemp(prefix="envtest-"))
         try:
@@ -170,6 +172,8 @@ class RealServer(BaseControlPlane):
             await program.start()
 
     async def _wait_ready(self) -> None:
+        import aiohttp
+
         assert self._session is not None
         try:
             async with asyncio.timeout(READY_SECONDS):
@@ -238,6 +242,9 @@ class RealServer(BaseControlPlane):
 
 def _write_credentials(folder: Path, authority: CertificateAuthority, token: str) -> dict[str, Path]:
     """Write the files that kube-apiserver reads, readable only by their owner; return their paths by name."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
     server = authority.server(["127.0.0.1", "localhost", "kubernetes.default.svc"])
     signing = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
