@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from envtest.controller_names import DEFAULT
 from envtest.version import __version__
 
 if TYPE_CHECKING:
     from envtest.plane import ControlPlane
 
 __all__ = ["command", "main"]
-
-CONTROLLERS = ("gc", "namespace", "serviceaccount")
 
 
 def _controllers(text: str) -> tuple[str, ...]:
@@ -56,7 +55,7 @@ def _controllers(text: str) -> tuple[str, ...]:
 )
 @click.option(
     "--controllers",
-    default=",".join(CONTROLLERS),
+    default=",".join(DEFAULT),
     show_default=True,
     help="Controllers to run, comma-separated, or none.",
 )

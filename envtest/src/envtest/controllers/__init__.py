@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
+from envtest.controller_names import DEFAULT
 from envtest.controllers.controller import Controller, Runner
 from envtest.server_core import Core
 
@@ -29,8 +30,6 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "job": ("jobs.Jobs",),
 }
 """The controllers behind each name: module in this package, and class in that module."""
-
-DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 
 
 class UnknownController(ValueError):

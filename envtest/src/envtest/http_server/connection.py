@@ -82,6 +82,7 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._paused = False
         self._lingering = 0
+        self._lost: asyncio.Future[None] | None = None
         self.transport: asyncio.Transport | None = None
         self.remote = ""
         self.certificate: bytes | None = None
@@ -105,6 +106,8 @@ class Connection(asyncio.Protocol):
         self.transport = None
         if self._timer is not None:
             self._timer.cancel()
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
         lost = ConnectionResetError("the client has disconnected")
         if self._body is not None and not self._body.complete:
             self._body.fail(lost)
@@ -336,6 +339,17 @@ class Connection(asyncio.Protocol):
         if self.transport is not None and self._paused:
             self._paused = False
             self.transport.resume_reading()
+
+    async def wait_lost(self) -> None:
+        """Wait until the client has disconnected."""
+        if self.transport is not None:
+            self._lost = self._loop.create_future()
+            await self._lost
+
+    @property
+    def waits(self) -> bool:
+        """Whether the handler only waits until the client has disconnected."""
+        return self._lost is not None
 
     @property
     def task(self) -> asyncio.Task[Any] | None:

@@ -44,6 +44,8 @@ class Listener:
         for connection in list(self._connections):
             if connection.task is None:
                 connection.close()
+            elif connection.waits:
+                connection.abort()
         if tasks:
             _, unfinished = await asyncio.wait(tasks, timeout=seconds)
             for task in unfinished:
