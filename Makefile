@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-install test-sdk fuzz soak lint manifests bench bench-report lock clean
+.PHONY: help run demo test test-programs test-install test-sdk fuzz soak lint manifests bench bench-report lock clean
 .PHONY: audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -26,6 +26,9 @@ TEST_JOBS ?= 2
 test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in parallel)
 	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
 	cd envtest && $(abspath $(BIN))/python -m pytest -n $(TEST_JOBS) --dist worksteal
+
+test-programs: $(VENV)/.installed ## Run the integration tests on the programs of "envtest assets" instead of the embedded control plane
+	KUBEBUILDER_ASSETS="$$($(abspath $(BIN))/envtest assets)" $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal test/integration
 
 test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install

@@ -80,7 +80,7 @@ class EmbeddedServer(BaseControlPlane):
         self._port = port
         self._host = host
         self._crds = crds
-        self._controllers = controllers
+        self.controllers = controllers
         self._token_auth_file = token_auth_file
         self._audit_log = audit_log
         self._api_server: APIServer | None = None
@@ -141,7 +141,7 @@ class EmbeddedServer(BaseControlPlane):
             admin_token=self.token,
             users=users,
             audit_log=self._audit_log,
-            plugins=enabled_plugins(disable=() if "serviceaccount" in self._controllers else ("ServiceAccount",)),
+            plugins=enabled_plugins(disable=() if "serviceaccount" in self.controllers else ("ServiceAccount",)),
             token_settings=TokenSettings(self._settings.get("token-key")),
             cluster=cluster,
         )
@@ -170,7 +170,7 @@ class EmbeddedServer(BaseControlPlane):
         self.ca_pem = authority.pem
         try:
             await api_server.server.start(self._host, self._port, context)
-            self._runner = create_runner(api_server.core, self._controllers, ca=self.ca_pem)
+            self._runner = create_runner(api_server.core, self.controllers, ca=self.ca_pem)
             api_server.core.clock.settle = self._runner.settle
             self._runner.start()
         except BaseException:
@@ -204,7 +204,7 @@ class EmbeddedServer(BaseControlPlane):
             port=port,
             host=self._host,
             crds=[],
-            controllers=self._controllers,
+            controllers=self.controllers,
             token=self.token,
             token_auth_file=None,
             audit_log=None,

@@ -109,7 +109,8 @@ class RealServer(BaseControlPlane):
             raise StartFailed("cannot find etcd and kube-apiserver: set KUBEBUILDER_ASSETS")
         self._assets = folder
         has_manager = (folder / _MANAGER).is_file()
-        self._controllers = kube_controllers(controllers) if has_manager else []
+        self.controllers = tuple(controllers) if has_manager else ()
+        self._controllers = kube_controllers(self.controllers)
         self._folder: Path | None = None
         self._programs: list[_Program] = []
         self._session: aiohttp.ClientSession | None = None
