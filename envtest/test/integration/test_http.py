@@ -62,6 +62,23 @@ async def test_pipelined_requests_are_answered_in_order(plane: ControlPlane, cli
     assert "connection" not in answers[2][1]
 
 
+async def test_pipelined_bodies_are_not_mixed(plane: ControlPlane, client: Connect) -> None:
+    bodies = [json.dumps(config_map(f"piped-{number}")).encode() for number in range(4)]
+    async with client() as (reader, writer):
+        writer.write(
+            b"".join(
+                request(plane, "POST", CONFIG_MAPS, f"Content-Length: {len(body)}") + body
+                if number % 2
+                else request(plane, "POST", CONFIG_MAPS, "Transfer-Encoding: chunked")
+                + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+                for number, body in enumerate(bodies)
+            )
+        )
+        answers = [await response(reader) for _ in bodies]
+    assert [code for code, _, _ in answers] == [201] * 4
+    assert [json.loads(body)["metadata"]["name"] for _, _, body in answers] == [f"piped-{n}" for n in range(4)]
+
+
 async def test_chunked_body_after_100_continue(plane: ControlPlane, client: Connect) -> None:
     body = json.dumps(config_map("chunked")).encode()
     async with client() as (reader, writer):

@@ -19,6 +19,8 @@ HEAD_BYTES: Final = 1 << 20
 """Maximum bytes of a request line and its headers, as in Go's ``net/http``: URLs with selectors get long."""
 IDLE_SECONDS: Final = 3630.0
 """A client that sends no request for so long is disconnected."""
+PIECE_BYTES: Final = 64 * 1024
+"""Bytes that are passed to a body at once."""
 DISCARD_BYTES: Final = 256 * 1024
 """The rest of a request body that no handler has read is discarded up to this size; beyond it, the connection ends."""
 DISCARD_SECONDS: Final = 10.0
@@ -71,7 +73,7 @@ class Connection(asyncio.Protocol):
         self._handler = handler
         self._upgrade = upgrade
         self._connections = connections
-        self._buffer = b""
+        self._buffer = bytearray()
         self._searched = 0
         self._task: asyncio.Task[None] | None = None
         self._head: RequestHead | None = None
@@ -147,10 +149,7 @@ class Connection(asyncio.Protocol):
                 self._discarded(body)
             if not data:
                 return
-        if not self._buffer:
-            self._buffer = data
-        else:
-            self._buffer += data
+        self._buffer += data
         if self._task is None and not self._closing and self._body is None:
             self._read_head()
         elif len(self._buffer) > HEAD_BYTES:
@@ -161,14 +160,14 @@ class Connection(asyncio.Protocol):
     def _read_head(self) -> None:
         """Begin to serve the next request if its headers are complete."""
         if self._buffer.startswith(b"\r\n"):
-            self._buffer = self._buffer[2:]
+            del self._buffer[:2]
         end = self._buffer.find(b"\r\n\r\n", max(self._searched - 3, 0))
         if end < 0 or end > HEAD_BYTES:
             self._searched = len(self._buffer)
             if self._searched > HEAD_BYTES:
                 self._refuse(HeadError(431, "431 Request Header Fields Too Large"))
             return
-        data, rest = self._buffer[:end], self._buffer[end + 4 :]
+        data = bytes(self._buffer[:end])
         self._searched = 0
         try:
             head = parse_head(data)
@@ -181,16 +180,24 @@ class Connection(asyncio.Protocol):
                 self._hand_over(protocol)
                 return
         body = RequestBody(head.content_length)
-        self._head, self._body, self._buffer = head, body, rest
+        self._head, self._body = head, body
+        del self._buffer[: end + 4]
         if not body.complete:
             body.on_read, body.on_buffered = self._wait_for_body, self._pause_reading
-            if rest:
-                try:
-                    self._buffer = body.feed(rest)
-                except BodyError as error:
-                    body.fail(error)
-                    self._closing = True
+            self._feed_buffered(body)
         self._task = self._loop.create_task(self._serve(Received(head, body, self)))
+
+    def _feed_buffered(self, body: RequestBody) -> None:
+        """Pass what was received together with the headers to the body."""
+        while self._buffer and not body.complete:
+            piece = bytes(self._buffer[:PIECE_BYTES])  # pipelined requests must not copy all that follows
+            try:
+                rest = body.feed(piece)
+            except BodyError as error:
+                body.fail(error)
+                self._closing = True
+                return
+            del self._buffer[: len(piece) - len(rest)]
 
     def _wait_for_body(self) -> None:
         assert self._head is not None
@@ -201,10 +208,10 @@ class Connection(asyncio.Protocol):
 
     def _hand_over(self, protocol: asyncio.Protocol) -> None:
         """Let another protocol serve this connection, from the request that is in the buffer."""
-        transport, data = self.transport, self._buffer
+        transport, data = self.transport, bytes(self._buffer)
         assert transport is not None
         self._connections.discard(self)
-        self.transport, self._buffer = None, b""
+        self.transport, self._buffer = None, bytearray()
         if self._timer is not None:
             self._timer.cancel()
         transport.set_protocol(protocol)
@@ -312,7 +319,7 @@ class Connection(asyncio.Protocol):
         text = str(error).encode()
         headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
         self.transport.write(encode_head(error.code, headers, f"Content-Length: {len(text)}\r\n") + text)
-        self._buffer = b""
+        self._buffer = bytearray()
         self._linger()
 
     # The end.
