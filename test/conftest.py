@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,16 @@ from envtest import ControlPlane
 from envtest.api_client import APIClient
 
 _SHARED = Path(__file__).parents[2] / "shared"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests with the marker ``embedded``, with its reason, if the control plane is the real one."""
+    if not os.environ.get("KUBEBUILDER_ASSETS"):
+        return
+    for item in items:
+        marker = item.get_closest_marker("embedded")
+        if marker is not None:
+            item.add_marker(pytest.mark.skip(reason=f"needs the embedded control plane: {marker.kwargs['reason']}"))
 
 
 @pytest.fixture

@@ -61,9 +61,7 @@ class Alternating(Fault):
 
 
 def faults_of(env: Environment) -> Faults:
-    """Return the faults of the embedded control plane; skip on a real one."""
-    if not isinstance(env.plane, EmbeddedControlPlane):
-        pytest.skip("fault injection needs the embedded control plane")
+    assert isinstance(env.plane, EmbeddedControlPlane)
     return env.plane.faults
 
 
@@ -88,6 +86,7 @@ FAULTS: dict[str, Callable[[], list[Fault]]] = {
 WRITE_FAULTS = ["500", "connection resets of writes", "conflicts for every second write", "500 for every second write"]
 
 
+@pytest.mark.embedded(reason="it injects faults")
 @pytest.mark.parametrize(("platform", "names"), [("vanilla", list(FAULTS)), ("openshift", WRITE_FAULTS)])
 async def test_clusters_converge_after_temporary_faults(platform: str, names: list[str]) -> None:
     """A fault occurs while one cluster is created and another one deleted; afterwards the state is as without it."""
@@ -153,6 +152,7 @@ async def _repeat_until_accepted(send: Callable[[], Any]) -> None:
     await eventually(is_accepted, "the request of this test succeeds")
 
 
+@pytest.mark.embedded(reason="it injects faults")
 async def test_stale_watch_cache_causes_no_repeated_writes() -> None:
     """Lists of a stale server are older than the operator's writes: it repeats no write and reverts nothing."""
     async with start_environment(*VANILLA_CRDS) as env:
@@ -209,10 +209,10 @@ async def test_unreachable_foreign_webhook_blocks_only_its_kind() -> None:
             await wait_for_snapshot(env, namespace, expected)
 
 
+@pytest.mark.embedded(reason="it revokes a token")
 async def test_expired_token_is_renewed() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
-        if not isinstance(env.plane, EmbeddedControlPlane):
-            pytest.skip("tokens can be revoked only on the embedded control plane")
+        assert isinstance(env.plane, EmbeddedControlPlane)
         plane = env.plane
         tokens: list[str] = []
 

@@ -18,7 +18,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import Object, key_of
-from envtest import ControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane
 from test.support.faults import FastClock, new_manager, snapshot, wait_for_snapshot
 from test.support.faulty_proxy import FaultyProxy, start_faulty_proxy
 from test.support.raycluster_environment import (
@@ -120,9 +120,9 @@ def test_silent_connection_is_noticed_within_90_seconds() -> None:
     assert idle + POSITION_CHECK_SECONDS <= 90
 
 
+@pytest.mark.embedded(reason="it pauses the server")
 async def test_hanging_server_with_open_connections_is_noticed(plane: ControlPlane) -> None:
-    if not hasattr(plane, "faults"):
-        pytest.skip("only the embedded control plane can be paused")
+    assert isinstance(plane, EmbeddedControlPlane)
     async with start_proxy_and_client(plane) as (proxy, client), run_informer(proxy, idle_seconds=1.0) as informer:
         await wait_until_watching(informer, client)
         plane.faults.pause()

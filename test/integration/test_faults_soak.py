@@ -260,6 +260,7 @@ def without_logs() -> Iterator[None]:
         structlog.reset_defaults()
 
 
+@pytest.mark.embedded(reason="it injects faults")
 @pytest.mark.usefixtures("without_logs")
 @pytest.mark.parametrize("openshift", [False, True], ids=["vanilla", "openshift"])
 async def test_soak_converges_after_random_faults(openshift: bool) -> None:
@@ -267,8 +268,7 @@ async def test_soak_converges_after_random_faults(openshift: bool) -> None:
     print(f"\nseed {SEED}, {SECONDS:g} s")
     settings = OAUTH_SETTINGS if openshift else PLAIN_SETTINGS
     async with start_environment(*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS)) as env:
-        if not isinstance(env.plane, EmbeddedControlPlane):
-            pytest.skip("fault injection needs the embedded control plane")
+        assert isinstance(env.plane, EmbeddedControlPlane)
         namespace = await env.create_namespace("undisturbed")
         await env.create(ray_cluster(namespace=namespace))
         async with run_with_faulty_transport(env, kuberay_config(**settings)):

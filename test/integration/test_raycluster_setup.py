@@ -13,6 +13,8 @@ from cfo.runtime.events import EVENT_RULES
 from cfo.runtime.kinds import INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects import Object, owner_reference
 from cfo.runtime.reconcile import policy_rules
+from envtest import EmbeddedControlPlane
+from envtest.faults import Fault
 from test.support.permissions import create_token
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
@@ -89,13 +91,11 @@ async def test_incomplete_discovery_is_not_treated_as_vanilla_kubernetes(
             await eventually(has_head_policy, "the head's policy exists once the platform is known")
 
 
+@pytest.mark.embedded(reason="it injects faults")
 async def test_failed_network_policy_is_retried() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
-        faults = getattr(env.plane, "faults", None)
-        if faults is None:
-            pytest.skip("fault injection needs the embedded control plane")
-        from envtest.faults import Fault
-
+        assert isinstance(env.plane, EmbeddedControlPlane)
+        faults = env.plane.faults
         await env.create_namespace()
         for code in (500, 403):
             faults.add(Fault(verbs=("patch",), resources=("networkpolicies",), code=code, count=3))
@@ -109,13 +109,11 @@ async def test_failed_network_policy_is_retried() -> None:
             await eventually(has_both_policies, "both policies exist")
 
 
+@pytest.mark.embedded(reason="it injects faults")
 async def test_lost_create_response_does_not_create_second_secret() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
-        faults = getattr(env.plane, "faults", None)
-        if faults is None:
-            pytest.skip("fault injection needs the embedded control plane")
-        from envtest.faults import Fault
-
+        assert isinstance(env.plane, EmbeddedControlPlane)
+        faults = env.plane.faults
         await env.create_namespace()
         faults.add(Fault(verbs=("create",), resources=("secrets",), code=504, count=2))
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -206,11 +205,10 @@ async def start_appwrapper_environment(
     """
     all_crds = [appwrapper_crd(), *crds]
     plane: ControlPlane
-    if controllers is None and os.environ.get("KUBEBUILDER_ASSETS"):
-        plane = ControlPlane.real(crds=all_crds)
+    if controllers is None:
+        plane = ControlPlane.auto(crds=all_crds, controllers=("gc", "namespace", "serviceaccount", "resourcequota"))
     else:
-        selected = controllers or ("gc", "namespace", "serviceaccount", "resourcequota")
-        plane = ControlPlane.embedded(crds=all_crds, controllers=selected)
+        plane = ControlPlane.embedded(crds=all_crds, controllers=controllers)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="tester")
         environment = AppWrapperEnvironment(plane, client)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -126,10 +125,10 @@ async def start_flux_environment(
     """
     all_crds = [minicluster_crd(), fluxjob_crd(), fluxsetup_crd(), *crds]
     plane: ControlPlane
-    if controllers is None and os.environ.get("KUBEBUILDER_ASSETS"):
-        plane = ControlPlane.real(crds=all_crds)
+    if controllers is None:
+        plane = ControlPlane.auto(crds=all_crds)
     else:
-        plane = ControlPlane.embedded(crds=all_crds, controllers=controllers or ("gc", "namespace", "serviceaccount"))
+        plane = ControlPlane.embedded(crds=all_crds, controllers=controllers)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         yield FluxEnvironment(plane, Client(transport, RESTMapper(transport), field_manager="tester"))
 

@@ -25,6 +25,7 @@ from envtest.builtins.table import register_builtins
 from envtest.clock import Clock
 from envtest.clock_page import clock_page
 from envtest.context import RequestContext, User
+from envtest.controllers_page import controllers_page
 from envtest.create_update import create_object
 from envtest.dispatch import Dispatcher
 from envtest.errors import GroupResource
@@ -59,6 +60,7 @@ class Cluster:
     """What the API servers of one cluster share: objects, served resources, RBAC rules, allocated addresses and time.
 
     ``service_network`` contains the cluster IPs; ``version`` is the version of Kubernetes to behave like.
+    ``controllers`` are those that other programs run.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Cluster:
         self.webhooks = WebhookClient(self.endpoints)
         self.authorizer = RBACAuthorizer(self.store)
         self.crds = _CRDs(self)
+        self.controllers: set[str] = set()
 
     def fork(self) -> Self:
         """Return a copy that shares no state with this cluster that either of them changes."""
@@ -96,6 +99,7 @@ class Cluster:
         copied.webhooks = WebhookClient(copied.endpoints)
         copied.authorizer = RBACAuthorizer(copied.store)
         copied.crds = self.crds.fork(copied)
+        copied.controllers = set()
         return copied
 
 
@@ -199,7 +203,12 @@ def _connect(
     health = HealthChecks()
     metrics = RequestMetrics(lambda: object_counts(core))
     faults = Faults(clock.time)
-    pages = [*standard_pages(core, health, metrics), faults_page(faults), clock_page(clock)]
+    pages = [
+        *standard_pages(core, health, metrics),
+        faults_page(faults),
+        clock_page(clock),
+        controllers_page(core, cluster.controllers),
+    ]
     server = Server(Dispatcher(core, metrics), authenticator, authorizer, pages, audit, faults, clock)
     return APIServer(cluster, core, authenticator, server, health, audit, faults, plugins)
 

@@ -26,8 +26,10 @@ class BaseControlPlane(abc.ABC):
     """A Kubernetes API server that can be started and stopped; an asynchronous context manager does both.
 
     ``url``, ``ca_pem`` and ``token`` (of user ``admin`` in group ``system:masters``) are set while it runs.
+    ``controllers`` names the controllers that run with it.
     """
 
+    controllers: tuple[str, ...]
     url: str
     ca_pem: bytes
     token: str

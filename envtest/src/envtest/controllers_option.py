@@ -1,14 +1,16 @@
-"""The option ``--controllers`` of the commands. Only click is imported at import time."""
+"""The option ``--controllers`` of the commands."""
 
 from __future__ import annotations
 
 import click
 
+from envtest.controller_names import DEFAULT
+
 __all__ = ["controller_names", "controllers_option"]
 
 controllers_option = click.option(
     "--controllers",
-    default="gc,namespace,serviceaccount",
+    default=",".join(DEFAULT),
     show_default=True,
     help="Controllers to run, comma-separated, or all, or none.",
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
-
 from envtest.auth.attributes import Attributes
 from envtest.context import RequestContext
 from envtest.errors import (
@@ -22,6 +20,7 @@ from envtest.handlers.watch import watch_objects
 from envtest.handlers.write import create, delete, delete_collection, update
 from envtest.health import RequestLabels, RequestMetrics
 from envtest.http import Request, Response, not_found_page
+from envtest.http_server.responses import SentResponse
 from envtest.negotiation import Output, negotiate
 from envtest.registry import ResourceInfo
 from envtest.response_transform import encode_as
@@ -29,7 +28,7 @@ from envtest.server_core import Core
 
 __all__ = ["Dispatcher"]
 
-AnyResponse = Response | web.StreamResponse
+AnyResponse = Response | SentResponse
 Handler = Callable[[Core, Request, RequestContext, Output], Awaitable[AnyResponse]]
 
 _VERBS: dict[str, Handler] = {
@@ -137,7 +136,7 @@ class Dispatcher:
 
     def observe(self, attributes: Attributes, response: AnyResponse, seconds: float) -> None:
         """Record a finished request in the metrics."""
-        code = response.status if isinstance(response, web.StreamResponse) else response.code
+        code = response.code if isinstance(response, Response) else response.status
         scope = ""
         if attributes.is_resource_request:
             scope = "resource" if attributes.name else "namespace" if attributes.namespace else "cluster"

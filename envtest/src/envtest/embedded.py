@@ -86,7 +86,7 @@ class EmbeddedServer(BaseControlPlane):
         self._port = port
         self._host = host
         self._crds = crds
-        self._controllers = selected_names(controllers)
+        self.controllers = selected_names(controllers)
         self._token_auth_file = token_auth_file
         self._audit_log = audit_log
         self._api_server: APIServer | None = None
@@ -155,7 +155,7 @@ class EmbeddedServer(BaseControlPlane):
             admin_token=self.token,
             users=users,
             audit_log=self._audit_log,
-            plugins=enabled_plugins(disable=() if "serviceaccount" in self._controllers else ("ServiceAccount",)),
+            plugins=enabled_plugins(disable=() if "serviceaccount" in self.controllers else ("ServiceAccount",)),
             token_settings=TokenSettings(self._settings.get("token-key")),
             cluster=cluster,
         )
@@ -187,7 +187,7 @@ class EmbeddedServer(BaseControlPlane):
             api_server.core.scenario = self._scenario
         try:
             await api_server.server.start(self._host, self._port, context)
-            self._runner = create_runner(api_server.core, self._controllers, ca=self.ca_pem, authority=authority)
+            self._runner = create_runner(api_server.core, self.controllers, ca=self.ca_pem, authority=authority)
             api_server.core.clock.settle = self._runner.settle
             self._runner.start()
         except BaseException:
@@ -221,7 +221,7 @@ class EmbeddedServer(BaseControlPlane):
             port=port,
             host=self._host,
             crds=[],
-            controllers=self._controllers,
+            controllers=self.controllers,
             token=self.token,
             token_auth_file=None,
             audit_log=None,

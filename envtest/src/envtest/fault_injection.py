@@ -7,13 +7,12 @@ from dataclasses import asdict, fields
 from http import HTTPStatus
 from typing import Any
 
-from aiohttp.web import StreamResponse
-
 from envtest.auth.attributes import Attributes
 from envtest.decoder import JSONError, load_json
 from envtest.errors import StatusError, bad_request, error_of_code, expired, method_not_allowed_here
 from envtest.faults import Fault, Faults
 from envtest.http import Page, Request, Response, json_response, status_response
+from envtest.http_server.responses import SentResponse
 
 __all__ = ["FAULTS_PATH", "InjectedReset", "faults_page", "inject", "inject_after"]
 
@@ -36,8 +35,8 @@ async def inject(faults: Faults, request: Request, attributes: Attributes) -> Re
 
 
 async def inject_after(
-    faults: Faults, request: Request, attributes: Attributes, response: Response | StreamResponse
-) -> Response | StreamResponse:
+    faults: Faults, request: Request, attributes: Attributes, response: Response | SentResponse
+) -> Response | SentResponse:
     """Return the response to send instead of ``response`` if the fault applies after a request was processed."""
     fault = request.fault
     if (

@@ -1,8 +1,8 @@
 """The request and response types that handlers use.
 
-A :class:`Request` wraps aiohttp's low-level request: the body is read once, up to a limit, and query parameters have
-the semantics of Go's ``url.Values``. A :class:`Response` is bytes with a content type; a handler that streams returns
-aiohttp's own prepared response.
+A :class:`Request` wraps what the server received: the body is read once, up to a limit, and query parameters have the
+semantics of Go's ``url.Values``. A :class:`Response` is bytes with a content type; a handler that streams returns a
+response that it has sent.
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
-from aiohttp import web
 
 from envtest.context import User
 from envtest.errors import StatusError, request_entity_too_large
 from envtest.faults import Fault, Faults
+from envtest.http_server.responses import SentResponse
+
+if TYPE_CHECKING:
+    from aiohttp.web import BaseRequest
+
+    from envtest.http_server.connection import Received
 
 __all__ = [
     "BODY_LIMIT",
@@ -63,8 +68,9 @@ class Response:
 class Request:
     """One HTTP request.
 
-    ``user`` is set after authentication. ``warnings`` become Warning headers of any response.
-    ``faults`` are the server's faults, ``fault`` is the rule that was injected into this request.
+    ``raw`` is aiohttp's request if the connection leaves HTTP, as for exec over WebSocket. ``user`` is set after
+    authentication. ``warnings`` become Warning headers of any response. ``faults`` are the server's faults, ``fault``
+    is the rule that was injected into this request.
     """
 
     __slots__ = (
@@ -83,7 +89,7 @@ class Request:
         "warnings",
     )
 
-    def __init__(self, raw: web.BaseRequest) -> None:
+    def __init__(self, raw: Received | BaseRequest) -> None:
         self.raw = raw
         self.method = raw.method
         self.path = raw.path
@@ -137,7 +143,7 @@ class Request:
             self.warnings.append(text)
 
 
-Page = Callable[[Request], Awaitable["Response | web.StreamResponse | None"]]
+Page = Callable[[Request], Awaitable["Response | SentResponse | None"]]
 """Serves paths that are not resources (discovery, OpenAPI, health); returns ``None`` for a path that is not its own."""
 
 

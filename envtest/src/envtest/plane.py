@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from envtest.base import BaseControlPlane, InstallError
+from envtest.controller_names import DEFAULT
 from envtest.embedded import EmbeddedServer
 from envtest.manifests import Manifests
 from envtest.real import RealServer
@@ -44,7 +45,7 @@ class ControlPlane(BaseControlPlane):
         port: int = 0,
         host: str = "127.0.0.1",
         crds: Iterable[Manifests] = (),
-        controllers: Sequence[str] = ("gc", "namespace", "serviceaccount"),
+        controllers: Sequence[str] = DEFAULT,
         token: str | None = None,
         token_auth_file: Path | None = None,
         audit_log: Path | None = None,
@@ -85,7 +86,7 @@ class ControlPlane(BaseControlPlane):
         *,
         port: int = 0,
         host: str = "127.0.0.1",
-        controllers: Sequence[str] = ("gc", "namespace", "serviceaccount"),
+        controllers: Sequence[str] = DEFAULT,
         audit_log: Path | None = None,
         scenario: ScenarioSource | None = None,
     ) -> EmbeddedControlPlane:
@@ -112,20 +113,28 @@ class ControlPlane(BaseControlPlane):
         *,
         crds: Iterable[Manifests] = (),
         assets: Path | None = None,
+        controllers: Sequence[str] = DEFAULT,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
     ) -> RealControlPlane:
         """Return a control plane that runs etcd and kube-apiserver from ``assets``, by default ``$KUBEBUILDER_ASSETS``.
 
-        ``service_cluster_ip_range`` is the network of cluster IPs. Raises StartFailed if neither is set.
+        If the folder contains kube-controller-manager, it runs ``controllers``, which have the same names and default
+        as those of :meth:`embedded`. ``service_cluster_ip_range`` is the network of cluster IPs. Raises StartFailed if
+        neither is set, ValueError for a controller that kube-controller-manager does not have.
         """
-        return RealControlPlane(crds=list(crds), assets=assets, service_cluster_ip_range=service_cluster_ip_range)
+        return RealControlPlane(
+            crds=list(crds),
+            assets=assets,
+            controllers=tuple(controllers),
+            service_cluster_ip_range=service_cluster_ip_range,
+        )
 
     @staticmethod
-    def auto(*, crds: Iterable[Manifests] = ()) -> ControlPlane:
+    def auto(*, crds: Iterable[Manifests] = (), controllers: Sequence[str] = DEFAULT) -> ControlPlane:
         """Return the real control plane if ``$KUBEBUILDER_ASSETS`` is set, otherwise the embedded one."""
         if os.environ.get("KUBEBUILDER_ASSETS"):
-            return ControlPlane.real(crds=crds)
-        return ControlPlane.embedded(crds=crds)
+            return ControlPlane.real(crds=crds, controllers=controllers)
+        return ControlPlane.embedded(crds=crds, controllers=controllers)
 
 
 class EmbeddedControlPlane(EmbeddedServer, ControlPlane):

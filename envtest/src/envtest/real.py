@@ -1,4 +1,8 @@
-"""The real control plane: etcd and kube-apiserver from ``$KUBEBUILDER_ASSETS``, started for one test or many."""
+"""The real control plane: the programs in ``$KUBEBUILDER_ASSETS``, started for one test or many.
+
+etcd and kube-apiserver always run; kube-controller-manager runs the controllers that the embedded control plane would
+run, if the folder contains it.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,23 @@ import secrets
 import shutil
 import ssl
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import orjson
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from envtest.base import BaseControlPlane, InstallError
 from envtest.certificates import CertificateAuthority
+from envtest.controller_names import DEFAULT, kube_controllers
 from envtest.local_webhooks import free_port
 from envtest.manifests import Manifests, load_crds
 from envtest.objects import Object, find_condition
 from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
+
+if TYPE_CHECKING:
+    import aiohttp
 
 __all__ = ["RealServer", "StartFailed"]
 
@@ -30,6 +36,8 @@ READY_SECONDS = 60.0
 """Seconds to wait for the API server to become ready, and for a CRD to be established."""
 STOP_SECONDS = 10.0
 """Seconds that a program may take to stop before it is killed."""
+_MANAGER = "kube-controller-manager"
+_ACCOUNTS = "serviceaccount-controller"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 _COLLECTIONS = {
@@ -80,10 +88,10 @@ class _Program:
 
 
 class RealServer(BaseControlPlane):
-    """Runs etcd and kube-apiserver; see :meth:`envtest.ControlPlane.real` for the parameters.
+    """Runs etcd, kube-apiserver and kube-controller-manager; see :meth:`envtest.ControlPlane.real` for the parameters.
 
-    As in the envtest of controller-runtime, RBAC is enabled, anonymous requests are allowed, the ServiceAccount
-    admission plugin is disabled, and no controllers run.
+    RBAC is enabled and anonymous requests are allowed. Without kube-controller-manager in the folder it is the
+    environment of controller-runtime's envtest: no controllers, and the ServiceAccount admission plugin is disabled.
     """
 
     def __init__(
@@ -91,6 +99,7 @@ class RealServer(BaseControlPlane):
         *,
         crds: list[Manifests],
         assets: Path | None,
+        controllers: Sequence[str] = DEFAULT,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
     ) -> None:
         self._service_network = parse_service_network(service_cluster_ip_range)
@@ -99,6 +108,9 @@ class RealServer(BaseControlPlane):
         if folder is None:
             raise StartFailed("cannot find etcd and kube-apiserver: set KUBEBUILDER_ASSETS")
         self._assets = folder
+        has_manager = (folder / _MANAGER).is_file()
+        self.controllers = tuple(controllers) if has_manager else ()
+        self._controllers = kube_controllers(self.controllers)
         self._folder: Path | None = None
         self._programs: list[_Program] = []
         self._session: aiohttp.ClientSession | None = None
@@ -112,6 +124,8 @@ class RealServer(BaseControlPlane):
 
     async def start(self) -> None:
         """Start both programs and wait until the API server is ready. Raises :class:`StartFailed`."""
+        import aiohttp
+
         crds = load_crds(self._crds)
         self._folder = Path(tempfile.mkdtemp(prefix="envtest-"))
         try:
@@ -124,6 +138,8 @@ class RealServer(BaseControlPlane):
             )
             await self._wait_ready()
             await self.install_crds(*crds)
+            if self._controllers:
+                await self._start_controllers(self._folder)
         except BaseException:
             await self.stop()
             raise
@@ -157,25 +173,73 @@ class RealServer(BaseControlPlane):
             f"--token-auth-file={files['tokens.csv']}",
             f"--cert-dir={folder}",
             "--authorization-mode=RBAC",
-            "--disable-admission-plugins=ServiceAccount",
+            *(() if _ACCOUNTS in self._controllers else ("--disable-admission-plugins=ServiceAccount",)),
             f"--service-cluster-ip-range={self._service_network}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={files['sa.key']}",
             f"--service-account-signing-key-file={files['sa.key']}",
             "--allow-privileged=true",
         ]
-        for name, command in (("etcd", etcd), ("kube-apiserver", apiserver)):
-            program = _Program(name, command, folder / f"{name}.log")
-            self._programs.append(program)
-            await program.start()
+        await self._run("etcd", etcd)
+        await self._run("kube-apiserver", apiserver)
 
-    async def _wait_ready(self) -> None:
+    async def _run(self, name: str, command: list[str]) -> None:
+        assert self._folder is not None
+        program = _Program(name, command, self._folder / f"{name}.log")
+        self._programs.append(program)
+        await program.start()
+
+    async def _start_controllers(self, folder: Path) -> None:
+        """Start kube-controller-manager, after the CRDs: its garbage collector finds later ones only after 30 s.
+
+        It has the permissions of the administrator, because the role of its own user is not enough for all controllers.
+        """
+        kubeconfig = folder / "admin.kubeconfig"
+        self.kubeconfig(kubeconfig)
+        await self._run(
+            _MANAGER,
+            [
+                self._binary(_MANAGER),
+                f"--kubeconfig={kubeconfig}",
+                f"--controllers={','.join(self._controllers)}",
+                f"--root-ca-file={folder / 'ca.crt'}",
+                f"--service-account-private-key-file={folder / 'sa.key'}",
+                "--use-service-account-credentials=false",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--kube-api-qps=1000",
+                "--kube-api-burst=1000",
+            ],
+        )
+        if _ACCOUNTS in self._controllers:
+            await self._wait_found("/api/v1/namespaces/default/serviceaccounts/default")
+
+    async def _wait_found(self, path: str) -> None:
+        """Wait for an object that a controller creates."""
         assert self._session is not None
         try:
             async with asyncio.timeout(READY_SECONDS):
                 while True:
-                    for program in self._programs:
-                        program.check()
+                    self._check_programs()
+                    async with self._session.get(path) as response:
+                        if response.status == 200:
+                            return
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise StartFailed(f"{_MANAGER}: {path} was not created within {READY_SECONDS:.0f} s") from None
+
+    def _check_programs(self) -> None:
+        for program in self._programs:
+            program.check()
+
+    async def _wait_ready(self) -> None:
+        import aiohttp
+
+        assert self._session is not None
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                while True:
+                    self._check_programs()
                     with suppress(aiohttp.ClientError):
                         async with self._session.get("/readyz") as response:
                             if response.status == 200:
@@ -185,7 +249,7 @@ class RealServer(BaseControlPlane):
             raise StartFailed(f"kube-apiserver was not ready within {READY_SECONDS:.0f} s") from None
 
     async def stop(self) -> None:
-        """Stop the API server, then etcd, and remove their files."""
+        """Stop all programs, the last one first, and remove their files."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -238,6 +302,9 @@ class RealServer(BaseControlPlane):
 
 def _write_credentials(folder: Path, authority: CertificateAuthority, token: str) -> dict[str, Path]:
     """Write the files that kube-apiserver reads, readable only by their owner; return their paths by name."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
     server = authority.server(["127.0.0.1", "localhost", "kubernetes.default.svc"])
     signing = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()

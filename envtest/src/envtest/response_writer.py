@@ -10,10 +10,9 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from aiohttp import web
-from multidict import CIMultiDict
-
 from envtest.http import Request, Response
+from envtest.http_server.connection import Received
+from envtest.http_server.responses import CompleteResponse, StreamResponse
 
 __all__ = ["COMPRESSED_FROM", "send"]
 
@@ -26,19 +25,19 @@ COMPRESSED_FROM: Final = 128 * 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-async def send(request: Request, response: Response) -> web.StreamResponse:
-    """Send a response, or return the one that aiohttp sends when the handler returns it."""
-    if request.method == "HEAD":
-        return _http_response(request, response, b"")
+async def send(request: Request, response: Response) -> CompleteResponse | StreamResponse:
+    """Send a large response; return a small one, which the connection sends."""
     pieces = [response.body] if isinstance(response.body, bytes) else response.body
     size = sum(map(len, pieces))
     compressed = size > COMPRESSED_FROM and _takes_gzip(request)
     if compressed:
         response.headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-    if size > PIECE:
+    if size > PIECE and request.method != "HEAD" and isinstance(request.raw, Received):
         return await _streamed(request, response, pieces, None if compressed else size)
     body = b"".join(pieces)
-    return _http_response(request, response, zlib.compress(body, 1, _GZIP) if compressed else body)
+    if compressed:
+        body = zlib.compress(body, 1, _GZIP)
+    return CompleteResponse(response.code, _headers(request, response), body, request.method != "HEAD")
 
 
 def _takes_gzip(request: Request) -> bool:
@@ -51,35 +50,25 @@ def _warning(text: str) -> str:
     return f'299 - "{escaped}"'
 
 
-def _set_headers(request: Request, response: Response, headers: CIMultiDict[str]) -> None:
+def _headers(request: Request, response: Response) -> list[tuple[str, str]]:
+    headers = {"Audit-Id": request.audit_id, "Cache-Control": "no-cache, private"}
     if response.content_type:
         headers["Content-Type"] = response.content_type
-    headers["Cache-Control"] = "no-cache, private"
-    headers["Audit-Id"] = request.audit_id
-    for name, value in response.headers.items():
-        headers[name] = value
-    for text in request.warnings:
-        headers.add("Warning", _warning(text))
-
-
-def _http_response(request: Request, response: Response, body: bytes) -> web.Response:
-    http_response = web.Response(body=body, status=response.code)
-    _set_headers(request, response, http_response.headers)
-    return http_response
+    return [*(headers | response.headers).items(), *(("Warning", _warning(text)) for text in request.warnings)]
 
 
 async def _streamed(
     request: Request, response: Response, pieces: Sequence[bytes | memoryview], size: int | None
-) -> web.StreamResponse:
+) -> StreamResponse:
     """Send a large body as fast as the client reads it, without ever holding it in one piece.
 
     ``size`` is the length of the body; ``None`` compresses it, so its length is not known in advance.
     """
-    http_response = web.StreamResponse(status=response.code)
-    _set_headers(request, response, http_response.headers)
+    assert isinstance(request.raw, Received)
+    http_response = StreamResponse(response.code, _headers(request, response))
     http_response.content_length = size
     packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP) if size is None else None
-    await http_response.prepare(request.raw)
+    await http_response.prepare(request.raw.connection)
     for batch in _batches(pieces):
         data = batch if packer is None else packer.compress(batch)
         if data:

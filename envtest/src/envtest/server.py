@@ -7,14 +7,12 @@ impersonation, authorization, routing. The audit event is written when the respo
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import orjson
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from envtest.audit import AuditLog, current_request
 from envtest.auth.attributes import Attributes, attributes_of, forbidden_message
@@ -24,28 +22,28 @@ from envtest.auth.rbac import Authorizer
 from envtest.clock import Clock
 from envtest.dispatch import Dispatcher
 from envtest.errors import GroupResource, StatusError, bad_request, forbidden, forbidden_path, unauthorized
-from envtest.fault_injection import FAULTS_PATH, InjectedReset, inject, inject_after
+from envtest.fault_injection import FAULTS_PATH, inject, inject_after
 from envtest.faults import Faults
 from envtest.http import Page, Request, Response, log_failure, not_found_page, status_response
+from envtest.http_server.connection import Received
+from envtest.http_server.listener import Listener
+from envtest.http_server.request_head import RequestHead
+from envtest.http_server.responses import CompleteResponse, SentResponse
 from envtest.request_timeout import check_timeout
 from envtest.response_writer import send
 
+if TYPE_CHECKING:
+    from aiohttp.web import BaseRequest
+
+    from envtest.http_server.upgrades import UpgradeServer
+
 __all__ = ["Server"]
 
-HEADER_LIMIT = 1 << 20
-"""Maximum bytes of a request line or a header, as in Go's ``net/http``: URLs with selectors get long."""
+STOP_SECONDS: Final = 1.0
+"""Seconds that requests may take to end when the server stops."""
 
-
-def _logger() -> logging.Logger:
-    """Return aiohttp's logger without errors that clients receive as a 400, and without injected ones.
-
-    Malformed HTTP is not a server failure.
-    """
-    logger = logging.getLogger("envtest.http")
-    if not logger.filters:
-        expected = (HttpProcessingError, InjectedReset)
-        logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], expected)))
-    return logger
+_UPGRADED: Final = frozenset({"attach", "exec", "portforward"})
+"""Subresources whose clients leave HTTP; for all others, the header Upgrade is ignored."""
 
 
 class Server:
@@ -69,43 +67,38 @@ class Server:
         self._audit = audit
         self._faults = faults
         self._clock = clock
-        self._runner: web.ServerRunner | None = None
+        self._listener = Listener(self._handle, self._upgrade)
+        self._upgrades: UpgradeServer | None = None
         self.port = 0
 
     async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
         """Start listening. ``port`` 0 selects a free port; :attr:`port` is the actual one. Raises OSError."""
-        server = web.Server(
-            self._handle,
-            access_log=None,
-            logger=_logger(),
-            keepalive_timeout=3630.0,
-            max_line_size=HEADER_LIMIT,
-            max_field_size=HEADER_LIMIT,
-        )
-        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=1.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=context, backlog=1024)
-        try:
-            await site.start()
-        except BaseException:
-            await self.stop()
-            raise
-        assert self._runner.addresses
-        self.port = int(self._runner.addresses[0][1])
+        await self._listener.start(host, port, context)
+        self.port = self._listener.port
 
     async def stop(self) -> None:
         """Close the listener and all connections."""
-        if self._runner is not None:
-            runner, self._runner = self._runner, None
-            await runner.cleanup()
+        await self._listener.stop(STOP_SECONDS)
+        if self._upgrades is not None:
+            await self._upgrades.stop(STOP_SECONDS)
 
-    async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
+    def _upgrade(self, head: RequestHead) -> asyncio.Protocol | None:
+        if head.path.rpartition("/")[2] not in _UPGRADED:
+            return None
+        if self._upgrades is None:
+            from envtest.http_server.upgrades import UpgradeServer
+
+            self._upgrades = UpgradeServer(self._handle)
+        return self._upgrades.protocol()
+
+    async def _handle(self, raw: Received | BaseRequest) -> CompleteResponse | SentResponse:
         received = self._clock.now()
         started = time.perf_counter()
         request = Request(raw)
         request.moment = received
         current_request.set(request.audit_id)
         attributes = attributes_of(raw.method, request.path, request.query)
+        response: Response | SentResponse
         try:
             response = await self._respond(request, attributes)
         except StatusError as error:
@@ -114,20 +107,13 @@ class Server:
             raise
         except Exception as error:  # noqa: BLE001 - a bug in a handler must not stop the server
             response = status_response(_failure(request, error))
-        self._audit.record(
-            request,
-            attributes,
-            response.status if isinstance(response, web.StreamResponse) else response.code,
-            received,
-            self._clock.now(),
-        )
+        code = response.code if isinstance(response, Response) else response.status
+        self._audit.record(request, attributes, code, received, self._clock.now())
         self._dispatcher.observe(attributes, response, time.perf_counter() - started)
         response = await inject_after(self._faults, request, attributes, response)
-        if isinstance(response, web.StreamResponse):
-            return response
-        return await send(request, response)
+        return await send(request, response) if isinstance(response, Response) else response
 
-    async def _respond(self, request: Request, attributes: Attributes) -> Response | web.StreamResponse:
+    async def _respond(self, request: Request, attributes: Attributes) -> Response | SentResponse:
         if request.path != FAULTS_PATH:
             await self._faults.wait_while_paused()
         request.faults = self._faults
@@ -136,10 +122,7 @@ class Server:
         if injected is not None:
             return injected
         check_timeout(request.parameter("timeout"), attributes)
-        transport = request.raw.transport
-        tls = transport.get_extra_info("ssl_object") if transport else None
-        certificate = tls.getpeercert(binary_form=True) if tls else None
-        user = self._authenticator.authenticate(request.headers.get("Authorization", ""), certificate)
+        user = self._authenticator.authenticate(request.headers.get("Authorization", ""), _certificate(request.raw))
         if user is None:
             raise unauthorized()
         request.user = user
@@ -160,6 +143,14 @@ class Server:
             if response is not None:
                 return response
         return not_found_page()
+
+
+def _certificate(raw: Received | BaseRequest) -> bytes | None:
+    """Return the certificate of the client (DER)."""
+    if isinstance(raw, Received):
+        return raw.connection.certificate
+    tls = raw.transport.get_extra_info("ssl_object") if raw.transport else None
+    return tls.getpeercert(binary_form=True) if tls else None
 
 
 def _failure(request: Request, error: Exception) -> StatusError:

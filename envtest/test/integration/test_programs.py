@@ -6,8 +6,9 @@ import asyncio
 import json
 import subprocess
 from base64 import urlsafe_b64decode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -17,7 +18,7 @@ from envtest.api_client import APIClient
 from envtest.certificates import CertificateAuthority
 from envtest.local_webhooks import free_port
 from envtest.programs.folder import write_programs
-from test.support.programs import GoSuite, answers, start
+from test.support.programs import GoSuite, Running, answers, start
 from test.support.toys import TOYS
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -156,6 +157,87 @@ async def test_programs_replace_the_real_control_plane(assets: Path) -> None:
         created = (await api.post(f"{ACCOUNTS}/robot/token", {"spec": {}})).body["status"]["token"]
         response = await api.get("/api", headers={"Authorization": f"Bearer {created}"})
         assert response.code == 200
+
+
+def owned_by(owner: Any, name: str) -> dict[str, Any]:
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    return {"metadata": {"name": name, "ownerReferences": [reference]}}
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            if await condition():
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_real_control_plane_runs_controllers(assets: Path) -> None:
+    async with ControlPlane.real(assets=assets) as plane, APIClient(plane) as api:
+        assert (await api.get(f"{ACCOUNTS}/default")).code == 200
+        assert (await api.post("/api/v1/namespaces/default/pods", POD)).body["spec"]["serviceAccountName"] == "default"
+        owner = (await api.post(MAPS, {"metadata": {"name": "owner"}})).body
+        assert (await api.post(MAPS, owned_by(owner, "dependent"))).code == 201
+        assert (await api.delete(f"{MAPS}/owner")).code == 200
+
+        async def collected() -> bool:
+            return (await api.get(f"{MAPS}/dependent")).code == 404
+
+        await until(collected)
+
+
+async def test_controllers_run_while_their_program_runs(suite: GoSuite, assets: Path, tmp_path: Path) -> None:
+    server = await suite.start_api_server()
+    kubeconfig = server.kubeconfig()
+    command = (assets / "kube-controller-manager", f"--kubeconfig={kubeconfig}")
+    first = await start(*command, "--controllers=garbage-collector-controller,ttl-controller", "--leader-elect=true")
+
+    async def reports(program: Running, text: str) -> None:
+        async def reported() -> bool:
+            assert program.process.returncode is None, program.errors
+            return text in program.errors
+
+        await until(reported)
+
+    try:
+        await reports(first, 'started {"running":["gc"]}')
+        assert "envtest does not implement ttl-controller" in first.errors
+        second = await start(*command, "--controllers=*")
+        try:
+            await reports(second, "another client runs the controllers gc")
+            assert await first.stop() == 0
+            await reports(second, "started")
+        finally:
+            assert await second.stop() == 0
+    finally:
+        await first.stop()
+    code, owner = await server.request("POST", MAPS, {"metadata": {"name": "owner"}})
+    assert code == 201
+    assert (await server.request("POST", MAPS, owned_by(owner, "dependent")))[0] == 201
+    assert (await server.request("DELETE", f"{MAPS}/owner"))[0] == 200
+    assert (await server.request("GET", f"{MAPS}/dependent"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"controllers": ["kubelet"]}, "controller 'kubelet': must be one of"),
+        ({"controllers": "gc"}, "controllers: must be a list of names"),
+        ({"names": []}, "the body must be a JSON object with the fields ca, controllers"),
+        ([], "the body must be a JSON object"),
+    ],
+)
+async def test_invalid_request_for_controllers_is_rejected(body: Any, message: str) -> None:
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
+        response = await api.post("/envtest/controllers", body)
+        assert (response.code, message in response.body["message"]) == (400, True)
+
+
+async def test_only_administrators_run_controllers() -> None:
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
+        body: dict[str, Any] = {"controllers": []}
+        response = await api.post("/envtest/controllers", body, headers={"Impersonate-User": "alice"})
+        assert response.code == 403
 
 
 async def test_command_line_of_jenvtest(assets: Path, tmp_path: Path) -> None:

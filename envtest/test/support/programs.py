@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import ssl
 import subprocess
@@ -155,6 +156,22 @@ class GoAPIServer:
             file.write_bytes(pair.certificate + pair.key)
             context.load_cert_chain(file)
         return context
+
+    def kubeconfig(self) -> Path:
+        """Write a kubeconfig of the administrator, with files for the CA and the client certificate."""
+        pair = self._clients.client("admin", ("system:masters",))
+        contents = {"ca.crt": self._serving.pem, "admin.crt": pair.certificate, "admin.key": pair.key}
+        for name, content in contents.items():
+            (self._folder / name).write_bytes(content)
+        config = {
+            "clusters": [{"name": "c", "cluster": {"server": self.url, "certificate-authority": "ca.crt"}}],
+            "users": [{"name": "u", "user": {"client-certificate": "admin.crt", "client-key": "admin.key"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        path = self._folder / "admin.kubeconfig"
+        path.write_text(json.dumps(config))
+        return path
 
     @asynccontextmanager
     async def session(

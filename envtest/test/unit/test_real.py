@@ -1,7 +1,8 @@
-"""The control plane of real binaries, with scripts in their place: start, readiness, failures, stop."""
+"""The control plane of real binaries, with scripts in their place: flags, start, readiness, failures, stop."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -13,9 +14,16 @@ from envtest.api_client import APIClient
 from envtest.real import StartFailed
 
 ETCD = "#!/bin/sh\necho $$ > {folder}/etcd.pid\nexec sleep 1000\n"
+MANAGER = """#!/bin/sh
+echo $$ > {folder}/manager.pid
+printf '%s\\n' "$@" > {folder}/manager.new
+mv {folder}/manager.new {folder}/manager.flags
+exec sleep 1000
+"""
 APISERVER = """#!{python}
 import http.server, json, ssl, sys
 
+open("{folder}/apiserver.flags", "w").write("\\n".join(sys.argv[1:]))
 flags = dict(each[2:].split("=", 1) for each in sys.argv[1:] if "=" in each)
 token = open(flags["token-auth-file"]).read().split(",")[0]
 
@@ -66,6 +74,61 @@ async def test_both_processes_are_started_and_stopped(tmp_path: Path) -> None:
         os.kill(etcd, 0)
     with pytest.raises(ProcessLookupError):
         os.kill(etcd, 0)
+
+
+def flags_of(file: Path) -> dict[str, str]:
+    return dict(line.removeprefix("--").split("=", 1) for line in file.read_text().splitlines())
+
+
+async def flags_when_written(file: Path) -> dict[str, str]:
+    async with asyncio.timeout(20):
+        while True:
+            if file.exists():
+                return flags_of(file)
+            await asyncio.sleep(0.01)
+
+
+async def test_controllers_run_if_the_folder_has_their_program(tmp_path: Path) -> None:
+    for name, text in (("etcd", ETCD), ("kube-apiserver", APISERVER), ("kube-controller-manager", MANAGER)):
+        write_program(tmp_path, name, text)
+    async with ControlPlane.real(assets=tmp_path, controllers=("gc", "serviceaccount")) as plane:
+        flags = await flags_when_written(tmp_path / "manager.flags")
+        assert flags["controllers"].split(",") == [
+            "garbage-collector-controller",
+            "serviceaccount-controller",
+            "serviceaccount-token-controller",
+        ]
+        assert plane.url in Path(flags["kubeconfig"]).read_text()
+        assert Path(flags["kubeconfig"]).stat().st_mode & 0o077 == 0
+        assert "BEGIN CERTIFICATE" in Path(flags["root-ca-file"]).read_text()
+        assert flags["leader-elect"] == "false"
+        api_flags = flags_of(tmp_path / "apiserver.flags")
+        assert flags["service-account-private-key-file"] == api_flags["service-account-signing-key-file"]
+        assert "disable-admission-plugins" not in api_flags
+        manager = int((tmp_path / "manager.pid").read_text())
+        os.kill(manager, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(manager, 0)
+
+
+@pytest.mark.parametrize("program", [True, False])
+async def test_without_controllers_pods_need_no_service_account(tmp_path: Path, program: bool) -> None:
+    """No controllers are requested, or the folder has no program that runs them."""
+    programs = {"etcd": ETCD, "kube-apiserver": APISERVER} | ({"kube-controller-manager": MANAGER} if program else {})
+    for name, text in programs.items():
+        write_program(tmp_path, name, text)
+    async with ControlPlane.real(assets=tmp_path, controllers=() if program else ("gc", "serviceaccount")):
+        assert flags_of(tmp_path / "apiserver.flags")["disable-admission-plugins"] == "ServiceAccount"
+    assert not (tmp_path / "manager.pid").exists()
+
+
+async def test_controllers_that_end_are_reported(tmp_path: Path) -> None:
+    without_accounts = APISERVER.replace("allowed = ", 'allowed = "default/serviceaccounts" not in self.path and ')
+    manager = "#!/bin/sh\necho unknown flag\nexit 1\n"
+    for name, text in (("etcd", ETCD), ("kube-apiserver", without_accounts), ("kube-controller-manager", manager)):
+        write_program(tmp_path, name, text)
+    with pytest.raises(StartFailed, match="kube-controller-manager exited with code 1:\nunknown flag"):
+        await ControlPlane.real(assets=tmp_path).start()
 
 
 async def test_missing_binary_is_reported(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ async def test_namespace_watch_gets_only_its_events(store: Store) -> None:
 
 async def test_wait_ends_on_timeout_or_close(store: Store) -> None:
     watcher = store.watch(THINGS)
-    assert await watcher.next_batch(0.001) == []
+    assert await watcher.next_batch(asyncio.get_running_loop().time() + 0.001) == []
     waiting = asyncio.create_task(watcher.next_batch())
     await asyncio.sleep(0)
     store.close_watchers()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import statistics
+import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -18,9 +22,11 @@ from envtest import ControlPlane
 from envtest.context import RequestContext, User
 from envtest.crd.custom_resource_strategy import CustomResourceStrategy
 from envtest.errors import GroupResource
+from envtest.programs.folder import write_programs
 from envtest.registry import ResourceInfo
 from test.bench.api_server import APIServer, api_server
-from test.bench.harness import Case, Sample, benchmark
+from test.bench.harness import Case, Goal, Sample, benchmark
+from test.bench.processes import free_port, start_process, wait_until
 from test.bench.raycluster_objects import raycluster
 
 GROUP = "bench.example.com"
@@ -76,17 +82,61 @@ async def create_widgets(http: aiohttp.ClientSession, count: int) -> float:
     return time.perf_counter() - started_at
 
 
-@benchmark(title="start of envtest in a running process: the first and the second instance", repeat=5)
+@benchmark(
+    title="start of envtest in a running process: the first and the second instance",
+    repeat=5,
+    goals=(Goal("first cpu ms", 20),),
+)
 async def envtest_start(case: Case) -> Sample:
     values = {}
     for name in ("first", "second"):
-        started_at = time.perf_counter()
+        started_at, cpu = time.perf_counter(), time.process_time()
         async with ControlPlane.embedded(controllers=()):
             values[f"{name} s"] = time.perf_counter() - started_at
+            values[f"{name} cpu ms"] = (time.process_time() - cpu) * 1e3
     return Sample(values)
 
 
-@benchmark(title="a copy of a running envtest, until it listens", unit="objects", sizes=(1000, 10_000), repeat=5)
+@benchmark(
+    title="the command envtest: from exec until it serves, and its memory then",
+    repeat=5,
+    goals=(Goal("ready s", 0.25), Goal("cpu s", 0.25), Goal("rss MB", 60)),
+)
+async def envtest_process(case: Case) -> Sample:
+    with tempfile.TemporaryDirectory(prefix="cfo-bench-") as name:
+        log = Path(name) / "envtest.log"
+        async with start_process([sys.executable, "-m", "envtest"], log) as process:
+            await wait_until(lambda: b"Serving" in log.read_bytes(), "start of envtest", 60, interval=0.002)
+            ready = time.perf_counter() - process.started_at
+            return Sample({"ready s": ready, "cpu s": process.cpu(), "rss MB": process.rss()})
+
+
+@benchmark(
+    title="the programs etcd and kube-apiserver of envtest: from exec until /readyz of the API server, and memory then",
+    repeat=5,
+    goals=(Goal("ready s", 0.3),),
+)
+async def envtest_programs(case: Case) -> Sample:
+    with tempfile.TemporaryDirectory(prefix="cfo-bench-") as name:
+        folder, etcd_port, port = Path(name), free_port(), free_port()
+        programs = write_programs(folder / "assets")
+        etcd_url = f"http://127.0.0.1:{etcd_port}"
+        etcd = [str(programs / "etcd"), f"--listen-client-urls={etcd_url}", f"--data-dir={folder / 'etcd'}"]
+        api = [str(programs / "kube-apiserver"), f"--etcd-servers={etcd_url}", f"--secure-port={port}"]
+        log = folder / "log"
+        async with start_process(etcd, log) as first, start_process([*api, f"--cert-dir={folder}"], log) as second:
+            await wait_until(lambda: b"Serving" in log.read_bytes(), "start of kube-apiserver", 60, interval=0.002)
+            ready = time.perf_counter() - first.started_at
+            return Sample({"ready s": ready, "cpu s": first.cpu() + second.cpu(), "rss MB": first.rss() + second.rss()})
+
+
+@benchmark(
+    title="a copy of a running envtest, until it listens",
+    unit="objects",
+    sizes=(1000, 10_000),
+    repeat=5,
+    goals=(Goal("ready ms", 5, 1000),),
+)
 async def envtest_fork(case: Case) -> Sample:
     async with ControlPlane.embedded() as plane:
         objects = GroupResource(GROUP, "widgets")
@@ -94,12 +144,18 @@ async def envtest_fork(case: Case) -> Sample:
             plane.store.create(objects, orjson.loads(widget(number)))
         async with plane.fork():  # creates what all copies share
             pass
-        started_at = time.perf_counter()
+        started_at, cpu = time.perf_counter(), time.process_time()
         copy = plane.fork()
         copied_at = time.perf_counter()
         async with copy:
-            ready_at = time.perf_counter()
-        return Sample({"copy ms": (copied_at - started_at) * 1e3, "ready ms": (ready_at - started_at) * 1e3})
+            ready_at, cpu = time.perf_counter(), time.process_time() - cpu
+        return Sample(
+            {
+                "copy ms": (copied_at - started_at) * 1e3,
+                "ready ms": (ready_at - started_at) * 1e3,
+                "ready cpu ms": cpu * 1e3,
+            }
+        )
 
 
 @benchmark(
@@ -149,6 +205,47 @@ async def envtest_watches(case: Case) -> Sample:
             created = await create_widgets(http, events)
         delivered = time.perf_counter() - started_at
         return Sample({"create s": created, "all delivered s": delivered, "server cpu s": server.process.cpu() - cpu})
+
+
+@benchmark(
+    title="an envtest process with 10,000 objects: one event at a time, from the request until every watch has it",
+    unit="watches",
+    sizes=(1, 100),
+    goals=(Goal("server cpu ms per event", 1, 100),),
+)
+async def envtest_events(case: Case) -> Sample:
+    events, objects = 200, 10_000
+    async with api_server(WIDGET_CRD) as server, http_session(server) as http:
+        await create_widgets(http, objects)
+        async with http.get(WIDGETS, params={"limit": "1"}) as response:
+            revision = (await response.json())["metadata"]["resourceVersion"]
+        received = asyncio.Semaphore(0)
+
+        async def watch(opened: asyncio.Event) -> None:
+            async with http.get(WIDGETS, params={"watch": "true", "resourceVersion": revision}) as response:
+                opened.set()
+                for _ in range(events):
+                    await response.content.readline()
+                    received.release()
+
+        opened_watches = [asyncio.Event() for _ in range(case.size)]
+        milliseconds: list[float] = []
+        async with asyncio.TaskGroup() as watches:
+            for opened in opened_watches:
+                watches.create_task(watch(opened))
+            for opened in opened_watches:
+                await opened.wait()
+            cpu = server.process.cpu()
+            for number in range(objects, objects + events):
+                started_at = time.perf_counter()
+                async with http.post(WIDGETS, data=widget(number)) as response:
+                    response.raise_for_status()
+                for _ in range(case.size):
+                    await received.acquire()
+                milliseconds.append((time.perf_counter() - started_at) * 1e3)
+            cpu = server.process.cpu() - cpu
+        quantiles = statistics.quantiles(milliseconds, n=100)
+        return Sample({"p50 ms": quantiles[49], "p99 ms": quantiles[98], "server cpu ms per event": cpu / events * 1e3})
 
 
 @benchmark(

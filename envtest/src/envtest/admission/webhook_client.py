@@ -12,14 +12,15 @@ import posixpath
 import ssl
 from base64 import b64decode
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
-
-import aiohttp
 
 from envtest.errors import GroupResource
 from envtest.field_errors import go_quote
 from envtest.storage import Store
+
+if TYPE_CHECKING:
+    import aiohttp
 
 __all__ = ["CallFailed", "ServiceEndpoints", "WebhookClient"]
 
@@ -103,6 +104,8 @@ class WebhookClient:
 
         Raises CallFailed, also when there is no response within ``seconds``.
         """
+        import aiohttp  # takes as long to import as all of envtest, and most tests call no webhook
+
         service = config.get("service")
         server_name: str | None = None
         if service is not None:
@@ -131,6 +134,8 @@ class WebhookClient:
             raise CallFailed(f"unable to load root certificates: {error}") from error
 
     async def _post(self, url: str, server_name: str | None, ca_bundle: str, body: bytes, seconds: int) -> bytes:
+        import aiohttp
+
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), auto_decompress=True, timeout=aiohttp.ClientTimeout()
@@ -190,6 +195,8 @@ def _http_error(code: int, text: str) -> str:
 
 
 def _describe(error: aiohttp.ClientError, url: str) -> str:
+    import aiohttp
+
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"tls: failed to verify certificate: x509: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorError):

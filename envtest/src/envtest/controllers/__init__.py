@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from envtest.certificates import CertificateAuthority
+from envtest.controller_names import DEFAULT
 from envtest.controllers.controller import Controller, Runner
 from envtest.server_core import Core
 
@@ -44,8 +45,6 @@ SCENARIO: Final = ("scheduler.Scheduler", "nodes.Nodes", "kubelet.Kubelets")
 """The controllers that replace ``pods`` if the control plane has a scenario."""
 
 ALL: Final = "all"
-
-DEFAULT: Final = ("gc", "namespace", "serviceaccount")
 
 
 class UnknownController(ValueError):

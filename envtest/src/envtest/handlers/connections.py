@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
-from aiohttp import web
-
 from envtest.context import RequestContext
 from envtest.errors import (
     GroupResource,
@@ -24,6 +22,7 @@ from envtest.errors import (
 )
 from envtest.field_errors import FieldError, forbidden, go_quote, invalid
 from envtest.http import Request, Response
+from envtest.http_server.responses import SentResponse
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.server_core import Core
@@ -47,7 +46,7 @@ def _stored(core: Core, resource: GroupResource, namespace: str, name: str) -> O
     return record.obj()
 
 
-async def connect(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | web.StreamResponse:
+async def connect(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | SentResponse:
     """Handle exec, attach and portforward."""
     pod = _stored(core, _PODS, ctx.namespace, ctx.name)
     if ctx.subresource != "portforward":
@@ -63,7 +62,7 @@ async def connect(core: Core, request: Request, ctx: RequestContext, output: Out
     return await serve(core, core.scenario, request, ctx, pod)
 
 
-async def read_log(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | web.StreamResponse:
+async def read_log(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | SentResponse:
     """Handle GET of a log, which is empty without a scenario."""
     numbers = {name: _integer(request.parameter(name)) for name in _INTEGERS}
     errors = list(_log_errors(numbers, request))

@@ -14,6 +14,8 @@ from aiohttp import web
 from envtest.context import RequestContext
 from envtest.errors import GroupResource, bad_request, internal_error
 from envtest.http import Request, Response
+from envtest.http_server.connection import Received
+from envtest.http_server.responses import StreamResponse
 from envtest.objects import Object, find_condition
 from envtest.scenarios.answers import forward_port, run_attach, run_command
 from envtest.scenarios.logs import LogOptions, container_status, log_source, stream
@@ -85,7 +87,7 @@ async def _serve(
 
 async def send_log(
     core: Core, scenario: Scenario, request: Request, pod: Object, numbers: Mapping[str, int | None]
-) -> Response | web.StreamResponse:
+) -> Response | StreamResponse:
     """Answer GET of a log. Raises StatusError if the container has none."""
     _check_node(core, pod)
     container, metadata = _container(request, pod), pod["metadata"]
@@ -106,12 +108,14 @@ async def send_log(
     chunks = stream(scenario, core.clock, read, container, options)
     if not options.follow:
         return Response([chunk async for chunk in chunks] or b"", 200, "text/plain")
-    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-    await response.prepare(request.raw)
+    assert isinstance(request.raw, Received)
+    response = StreamResponse(200, [("Content-Type", "text/plain")])
     try:
+        await response.prepare(request.raw.connection)
         with scenario.connected():
             async for chunk in chunks:
                 await response.write(chunk)
+        await response.write_eof()
     except ConnectionError:
         return response
     finally:

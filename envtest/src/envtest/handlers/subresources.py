@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import cache
 
-from aiohttp import web
-
 from envtest.apply.manager import Tracker
 from envtest.apply.schema_types import ObjectType
 from envtest.auth.token_request import request_token
@@ -23,6 +21,7 @@ from envtest.handlers.pods import bind, evict
 from envtest.handlers.scale import scale
 from envtest.handlers.write import check_namespace
 from envtest.http import Request, Response
+from envtest.http_server.responses import SentResponse
 from envtest.metadata import wipe_for_create
 from envtest.negotiation import Output
 from envtest.options import begin_write
@@ -33,7 +32,7 @@ __all__ = ["SUBRESOURCES"]
 
 _REQUEST_TYPE = "io.k8s.api.authentication.v1.TokenRequest"
 
-Handler = Callable[[Core, Request, RequestContext, Output], Awaitable["Response | web.StreamResponse"]]
+Handler = Callable[[Core, Request, RequestContext, Output], Awaitable["Response | SentResponse"]]
 
 
 async def review(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:

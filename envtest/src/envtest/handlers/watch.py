@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-from aiohttp import web
 
 from envtest.context import RequestContext
 from envtest.errors import StatusError
 from envtest.http import Request, log_failure
+from envtest.http_server.connection import Received
+from envtest.http_server.responses import StreamResponse
 from envtest.listing import ListOptions, list_options, parse_revision, too_old_error
 from envtest.negotiation import Output
 from envtest.registry import ResourceInfo
@@ -45,13 +46,17 @@ class _Encoder:
         self.cache_key = (info.api_version, output.as_kind, output.as_version, output.yaml, self.include)
         self.tables = 0
 
+    def shared(self, change: Change, kind: str, record: Record) -> bytes | None:
+        """Return the line of a change if all watchers of the stored form receive the same."""
+        if self.is_stored_form and kind == change.type and record is change.record and not self.info.read_through:
+            return change.line()
+        return None
+
     async def change(self, change: Change, kind: str, record: Record) -> bytes:
         """Return the line of an event of type ``kind`` about ``record``.
 
         The record is the record of the change, or derived from it.
         """
-        if self.is_stored_form and kind == change.type and record is change.record and not self.info.read_through:
-            return change.line()
         if self.output.as_kind == "Table":
             return await self.line(kind, record)
         key = (*self.cache_key, kind)
@@ -139,16 +144,14 @@ class _Stream:
     def __init__(self, request: Request, output: Output, resource: str) -> None:
         self._request = request
         self._resource = resource
-        headers = {"Content-Type": output.content_type, "Cache-Control": "no-cache, private"}
-        self.response = web.StreamResponse(headers=headers)
-        for text in request.warnings:
-            self.response.headers.add("Warning", f'299 - "{text}"')
-        self.response.enable_chunked_encoding()
+        headers = [("Content-Type", output.content_type), ("Cache-Control", "no-cache, private")]
+        self.response = StreamResponse(200, [*headers, *(("Warning", f'299 - "{text}"') for text in request.warnings)])
         self._lines_until_cut = request.fault.cut_after if request.fault is not None else None
 
     async def open(self) -> None:
         """Send the headers."""
-        await self.response.prepare(self._request.raw)
+        assert isinstance(self._request.raw, Received)
+        await self.response.prepare(self._request.raw.connection)
 
     async def send(self, lines: Sequence[bytes]) -> None:
         """Send lines. Raises ConnectionError if the client has disconnected."""
@@ -163,7 +166,7 @@ class _Stream:
                     lines[self._lines_until_cut :][:1],
                 )
         if lines:
-            await self.response.write(b"".join(lines))
+            await self.response.write(lines[0] if len(lines) == 1 else b"".join(lines))
 
     async def _cut(self, lines: Sequence[bytes], following: Sequence[bytes]) -> None:
         truncate = self._request.fault is not None and self._request.fault.torn
@@ -179,7 +182,7 @@ class _Stream:
             transport.abort()
 
 
-async def watch_objects(core: Core, request: Request, ctx: RequestContext, output: Output) -> web.StreamResponse:
+async def watch_objects(core: Core, request: Request, ctx: RequestContext, output: Output) -> StreamResponse:
     """Stream the changes of a collection.
 
     The watch ends when the client disconnects, the timeout expires or the watcher lags too far behind.
@@ -284,11 +287,10 @@ async def _send_changes(
     deadline = loop.time() + seconds
     next_bookmark = _next_bookmark(loop.time(), deadline) if options.bookmarks else deadline
     while not watcher.closed:
-        now = loop.time()
-        if now >= deadline:
+        if loop.time() >= deadline:
             break
         try:
-            batch = await watcher.next_batch(min(deadline, next_bookmark) - now)
+            batch = await watcher.next_batch(min(deadline, next_bookmark))
         except WatcherOverflow:
             break
         lines = []
@@ -297,7 +299,7 @@ async def _send_changes(
                 continue
             event = _event_for(change, selector)
             if event is not None:
-                lines.append(await encoder.change(change, *event))
+                lines.append(encoder.shared(change, *event) or await encoder.change(change, *event))
         if options.bookmarks and loop.time() >= next_bookmark:
             lines.append(encoder.bookmark(core.store.revision, initial=False))
             next_bookmark = _next_bookmark(loop.time(), deadline)

@@ -1,4 +1,4 @@
-"""Command lines of kube-apiserver and etcd: which flags have an effect here, which have none, and which are refused.
+"""Command lines of the programs: which flags have an effect here, which have none, and which are refused.
 
 A flag that cannot change a response is accepted without effect. A flag that would change responses, and is not
 implemented, is refused unless it has the value that envtest behaves like. Unknown flags are reported and ignored.
@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["ETCD", "KUBE_APISERVER", "CommandLine", "FlagError", "Program", "boolean", "words"]
+__all__ = [
+    "ETCD",
+    "KUBE_APISERVER",
+    "KUBE_CONTROLLER_MANAGER",
+    "CommandLine",
+    "FlagError",
+    "Program",
+    "boolean",
+    "words",
+]
 
 
 class FlagError(ValueError):
@@ -257,6 +266,74 @@ KUBE_APISERVER = Program(
         "peer-",
         "requestheader-",
         "shutdown-",
+    ),
+)
+
+KUBE_CONTROLLER_MANAGER = Program(
+    "kube-controller-manager",
+    effective={
+        **_HELP,
+        "controllers": "controllers to run: names, * for all, -NAME for all but one (default *)",
+        "kubeconfig": "how to connect to the API server, which must be that of envtest",
+        "root-ca-file": "CA that is published to all namespaces",
+    },
+    paths={"kubeconfig", "root-ca-file"},
+    booleans={
+        "help",
+        "h",
+        "version",
+        "allocate-node-cidrs",
+        "allow-untagged-cloud",
+        "configure-cloud-routes",
+        "contention-profiling",
+        "enable-dynamic-provisioning",
+        "enable-garbage-collector",
+        "leader-elect",
+        "profiling",
+        "use-service-account-credentials",
+    },
+    fixed={"cloud-provider": ("", "external")},
+    ignored={
+        "allocate-node-cidrs",
+        "bind-address",
+        "cert-dir",
+        "client-ca-file",
+        "cluster-cidr",
+        "cluster-name",
+        "enable-garbage-collector",
+        "feature-gates",
+        "master",
+        "permit-address-sharing",
+        "permit-port-sharing",
+        "profiling",
+        "secure-port",
+        "service-account-private-key-file",
+        "service-cluster-ip-range",
+        "tls-cert-file",
+        "tls-private-key-file",
+        "use-service-account-credentials",
+        "v",
+        "vmodule",
+    },
+    ignored_prefixes=(
+        "authentication-",
+        "authorization-",
+        "cluster-signing-",
+        "concurrent-",
+        "horizontal-pod-autoscaler-",
+        "kube-api-",
+        "leader-elect",
+        "log",
+        "min-resync-",
+        "namespace-sync-",
+        "node-",
+        "pv-recycler-",
+        "pvclaimbinder-",
+        "requestheader-",
+        "resource-quota-",
+        "route-",
+        "terminated-pod-",
+        "tls-",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The folder for ``KUBEBUILDER_ASSETS``: programs ``etcd`` and ``kube-apiserver``, and ``kubectl`` if it is installed.
+"""The folder for ``KUBEBUILDER_ASSETS``: the programs of a control plane, and ``kubectl`` if it is installed.
 
 The programs are scripts that start this Python interpreter with the module search path of the process that wrote them,
 and with the Kubernetes version. So they need no environment variables and skip the start-up of ``site``.
@@ -19,7 +19,11 @@ from envtest.kubernetes_version import LATEST, KubernetesVersion
 
 __all__ = ["write_programs"]
 
-_PROGRAMS = {"etcd": "etcd", "kube-apiserver": "kube_apiserver"}
+_PROGRAMS = {
+    "etcd": "etcd",
+    "kube-apiserver": "kube_apiserver",
+    "kube-controller-manager": "kube_controller_manager",
+}
 _SCRIPT = """#!/bin/sh
 # Written by "envtest assets"; the arguments are those of the program {name} of Kubernetes.
 exec {python} -I -S -c {code} "$@"

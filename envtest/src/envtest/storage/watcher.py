@@ -28,6 +28,8 @@ class Watcher:
         "_limit",
         "_overflow",
         "_pending",
+        "_timer",
+        "_until",
         "_waiter",
         "namespace",
         "on_overflow",
@@ -47,6 +49,8 @@ class Watcher:
         self._limit = limit
         self._detach = detach
         self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._until: float | None = None
         self._overflow = False
         self._closed = False
         self.on_overflow: Callable[[], None] | None = None
@@ -71,19 +75,33 @@ class Watcher:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def next_batch(self, timeout: float | None = None) -> list[Change]:
-        """Return the changes since the last call; wait at most ``timeout`` seconds for the first.
+    def _set_timer(self, until: float | None) -> None:
+        """Wake at ``until``; most calls have the time of the previous one, so the timer remains until it changes."""
+        if until == self._until:
+            return
+        self._until = until
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if until is not None:
+            self._timer = asyncio.get_running_loop().call_at(until, self._expire)
 
-        Returns an empty list after the timeout, and immediately if :attr:`closed`. Raises :class:`WatcherOverflow`.
+    def _expire(self) -> None:
+        self._until = self._timer = None
+        self._wake()
+
+    async def next_batch(self, until: float | None = None) -> list[Change]:
+        """Return the changes since the last call; wait for the first until the event loop's time ``until``.
+
+        Returns an empty list at that time, and immediately if :attr:`closed`. Raises :class:`WatcherOverflow`.
         """
         if not self._pending:
             self._behind.discard(self)
         if not self._pending and not self._closed:
             self._waiter = asyncio.get_running_loop().create_future()
+            self._set_timer(until)
             try:
-                await asyncio.wait_for(self._waiter, timeout)
-            except TimeoutError:
-                pass
+                await self._waiter
             finally:
                 self._waiter = None
         if self._overflow:
@@ -103,3 +121,4 @@ class Watcher:
             self._behind.discard(self)
             self._detach(self)
             self._wake()
+            self._set_timer(None)

@@ -31,6 +31,13 @@ def offered_protocols(request: Request) -> list[str]:
     return [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",") if each.strip()]
 
 
+def _leaving_http(request: Request) -> web.BaseRequest:
+    """Return aiohttp's request, which the server creates for connections that may leave HTTP. Raises StatusError."""
+    if not isinstance(request.raw, web.BaseRequest):
+        raise bad_request("Upgrade request required")
+    return request.raw
+
+
 async def accept_websocket(request: Request, supported: Sequence[str]) -> tuple[web.WebSocketResponse, str]:
     """Upgrade to a WebSocket; return it with the first protocol of the client that is ``supported``, or ``""``.
 
@@ -43,7 +50,7 @@ async def accept_websocket(request: Request, supported: Sequence[str]) -> tuple[
     socket = web.WebSocketResponse(
         protocols=[protocol] if protocol else [], max_msg_size=MAX_MESSAGE, compress=False, timeout=2.0
     )
-    await socket.prepare(request.raw)
+    await socket.prepare(_leaving_http(request))
     return socket, protocol
 
 
@@ -96,6 +103,7 @@ async def serve_spdy(
     """
     if request.headers.get("Upgrade", "").lower() != "spdy/3.1":
         raise bad_request("Upgrade request required")
+    raw = _leaving_http(request)
     offered = [each.strip() for value in request.headers.getall(_PROTOCOL_HEADER, []) for each in value.split(",")]
     protocol = next((each for each in offered if each in supported), "")
     if offered and not protocol:
@@ -104,10 +112,10 @@ async def serve_spdy(
     response = web.StreamResponse(status=101, headers={"Connection": "Upgrade", "Upgrade": "SPDY/3.1"})
     if protocol:
         response.headers[_PROTOCOL_HEADER] = protocol
-    http, transport, parser = request.raw.protocol, request.raw.transport, _Parser()
+    http, transport, parser = raw.protocol, raw.transport, _Parser()
     assert transport is not None
     http.set_parser(cast("Any", parser))
-    await response.prepare(request.raw)
+    await response.prepare(raw)
     http.keep_alive(False)
 
     async def send(data: bytes) -> None:

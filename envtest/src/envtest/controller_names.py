@@ -1,0 +1,99 @@
+"""The names of controllers: those of envtest, and those of kube-controller-manager's flag ``--controllers``.
+
+``gc`` here is ``garbage-collector-controller`` there. Uses only the standard library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+__all__ = ["DEFAULT", "KUBE_CONTROLLERS", "Selection", "kube_controllers", "select_controllers"]
+
+DEFAULT: Final = ("gc", "namespace", "serviceaccount")
+"""The controllers that run by default: every cluster has them, and most tests need them."""
+
+KUBE_CONTROLLERS: Final[dict[str, tuple[str, ...]]] = {
+    "gc": ("garbage-collector-controller",),
+    "namespace": ("namespace-controller",),
+    "serviceaccount": ("serviceaccount-controller", "serviceaccount-token-controller"),
+    "root-ca": ("root-ca-certificate-publisher-controller",),
+    "clusterrole-aggregation": ("clusterrole-aggregation-controller",),
+    "resourcequota": ("resourcequota-controller",),
+    "deployment": ("deployment-controller", "replicaset-controller"),
+    "replicaset": ("replicaset-controller",),
+    "statefulset": ("statefulset-controller",),
+    "job": ("job-controller",),
+    "daemonset": ("daemonset-controller",),
+    "cronjob": ("cronjob-controller",),
+    "horizontalpodautoscaling": ("horizontal-pod-autoscaler-controller",),
+    "ttl-after-finished": ("ttl-after-finished-controller",),
+    "endpoint": ("endpoints-controller",),
+    "endpointslice": ("endpointslice-controller",),
+    "disruption": ("disruption-controller",),
+    "csrsigning": ("certificatesigningrequest-signing-controller",),
+    "persistentvolume": (
+        "persistentvolume-binder-controller",
+        "persistentvolume-protection-controller",
+        "persistentvolumeclaim-protection-controller",
+    ),
+}
+"""The controllers of kube-controller-manager that do the work of each controller of envtest."""
+
+_OLD_NAMES: Final = {
+    "garbagecollector": "garbage-collector-controller",
+    "serviceaccount": "serviceaccount-controller",
+    "serviceaccount-token": "serviceaccount-token-controller",
+    "endpoint": "endpoints-controller",
+    "horizontalpodautoscaling": "horizontal-pod-autoscaler-controller",
+    "csrsigning": "certificatesigningrequest-signing-controller",
+    "pv-protection": "persistentvolume-protection-controller",
+    "pvc-protection": "persistentvolumeclaim-protection-controller",
+    "root-ca-cert-publisher": "root-ca-certificate-publisher-controller",
+    "bootstrapsigner": "bootstrap-signer-controller",
+    "tokencleaner": "token-cleaner-controller",
+}
+"""Names before Kubernetes 1.27; most others only lack the suffix."""
+
+_OPTIONAL: Final = frozenset({"bootstrap-signer-controller", "token-cleaner-controller", "selinux-warning-controller"})
+"""Controllers that ``*`` does not select."""
+
+
+class Selection(NamedTuple):
+    """What ``--controllers`` selects: controllers of envtest, and names that envtest does not implement."""
+
+    controllers: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def kube_controllers(names: Iterable[str]) -> list[str]:
+    """Return the controllers of kube-controller-manager for those of envtest.
+
+    Raises ValueError for a name that has no equivalent, such as ``pods``, which simulates nodes.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        if name not in KUBE_CONTROLLERS:
+            raise ValueError(f"controller {name!r}: the real control plane has only {', '.join(KUBE_CONTROLLERS)}")
+        found |= dict.fromkeys(KUBE_CONTROLLERS[name])
+    return list(found)
+
+
+def select_controllers(items: Sequence[str]) -> Selection:
+    """Return what the items of ``--controllers`` select: ``*`` is all, ``-NAME`` all but this one."""
+    disabled = {_full_name(item[1:]) for item in items if item.startswith("-")}
+    enabled = {_full_name(item) for item in items if not item.startswith("-") and item != "*"}
+    everything = "*" in items
+
+    def is_selected(name: str) -> bool:
+        return name not in disabled and (everything or name in enabled)
+
+    controllers = tuple(name for name, parts in KUBE_CONTROLLERS.items() if all(map(is_selected, parts)))
+    implemented = {part for name in controllers for part in KUBE_CONTROLLERS[name]}
+    return Selection(controllers, tuple(sorted(enabled - disabled - implemented - _OPTIONAL)))
+
+
+def _full_name(name: str) -> str:
+    if name in _OLD_NAMES:
+        return _OLD_NAMES[name]
+    return name if name.endswith("-controller") else f"{name}-controller"

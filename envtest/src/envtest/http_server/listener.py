@@ -1,0 +1,56 @@
+"""Accepts connections on one address."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+from envtest.http_server.connection import Connection, Handler, Upgrade
+
+__all__ = ["Listener"]
+
+BACKLOG: Final = 1024
+
+
+class Listener:
+    """A listening server; ``port`` is its actual port."""
+
+    def __init__(self, handler: Handler, upgrade: Upgrade) -> None:
+        self._handler = handler
+        self._upgrade = upgrade
+        self._connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        """Start listening; ``port`` 0 selects a free port. Raises OSError."""
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self._handler, self._upgrade, self._connections),
+            host,
+            port,
+            ssl=context,
+            backlog=BACKLOG,
+        )
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self, seconds: float) -> None:
+        """Stop listening; give requests that are being served ``seconds`` to end, then cut all connections."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        tasks = [connection.task for connection in self._connections if connection.task is not None]
+        for connection in list(self._connections):
+            if connection.task is None:
+                connection.close()
+            elif connection.waits:
+                connection.abort()
+        if tasks:
+            _, unfinished = await asyncio.wait(tasks, timeout=seconds)
+            for task in unfinished:
+                task.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+        await asyncio.sleep(0)
+        for connection in list(self._connections):
+            connection.abort()

@@ -1,0 +1,148 @@
+"""HTTP/1.1 as clients of any language speak it: raw bytes on a TLS connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from envtest import ControlPlane
+from envtest.http_server import connection
+from test.support.config_maps import CONFIG_MAPS, config_map
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[], AbstractAsyncContextManager[Streams]]
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[ControlPlane]:
+    async with ControlPlane.embedded(controllers=()) as running:
+        yield running
+
+
+@pytest.fixture
+def client(plane: ControlPlane) -> Connect:
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Streams]:
+        context = ssl.create_default_context(cadata=plane.ca_pem.decode())
+        parts = urlsplit(plane.url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=context)
+        try:
+            async with asyncio.timeout(10):
+                yield reader, writer
+        finally:
+            writer.close()
+
+    return connect
+
+
+def request(plane: ControlPlane, method: str, path: str, *headers: str, version: str = "1.1") -> bytes:
+    lines = [f"{method} {path} HTTP/{version}", "Host: x", f"Authorization: Bearer {plane.token}", *headers, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+async def response(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[:-2]
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    return int(first.split()[1]), headers, body
+
+
+async def test_pipelined_requests_are_answered_in_order(plane: ControlPlane, client: Connect) -> None:
+    async with client() as (reader, writer):
+        writer.write(b"".join(request(plane, "GET", path) for path in ("/version", "/livez", "/nothing")))
+        answers = [await response(reader) for _ in range(3)]
+    assert [code for code, _, _ in answers] == [200, 200, 404]
+    assert json.loads(answers[0][2])["major"] == "1"
+    assert "connection" not in answers[2][1]
+
+
+async def test_pipelined_bodies_are_not_mixed(plane: ControlPlane, client: Connect) -> None:
+    bodies = [json.dumps(config_map(f"piped-{number}")).encode() for number in range(4)]
+    async with client() as (reader, writer):
+        writer.write(
+            b"".join(
+                request(plane, "POST", CONFIG_MAPS, f"Content-Length: {len(body)}") + body
+                if number % 2
+                else request(plane, "POST", CONFIG_MAPS, "Transfer-Encoding: chunked")
+                + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+                for number, body in enumerate(bodies)
+            )
+        )
+        answers = [await response(reader) for _ in bodies]
+    assert [code for code, _, _ in answers] == [201] * 4
+    assert [json.loads(body)["metadata"]["name"] for _, _, body in answers] == [f"piped-{n}" for n in range(4)]
+
+
+async def test_chunked_body_after_100_continue(plane: ControlPlane, client: Connect) -> None:
+    body = json.dumps(config_map("chunked")).encode()
+    async with client() as (reader, writer):
+        writer.write(request(plane, "POST", CONFIG_MAPS, "Transfer-Encoding: chunked", "Expect: 100-continue"))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        for part in (body[:7], body[7:]):
+            writer.write(b"%x\r\n%b\r\n" % (len(part), part))
+        writer.write(b"0\r\n\r\n" + request(plane, "GET", f"{CONFIG_MAPS}/chunked"))
+        assert (await response(reader))[0] == 201
+        assert (await response(reader))[0] == 200
+
+
+@pytest.mark.parametrize(("size", "kept"), [(1000, True), (connection.DISCARD_BYTES * 2, False)])
+async def test_response_before_the_end_of_the_body(plane: ControlPlane, client: Connect, size: int, kept: bool) -> None:
+    """The rest of a small body is read, that of a large one ends the connection after the response."""
+    async with client() as (reader, writer):
+        writer.write(f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode())
+        code, headers, _ = await response(reader)
+        assert code == 403
+        assert (headers.get("connection") == "close") is not kept
+        writer.write(b"x" * size + (request(plane, "GET", "/livez") if kept else b""))
+        assert (await response(reader))[0] == 200 if kept else await reader.read() == b""
+
+
+async def test_http_1_0_client_reads_until_the_end(plane: ControlPlane, client: Connect) -> None:
+    async with client() as (reader, writer):
+        writer.write(request(plane, "GET", f"{CONFIG_MAPS}?watch=1&timeoutSeconds=1", version="1.0"))
+        received = await reader.read()
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"chunked" not in head
+    assert not body
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+async def test_head_has_the_headers_of_get(plane: ControlPlane, client: Connect, method: str) -> None:
+    async with client() as (reader, writer):
+        writer.write(request(plane, method, "/version") + request(plane, "GET", "/livez"))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"Content-Length: 0" not in head
+        if method == "GET":
+            await reader.readuntil(b"}")
+        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+
+
+async def test_headers_without_end_are_refused(plane: ControlPlane, client: Connect) -> None:
+    async with client() as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * (connection.HEAD_BYTES + 100))
+        code, headers, body = await response(reader)
+    assert (code, headers["connection"], body) == (431, "close", b"431 Request Header Fields Too Large")
+
+
+async def test_request_that_leaves_http_is_validated(plane: ControlPlane, client: Connect) -> None:
+    path = "/api/v1/namespaces/default/pods/missing/exec?command=ls"
+    headers = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA==")
+    async with client() as (reader, writer):
+        writer.write(request(plane, "GET", path, *headers))
+        code, _, body = await response(reader)
+    assert (code, json.loads(body)["message"]) == (404, 'pods "missing" not found')
+
+
+async def test_half_a_request_does_not_keep_the_server_running(plane: ControlPlane, client: Connect) -> None:
+    async with client() as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n")
+        await writer.drain()
+        await plane.stop()
+        assert await reader.read() == b""
