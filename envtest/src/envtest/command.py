@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import click
 
@@ -24,21 +25,32 @@ __all__ = ["command", "main"]
 
 
 class _Group(click.Group):
-    """Imports ``chaos`` and ``validate`` when they run or are listed."""
+    """Imports subcommands when they run; their short help is duplicated here."""
+
+    lazy_commands: ClassVar[dict[str, tuple[str, str, str]]] = {
+        "chaos": (
+            "envtest.chaos_command",
+            "chaos",
+            "Run an operator with faults, and report where it does not converge.",
+        ),
+        "validate": ("envtest.manifest_check.command", "command", "Check manifest files offline."),
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "chaos", "validate"])
+        return sorted([*super().list_commands(ctx), *self.lazy_commands])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name == "chaos":
-            from envtest.chaos_command import chaos
+        if cmd_name not in self.lazy_commands:
+            return super().get_command(ctx, cmd_name)
+        module, attribute, _ = self.lazy_commands[cmd_name]
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
 
-            return chaos
-        if cmd_name == "validate":
-            from envtest.manifest_check.command import command as validate
-
-            return validate
-        return super().get_command(ctx, cmd_name)
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = {name: command.get_short_help_str() for name, command in self.commands.items()}
+        rows |= {name: text for name, (_, _, text) in self.lazy_commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(rows.items()))
 
 
 @click.group(
