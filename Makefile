@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-programs test-envtest test-envtest-musl test-install test-sdk fuzz soak chaos lint manifests bench bench-report lock clean
+.PHONY: help run demo test test-tools test-programs test-envtest test-envtest-musl test-install test-sdk fuzz soak chaos lint manifests bench bench-report lock clean
 .PHONY: test-browser audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -38,8 +38,12 @@ test-envtest-musl: ## Run the tests of envtest in an Alpine container (needs doc
 		apk add --no-cache bash && cp -r /src /tmp/envtest && cd /tmp/envtest && sed -i /cel-expr-python/d pyproject.toml && \
 		python -m pip install --quiet --disable-pip-version-check -e ".[dev]" && \
 		python -m pytest -n "$$TEST_JOBS" --dist worksteal'
+
 test-programs: $(VENV)/.installed ## Run the integration tests on the programs of "envtest assets" instead of the embedded control plane
 	KUBEBUILDER_ASSETS="$$($(abspath $(BIN))/envtest assets)" $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal test/integration
+
+test-tools: ## Install promtool from Debian's or Ubuntu's packages; without it, the tests of the alerts are skipped
+	$(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update && apt-get install --yes --no-install-recommends prometheus'
 
 test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install
