@@ -13,6 +13,7 @@ import pytest
 
 from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.controllers.raycluster import conditions
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.kinds import POD
 from cfo.runtime.manager import Manager
@@ -40,6 +41,14 @@ from test.support.raycluster_environment import (
 )
 
 CLUSTERS = 10
+
+
+@pytest.fixture(autouse=True)
+def real_delay_of_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let conditions settle as in production, so that each RayCluster takes one write of its status."""
+    monkeypatch.setattr(conditions, "QUIET_SECONDS", 1.0)
+
+
 HOUR = 3600.0
 
 CONDITIONS = {("apply", "rayclusters/status"): 1, ("create", "events"): 1}

@@ -14,12 +14,14 @@ from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
+from cfo.controllers.raycluster import conditions
+from cfo.controllers.raycluster.conditions import ConditionReconciler
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import NotFound
 from cfo.runtime.client.transport import Exchange, Transport
-from cfo.runtime.clock import Clock
+from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import (
     CLUSTER_ROLE_BINDING,
@@ -66,6 +68,8 @@ def crd(group: str, version: str, kind: str, plural: str, *, scope: str = "Names
         },
     }
 
+
+conditions.QUIET_SECONDS = 0.05  # tests that count writes set it to the real value
 
 RAY_CLUSTER_CRD = crd("ray.io", "v1", "RayCluster", "rayclusters")
 ROUTE_CRD = crd(
@@ -253,8 +257,14 @@ class Environment:
 
     def _is_idle(self) -> bool:
         assert self.manager is not None
+        real_time = isinstance(self.manager.clock, SystemClock)
         return all(
-            len(controller.queue) == 0 and controller.queue.processing == 0 for controller in self.manager.controllers
+            len(controller.queue) == 0
+            and controller.queue.processing == 0
+            and not (
+                real_time and isinstance(controller.reconciler, ConditionReconciler) and controller.reconciler.pending
+            )
+            for controller in self.manager.controllers
         )
 
     def requests(self) -> list[tuple[str, str]]:

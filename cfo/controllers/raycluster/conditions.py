@@ -70,11 +70,11 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["ConditionReconciler", "conditions_of", "setup"]
+__all__ = ["QUIET_SECONDS", "ConditionReconciler", "conditions_of", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
-_QUIET_SECONDS: Final = 1.0
+QUIET_SECONDS = 1.0
 """How long the conditions must have been the same before they are written."""
 
 
@@ -210,14 +210,15 @@ class ConditionReconciler:
         self._clock = clock
         self._environment = environment
         self._children = children
-        self._pending: dict[Request, tuple[list[Object], float]] = {}
+        self.pending: dict[Request, tuple[list[Object], float]] = {}
+        """The conditions that are about to be written, and since when they have been the same."""
         self._is_forbidden = False
 
     async def reconcile(self, request: Request) -> Result:
         """Write the conditions of one cluster if they changed a second ago."""
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster) or is_managed_by_multikueue(cluster) or self._is_forbidden:
-            self._pending.pop(request, None)
+            self.pending.pop(request, None)
             return Result()
         settings = await self._environment.profiles.settings(self._client, request.namespace)
         try:
@@ -228,16 +229,16 @@ class ConditionReconciler:
         stored = (cluster.get("status") or {}).get("conditions") or []
         changed = [condition for condition in desired if not _is_stored(condition, stored)]
         if not changed:
-            self._pending.pop(request, None)
+            self.pending.pop(request, None)
             return Result()
         now = self._clock.monotonic()
-        before, since = self._pending.get(request, ([], now))
+        before, since = self.pending.get(request, ([], now))
         if desired != before:
-            self._pending[request] = (desired, now)
-            return Result(requeue_after=_QUIET_SECONDS)
-        if now < since + _QUIET_SECONDS:
-            return Result(requeue_after=since + _QUIET_SECONDS - now)
-        del self._pending[request]
+            self.pending[request] = (desired, now)
+            return Result(requeue_after=QUIET_SECONDS)
+        if now < since + QUIET_SECONDS:
+            return Result(requeue_after=since + QUIET_SECONDS - now)
+        del self.pending[request]
         await self._write(cluster, desired, changed, stored)
         return Result()
 
