@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-tools test-programs test-envtest test-envtest-musl test-install test-sdk fuzz soak chaos lint manifests bench bench-report lock clean
+.PHONY: help run demo test test-tools test-programs test-envtest test-envtest-musl test-install test-sdk fuzz soak chaos lint docs manifests bench bench-report lock clean
 .PHONY: test-browser audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -97,6 +97,13 @@ lint: $(VENV)/.installed ## Check style, types, layers, generated files and pros
 
 manifests: $(VENV)/.installed ## Write the files that are generated from code
 	$(BIN)/python -m hack.generate
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev,docs]'
+	@touch $@
+
+docs: $(VENV)/.docs ## Build the site of all Markdown pages in build/site, and check the links between them
+	$(BIN)/mkdocs build --strict
 
 $(VENV)/.bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev,bench]'

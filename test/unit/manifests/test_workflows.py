@@ -116,7 +116,10 @@ def test_workflow_permissions_are_minimal(path: Path) -> None:
     }  # the last two: provenance
     for job in workflow["jobs"].values():
         pushes = "release-push" in {target_of(step) for step in job["steps"]}
-        assert job.get("permissions", {}) == (release_permissions if pushes else {})
+        deploys = any(step.get("uses", "").startswith("actions/deploy-pages@") for step in job["steps"])
+        pages_permissions = {"pages": "write", "id-token": "write"} if deploys else {}
+        assert job.get("permissions", {}) == (release_permissions if pushes else pages_permissions)
+        assert not deploys or len(job["steps"]) == 1
 
 
 def commands(target: str, *variables: str) -> str:
@@ -230,7 +233,7 @@ def test_untagged_head_is_not_pushed_as_a_release(tmp_path: Path) -> None:
 
 
 def test_all_workflows_exist() -> None:
-    assert {path.stem for path in WORKFLOWS} == {"tests", "e2e", "olm", "image", "release", "nightly"}
+    assert {path.stem for path in WORKFLOWS} == {"tests", "e2e", "olm", "image", "release", "nightly", "docs"}
 
 
 def test_every_make_target_is_listed_and_phony() -> None:
