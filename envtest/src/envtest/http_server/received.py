@@ -16,8 +16,8 @@ __all__ = ["Client", "Handler", "Received", "Upgrade"]
 class Client(Sender, Protocol):
     """The connection of a request.
 
-    ``remote`` is the address of the client, ``certificate`` its certificate (DER), and ``transport`` is ``None`` after the
-    end of the connection.
+    ``remote`` is the address of the client, ``certificate`` its certificate (DER); ``transport`` is ``None`` after
+    the end of the connection.
     """
 
     remote: str
