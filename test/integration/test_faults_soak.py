@@ -344,7 +344,7 @@ async def _wait_until_nothing_is_kept(manager: Manager) -> None:
 async def _has_ended(before: set[asyncio.Task[Any]]) -> bool:
     """Report whether all tasks started since have ended, except those of the control plane's connections."""
     running = [repr(task.get_coro()) for task in asyncio.all_tasks() - before]
-    unexpected = [name for name in running if "RequestHandler" not in name]
+    unexpected = [name for name in running if "Connection._serve" not in name]
     assert not unexpected, unexpected
     return True
 

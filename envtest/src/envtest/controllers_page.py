@@ -13,7 +13,7 @@ from envtest.controllers import UnknownController, create_runner
 from envtest.decoder import JSONError, load_json
 from envtest.errors import StatusError, bad_request, method_not_allowed_here
 from envtest.http import Page, Request, Response
-from envtest.http_server.connection import Received
+from envtest.http_server.received import Received
 from envtest.http_server.responses import SentResponse, StreamResponse
 from envtest.server_core import Core
 

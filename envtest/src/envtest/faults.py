@@ -132,8 +132,15 @@ class Faults:
 
     async def wait_while_held(self, resource: str) -> None:
         """Wait until the watches of ``resource`` are not held back."""
-        while not self._flowing.is_set() and (not self._held or resource in self._held):
+        while self._holds(resource):
             await self._flowing.wait()
+
+    def _holds(self, resource: str) -> bool:
+        return not self._flowing.is_set() and (not self._held or resource in self._held)
+
+    def holds(self, resource: str) -> bool:
+        """Return whether the watches of ``resource`` are held back, or the server is paused."""
+        return not self._running.is_set() or self._holds(resource)
 
     def match(self, attributes: Attributes) -> Fault | None:
         """Return the fault to inject into this request."""

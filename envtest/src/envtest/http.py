@@ -24,7 +24,7 @@ from envtest.http_server.responses import SentResponse
 if TYPE_CHECKING:
     from aiohttp.web import BaseRequest
 
-    from envtest.http_server.connection import Received
+    from envtest.http_server.received import Received
 
 __all__ = [
     "BODY_LIMIT",

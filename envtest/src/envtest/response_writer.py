@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from envtest.http import Request, Response
-from envtest.http_server.connection import Received
+from envtest.http_server.received import Received
 from envtest.http_server.responses import CompleteResponse, StreamResponse
 
 __all__ = ["COMPRESSED_FROM", "send"]

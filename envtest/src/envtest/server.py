@@ -25,8 +25,9 @@ from envtest.errors import GroupResource, StatusError, bad_request, forbidden, f
 from envtest.fault_injection import FAULTS_PATH, inject, inject_after
 from envtest.faults import Faults
 from envtest.http import Page, Request, Response, log_failure, not_found_page, status_response
-from envtest.http_server.connection import Received
 from envtest.http_server.listener import Listener
+from envtest.http_server.received import Received
+from envtest.http_server.request_body import BodyError
 from envtest.http_server.request_head import RequestHead
 from envtest.http_server.responses import CompleteResponse, SentResponse
 from envtest.request_timeout import check_timeout
@@ -103,7 +104,7 @@ class Server:
             response = await self._respond(request, attributes)
         except StatusError as error:
             response = status_response(error)
-        except (asyncio.CancelledError, ConnectionError):
+        except (asyncio.CancelledError, ConnectionError, BodyError):
             raise
         except Exception as error:  # noqa: BLE001 - a bug in a handler must not stop the server
             response = status_response(_failure(request, error))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import cast
 from urllib.parse import urlsplit
 
 import pytest
 
 from envtest import ControlPlane
-from envtest.http_server import connection
+from envtest.api_client import APIClient
+from envtest.http_server import connection, deadlines
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -146,3 +149,107 @@ async def test_half_a_request_does_not_keep_the_server_running(plane: ControlPla
         await writer.drain()
         await plane.stop()
         assert await reader.read() == b""
+
+
+async def test_request_in_10_000_writes_is_read_in_linear_time(plane: ControlPlane, client: Connect) -> None:
+    data = request(plane, "GET", "/livez", "A: " + "x" * 10_000)
+    async with client() as (reader, writer):
+        started_at = time.process_time()
+        for number in range(10_000):
+            writer.write(data[number : number + 1])
+        writer.write(data[10_000:])
+        assert (await response(reader))[0] == 200
+    assert time.process_time() - started_at < 4
+
+
+async def test_thousands_of_pipelined_requests_are_answered(plane: ControlPlane, client: Connect) -> None:
+    """The client does not read before it has sent everything, so the server must stop reading in between."""
+    count = 3000
+    body = json.dumps({**config_map("piped"), "kind": "Unknown"}).encode()
+    chunked = request(plane, "POST", CONFIG_MAPS, "Transfer-Encoding: chunked") + b"%x\r\n%b\r\n0\r\n\r\n" % (
+        len(body),
+        body,
+    )
+    async with client() as (reader, writer):
+        writer.write(b"".join([request(plane, "GET", "/livez"), chunked][number % 2] for number in range(count)))
+        codes = [(await response(reader))[0] for _ in range(count)]
+    assert codes == [200, 400] * (count // 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n", 501),
+        (b"GET / HTTP/1.1\nHost: x\n\n\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n", 400),
+        (b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+        (b"\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    ],
+)
+async def test_request_that_can_be_read_in_two_ways_ends_the_connection(
+    client: Connect, monkeypatch: pytest.MonkeyPatch, data: bytes, code: int
+) -> None:
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 0.05)
+    async with client() as (reader, writer):
+        writer.write(data + b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        received, headers, _ = await response(reader)
+        assert (received, headers["connection"]) == (code, "close")
+        assert await reader.read() == b""
+
+
+async def test_malformed_chunk_ends_the_connection(
+    plane: ControlPlane, client: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 0.05)
+    async with client() as (reader, writer):
+        head = request(plane, "POST", CONFIG_MAPS, "Transfer-Encoding: chunked")
+        writer.write(head + b"1\r\n{x\r\n0\r\n\r\n" + request(plane, "GET", "/livez"))
+        code, headers, _ = await response(reader)
+        assert (code, headers["connection"]) == (400, "close")
+        assert await reader.read() == b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET"])
+async def test_half_a_head_is_dropped(
+    plane: ControlPlane, client: Connect, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """More headers do not extend the time."""
+    monkeypatch.setattr(deadlines, "HEAD_SECONDS", 0.2)
+    async with client() as (reader, writer):
+        writer.write(sent)
+        if b"\r\n\r\n" in sent:
+            await response(reader)
+        ended = asyncio.create_task(reader.read())
+        while not ended.done():
+            if sent:
+                writer.write(b"A: b\r\n")
+            await asyncio.wait([ended], timeout=0.02)
+        with suppress(ConnectionError):
+            assert await ended == b""
+
+
+async def test_connection_between_requests_is_kept(
+    plane: ControlPlane, client: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "HEAD_SECONDS", 0.1)
+    async with client() as (reader, writer):
+        for _ in range(2):
+            writer.write(request(plane, "GET", "/livez"))
+            assert (await response(reader))[0] == 200
+            await asyncio.sleep(0.2)
+
+
+async def test_watch_of_a_client_that_does_not_read_ends(plane: ControlPlane, client: Connect) -> None:
+    """It holds up neither writers nor the watches of others, and its buffer is bounded."""
+    async with client() as (_, writer), APIClient(plane) as others:
+        writer.write(request(plane, "GET", f"{CONFIG_MAPS}?watch=1"))
+        transport = cast("asyncio.Transport", writer.transport)
+        transport.pause_reading()
+        async with others.watch(CONFIG_MAPS, {"timeoutSeconds": "30"}) as watch:
+            for number in range(30):
+                created = await others.post(CONFIG_MAPS, config_map(f"large-{number}", {"x": "y" * 500_000}))
+                assert created.code == 201
+                assert await watch.summary(1) == [("ADDED", f"large-{number}")]

@@ -14,7 +14,7 @@ from aiohttp import web
 from envtest.context import RequestContext
 from envtest.errors import GroupResource, bad_request, internal_error
 from envtest.http import Request, Response
-from envtest.http_server.connection import Received
+from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse
 from envtest.objects import Object, find_condition
 from envtest.scenarios.answers import forward_port, run_attach, run_command

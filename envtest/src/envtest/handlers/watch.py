@@ -15,7 +15,7 @@ import orjson
 from envtest.context import RequestContext
 from envtest.errors import StatusError
 from envtest.http import Request, log_failure
-from envtest.http_server.connection import Received
+from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse
 from envtest.listing import ListOptions, list_options, parse_revision, too_old_error
 from envtest.negotiation import Output
@@ -168,6 +168,13 @@ class _Stream:
         if lines:
             await self.response.write(lines[0] if len(lines) == 1 else b"".join(lines))
 
+    def send_now(self, lines: Sequence[bytes]) -> bool:
+        """Send lines unless the client must read first or a fault concerns them; return whether they were sent."""
+        faults = self._request.faults
+        if self._lines_until_cut is not None or (faults is not None and faults.holds(self._resource)):
+            return False
+        return self.response.write_now(lines[0] if len(lines) == 1 else b"".join(lines))
+
     async def _cut(self, lines: Sequence[bytes], following: Sequence[bytes]) -> None:
         truncate = self._request.fault is not None and self._request.fault.torn
         partial_line = following[0][: len(following[0]) // 2] if truncate and following else b""
@@ -282,6 +289,18 @@ async def _send_changes(
     selector: Selector,
     min_revision: int,
 ) -> None:
+    def send_now(batch: list[Change]) -> bool:
+        lines = []
+        for change in batch:
+            event = _event_for(change, selector) if change.revision > min_revision else None
+            if event is not None:
+                line = encoder.shared(change, *event)
+                if line is None:
+                    return False
+                lines.append(line)
+        return not lines or stream.send_now(lines)
+
+    watcher.sender = send_now
     loop = asyncio.get_running_loop()
     seconds = options.timeout or int(DEFAULT_TIMEOUT * (1 + secrets.randbelow(1000) / 1000))
     deadline = loop.time() + seconds

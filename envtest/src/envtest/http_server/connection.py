@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from multidict import CIMultiDict, MultiDict
-
+from envtest.http_server.deadlines import Deadlines
+from envtest.http_server.received import Handler, Received, Upgrade
 from envtest.http_server.request_body import BodyError, RequestBody
 from envtest.http_server.request_head import HeadError, RequestHead, parse_head
-from envtest.http_server.responses import CompleteResponse, SentResponse, StreamResponse, encode_head
+from envtest.http_server.responses import CompleteResponse, StreamResponse, encode_head
 
-__all__ = ["Connection", "Handler", "Received", "Upgrade"]
+__all__ = ["Connection"]
 
 HEAD_BYTES: Final = 1 << 20
 """Maximum bytes of a request line and its headers, as in Go's ``net/http``: URLs with selectors get long."""
-IDLE_SECONDS: Final = 3630.0
-"""A client that sends no request for so long is disconnected."""
 PIECE_BYTES: Final = 64 * 1024
 """Bytes that are passed to a body at once."""
 DISCARD_BYTES: Final = 256 * 1024
@@ -27,42 +24,6 @@ DISCARD_SECONDS: Final = 10.0
 LINGER_BYTES: Final = 8 * 1024 * 1024
 """Bytes that are read before a connection ends, so that the client receives the response before it is disconnected."""
 LINGER_SECONDS: Final = 2.0
-
-
-class Received:
-    """A request as it was received; the handler reads ``content``."""
-
-    __slots__ = ("connection", "content", "content_length", "head", "headers", "method", "path", "query")
-
-    def __init__(self, head: RequestHead, content: RequestBody, connection: Connection) -> None:
-        self.head = head
-        self.method = head.method
-        self.path = head.path
-        self.query: MultiDict[str] = head.query
-        self.headers: CIMultiDict[str] = head.headers
-        self.content_length = head.content_length
-        self.content = content
-        self.connection = connection
-
-    @property
-    def rel_url(self) -> str:
-        """The request target as the client sent it."""
-        return self.head.target
-
-    @property
-    def remote(self) -> str:
-        """The address of the client."""
-        return self.connection.remote
-
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        """The connection, ``None`` after its end."""
-        return self.connection.transport
-
-
-Handler = Callable[[Received], Awaitable[CompleteResponse | SentResponse]]
-Upgrade = Callable[[RequestHead], "asyncio.Protocol | None"]
-"""Returns the protocol that takes over a connection from this request on, if it is to leave HTTP."""
 
 
 class Connection(asyncio.Protocol):
@@ -79,9 +40,9 @@ class Connection(asyncio.Protocol):
         self._head: RequestHead | None = None
         self._body: RequestBody | None = None
         self._writable: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._idle_since = self._loop.time()
+        self._deadlines: Deadlines | None = None
         self._closing = False
+        self._sends_parts = False
         self._paused = False
         self._lingering = 0
         self._lost: asyncio.Future[None] | None = None
@@ -100,14 +61,14 @@ class Connection(asyncio.Protocol):
         self.remote = str(address[0]) if isinstance(address, tuple) else ""
         tls = transport.get_extra_info("ssl_object")
         self.certificate = tls.getpeercert(binary_form=True) if tls is not None else None
-        self._timer = self._loop.call_later(IDLE_SECONDS, self._end_if_idle)
+        self._deadlines = Deadlines(self._loop, self.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End everything that waits for the client."""
+        """End everything that waits for the client, and a response in parts, such as that of a watch."""
         self._connections.discard(self)
         self.transport = None
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._deadlines is not None:
+            self._deadlines.cancel()
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)
         lost = ConnectionResetError("the client has disconnected")
@@ -115,6 +76,8 @@ class Connection(asyncio.Protocol):
             self._body.fail(lost)
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
+        if self._sends_parts and self._task is not None:
+            self._task.cancel()
 
     def eof_received(self) -> bool:
         """Close the connection when the client has closed its side."""
@@ -159,6 +122,7 @@ class Connection(asyncio.Protocol):
 
     def _read_head(self) -> None:
         """Begin to serve the next request if its headers are complete."""
+        assert self._deadlines is not None
         if self._buffer.startswith(b"\r\n"):
             del self._buffer[:2]
         end = self._buffer.find(b"\r\n\r\n", max(self._searched - 3, 0))
@@ -166,8 +130,11 @@ class Connection(asyncio.Protocol):
             self._searched = len(self._buffer)
             if self._searched > HEAD_BYTES:
                 self._refuse(HeadError(431, "431 Request Header Fields Too Large"))
+            elif self._buffer:
+                self._deadlines.head_begins()
             return
-        data = bytes(self._buffer[:end])
+        self._deadlines.request_begins()
+        data = bytes(self._buffer[: end + 4])
         self._searched = 0
         try:
             head = parse_head(data)
@@ -212,8 +179,8 @@ class Connection(asyncio.Protocol):
         assert transport is not None
         self._connections.discard(self)
         self.transport, self._buffer = None, bytearray()
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._deadlines is not None:
+            self._deadlines.cancel()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(data)
@@ -230,21 +197,24 @@ class Connection(asyncio.Protocol):
         except BodyError as error:
             self._refuse(HeadError(400, f"400 Bad Request: {error}"))
         except asyncio.CancelledError:
+            if self.transport is None:
+                return  # the client has disconnected
             self.abort()
             raise
         except Exception:
             logging.getLogger("envtest.http").exception("Request failed")
             self.abort()
         finally:
-            self._task = None
+            self._task, self._sends_parts = None, False
             self._end_request()
 
     def _end_request(self) -> None:
         """Continue with the next request, or end the connection."""
         body = self._body
-        self._idle_since = self._loop.time()
         if self.transport is None:
             return
+        assert self._deadlines is not None
+        self._deadlines.request_ends()
         if self._closing:
             self._linger() if body is not None and not body.complete else self.transport.close()
             return
@@ -287,6 +257,7 @@ class Connection(asyncio.Protocol):
     def framing(self, length: int | None) -> tuple[str, bool]:
         """Return the lines that say where a response in parts ends, and whether it must be chunked."""
         assert self._head is not None
+        self._sends_parts = True
         if length is not None:
             return f"Content-Length: {length}\r\n{self._keep_alive_line()}", False
         if self._head.is_current:
@@ -302,6 +273,13 @@ class Connection(asyncio.Protocol):
         framing = f"Content-Length: {len(body)}\r\n" if has_length else ""
         head = encode_head(response.status, response.headers, framing + self._keep_alive_line())
         self.transport.write(head + body if response.has_body and has_length else head)
+
+    def send_now(self, data: bytes) -> bool:
+        """Write a part of a response unless the writer must wait; return whether it was written."""
+        if self.transport is None or self._writable is not None or self.transport.is_closing():
+            return False
+        self.transport.write(data)
+        return True
 
     async def send(self, data: bytes) -> None:
         """Write a part of a response; wait while too much is buffered. Raises ConnectionError."""
@@ -329,13 +307,6 @@ class Connection(asyncio.Protocol):
         self._lingering = LINGER_BYTES
         self._resume_reading()
         self._loop.call_later(LINGER_SECONDS, self.close)
-
-    def _end_if_idle(self) -> None:
-        rest = self._idle_since + IDLE_SECONDS - self._loop.time()
-        if self._task is None and rest <= 0:
-            self.close()
-        else:
-            self._timer = self._loop.call_later(max(rest, 60.0), self._end_if_idle)
 
     def _pause_reading(self) -> None:
         if self.transport is not None and not self._paused:

@@ -6,7 +6,9 @@ import asyncio
 import ssl
 from typing import Final
 
-from envtest.http_server.connection import Connection, Handler, Upgrade
+from envtest.http_server.connection import Connection
+from envtest.http_server.deadlines import HEAD_SECONDS
+from envtest.http_server.received import Handler, Upgrade
 
 __all__ = ["Listener"]
 
@@ -31,6 +33,7 @@ class Listener:
             port,
             ssl=context,
             backlog=BACKLOG,
+            ssl_handshake_timeout=HEAD_SECONDS,
         )
         self.port = int(self._server.sockets[0].getsockname()[1])
 

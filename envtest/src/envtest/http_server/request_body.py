@@ -1,4 +1,4 @@
-"""Receives the body of a request: of a known length, or in chunks (RFC 9112, section 7.1)."""
+"""Receives the body of a request: of a known length, or in chunks (RFC 9112, section 7.1), which llhttp parses."""
 
 from __future__ import annotations
 
@@ -7,17 +7,65 @@ import re
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from httptools import HttpParserError, HttpRequestParser
+
 __all__ = ["BodyError", "RequestBody"]
 
 BUFFER_BYTES: Final = 256 * 1024
 """Bytes that may wait for the handler before the connection stops reading."""
-_LINE_BYTES: Final = 4096
-"""Maximum length of the line of a chunk, and of all trailers."""
-_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}").fullmatch
+FRAMING_BYTES: Final = 16 * 1024
+"""Bytes of chunk sizes, extensions and trailers that may follow each other without data."""
+_HEAD: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+_MAY_END: Final = re.compile(rb"\A(?:\r\n\r\n|\n\r\n|\r\n|\n)|\r\n\r\n")
+"""Where a chunked body may end: after an empty line, of which the previous data may contain a part."""
 
 
 class BodyError(Exception):
     """Raised for a body whose chunks cannot be read."""
+
+
+class _Chunks:
+    """Decodes a chunked body."""
+
+    __slots__ = ("_framing", "_parser", "complete", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.complete = False
+        self._framing = 0
+        self._parser: HttpRequestParser | None = HttpRequestParser(self)
+        self._parser.feed_data(_HEAD)
+
+    def on_body(self, data: bytes) -> None:
+        self.pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+    def feed(self, data: bytes) -> bytes:
+        """Append the content to ``pieces``; return what follows the body. Raises BodyError.
+
+        The parser does not report where the body ended, and would continue with the next request. Therefore it
+        receives the data in parts that each end where the body may end.
+        """
+        assert self._parser is not None
+        count, start = len(self.pieces), 0
+        view = memoryview(data)
+        try:
+            while start < len(data):
+                match = _MAY_END.search(data, start)
+                end = match.end() if match else len(data)
+                self._parser.feed_data(view[start:end])
+                start = end
+                if self.complete:
+                    self._parser = None  # a cycle would keep both until the next garbage collection
+                    return data[start:]
+        except HttpParserError as error:
+            raise BodyError(f"malformed chunk: {error}") from None
+        self._framing = 0 if len(self.pieces) > count else self._framing + len(data)
+        if self._framing > FRAMING_BYTES:
+            raise BodyError("chunk extensions or trailers are too long")
+        return b""
 
 
 class RequestBody:
@@ -28,12 +76,9 @@ class RequestBody:
     """
 
     __slots__ = (
-        "_chunked",
-        "_in_chunk",
-        "_line",
+        "_chunks",
         "_pieces",
         "_size",
-        "_trailers",
         "_waiter",
         "complete",
         "discarding",
@@ -44,10 +89,7 @@ class RequestBody:
     )
 
     def __init__(self, length: int | None) -> None:
-        self._chunked = length is None
-        self._in_chunk = False
-        self._trailers = False
-        self._line = b""
+        self._chunks = _Chunks() if length is None else None
         self._pieces: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -60,10 +102,15 @@ class RequestBody:
 
     def feed(self, data: bytes) -> bytes:
         """Take received data; return what follows the body. Raises BodyError."""
-        if self._chunked:
-            data = self._feed_chunks(data)
+        if self._chunks is not None:
+            data = self._chunks.feed(data)
+            for piece in self._chunks.pieces:
+                self._add(piece)
+            self._chunks.pieces.clear()
+            self.complete = self._chunks.complete
         else:
             piece, data = data[: self.remaining], data[self.remaining :]
+            self.remaining -= len(piece)
             self._add(piece)
             self.complete = self.remaining == 0
         self._wake()
@@ -72,46 +119,9 @@ class RequestBody:
         return data
 
     def _add(self, piece: bytes) -> None:
-        self.remaining -= len(piece)
         if piece and not self.discarding:
             self._pieces.append(piece)
             self._size += len(piece)
-
-    def _feed_chunks(self, data: bytes) -> bytes:
-        position = 0
-        while not self.complete and position < len(data):
-            if self.remaining:
-                end = position + self.remaining
-                self._add(data[position:end])
-                position = min(end, len(data))
-                continue
-            end = data.find(b"\n", position)
-            self._line += data[position : end + 1 if end >= 0 else len(data)]
-            if len(self._line) > _LINE_BYTES:
-                raise BodyError("the line of a chunk is too long")
-            if end < 0:
-                return b""
-            position = end + 1
-            line, self._line = self._line, b""
-            if not line.endswith(b"\r\n"):
-                raise BodyError("a line of a chunked body must end with CRLF")
-            self._take_line(line[:-2])
-        return data[position:]
-
-    def _take_line(self, line: bytes) -> None:
-        if self._trailers:
-            self.complete = not line
-        elif self._in_chunk:
-            if line:
-                raise BodyError("a chunk is longer than its size")
-            self._in_chunk = False
-        else:
-            size = line.partition(b";")[0].strip(b" \t")
-            if not _SIZE(size):
-                raise BodyError("invalid size of a chunk")
-            self.remaining = int(size, 16)
-            self._in_chunk = self.remaining > 0
-            self._trailers = not self._in_chunk
 
     def fail(self, error: Exception) -> None:
         """End the body with an error, which the handler receives."""

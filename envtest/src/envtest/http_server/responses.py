@@ -85,6 +85,10 @@ class Sender(Protocol):
     async def send(self, data: bytes) -> None:
         """Send a part. Raises ConnectionError."""
 
+    def send_now(self, data: bytes) -> bool:
+        """Send a part unless the client must read first; return whether it was sent."""
+        ...
+
     def framing(self, length: int | None) -> tuple[str, bool]:
         """Return the lines that say where the body ends, and whether it must be chunked."""
         ...
@@ -120,7 +124,14 @@ class StreamResponse:
         """Send a part; wait while the client does not read. Raises ConnectionError if the client has disconnected."""
         assert self._sender is not None
         if data:
-            await self._sender.send(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+            await self._sender.send(self._frame(data))
+
+    def write_now(self, data: bytes) -> bool:
+        """Send a part unless the client must read first, or has disconnected; return whether it was sent."""
+        return self._sender is not None and self._sender.send_now(self._frame(data))
+
+    def _frame(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data
 
     async def write_eof(self) -> None:
         """Send the end. Raises ConnectionError."""

@@ -13,7 +13,8 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from envtest.http_server.connection import HEAD_BYTES, IDLE_SECONDS
+from envtest.http_server.connection import HEAD_BYTES
+from envtest.http_server.deadlines import IDLE_SECONDS
 from envtest.http_server.responses import CompleteResponse, SentResponse
 
 __all__ = ["UpgradeHandler", "UpgradeServer"]

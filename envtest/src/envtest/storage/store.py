@@ -13,7 +13,7 @@ from envtest.errors import GroupResource
 from envtest.objects import Object
 from envtest.storage.record import ADDED, DELETED, MODIFIED, Change, Record, encode, record_from, record_of
 from envtest.storage.watch_cache import Key, WatchCache
-from envtest.storage.watcher import Watcher
+from envtest.storage.watcher import LaggingWatchers, Watcher
 
 __all__ = ["Compacted", "FutureRevision", "Store"]
 
@@ -52,7 +52,7 @@ class Store:
         self.journal: list[Callable[[GroupResource, Change], None]] = []
         self.followers: list[Callable[[GroupResource, Change], None]] = []
         self._caches: dict[GroupResource, WatchCache] = {}
-        self._behind: set[Watcher] = set()
+        self._behind = LaggingWatchers()
 
     def _cache(self, resource: GroupResource) -> WatchCache:
         cache = self._caches.get(resource)

@@ -4,21 +4,61 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from envtest.storage.record import Change
 
-__all__ = ["Watcher", "WatcherOverflow"]
+__all__ = ["LaggingWatchers", "Watcher", "WatcherOverflow"]
 
 
 class WatcherOverflow(Exception):
     """Raised when a watcher fell too far behind and was closed; its client resumes from its last resourceVersion."""
 
 
+class LaggingWatchers:
+    """The watchers with changes that they have not sent.
+
+    Those that wait and have a sender are served together, in one turn of the event loop: all changes up to then are one
+    write for each, and no task is woken.
+    """
+
+    __slots__ = ("_scheduled", "_watchers")
+
+    def __init__(self) -> None:
+        self._watchers: set[Watcher] = set()
+        self._scheduled: list[Watcher] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._watchers)
+
+    def add(self, watcher: Watcher) -> None:
+        """Note that a watcher has changes."""
+        self._watchers.add(watcher)
+
+    def discard(self, watcher: Watcher) -> None:
+        """Note that a watcher has no more changes."""
+        self._watchers.discard(watcher)
+
+    def send_soon(self, watcher: Watcher) -> None:
+        """Let a watcher send what it has in the next turn of the event loop, which runs."""
+        if not self._scheduled:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._scheduled.append(watcher)
+
+    def _send(self) -> None:
+        scheduled, self._scheduled = self._scheduled, []
+        for watcher in scheduled:
+            watcher.send()
+
+
 class Watcher:
     """Receives the changes of one resource, in all namespaces or in one.
 
     ``limit`` is the number of changes that may wait; the next one closes the watcher. Call :meth:`next_batch` in a loop
-    and :meth:`close` at the end. While the watcher has changes that it has not sent, it is in the set ``behind``.
+    and :meth:`close` at the end. While the watcher has changes that it has not sent, it is in ``behind``.
+
+    ``sender`` can send changes without the task that waits in :meth:`next_batch`, and returns whether it has; the task
+    receives only what it has not sent.
     """
 
     __slots__ = (
@@ -33,6 +73,7 @@ class Watcher:
         "_waiter",
         "namespace",
         "on_overflow",
+        "sender",
     )
 
     def __init__(
@@ -41,7 +82,7 @@ class Watcher:
         backlog: Iterable[Change],
         limit: int,
         detach: Callable[[Watcher], None],
-        behind: set[Watcher],
+        behind: LaggingWatchers,
     ) -> None:
         self.namespace = namespace
         self._behind = behind
@@ -55,6 +96,7 @@ class Watcher:
         self._closed = False
         self.on_overflow: Callable[[], None] | None = None
         """Called once when the watcher is closed because it fell behind: its owner may be blocked in a send."""
+        self.sender: Callable[[list[Change]], bool] | None = None
 
     def offer(self, change: Change) -> None:
         """Queue a change; the store calls this for each change in order."""
@@ -69,7 +111,22 @@ class Watcher:
             return
         self._pending.append(change)
         self._behind.add(self)
-        self._wake()
+        if self.sender is None or self._waiter is None:
+            self._wake()
+        elif len(self._pending) == 1:
+            self._behind.send_soon(self)
+
+    def send(self) -> None:
+        """Send what waits, or let the task of the watch do it."""
+        sent = False
+        if self._pending and self.sender is not None and self._waiter is not None:
+            with suppress(Exception):  # the task of the watch fails in the same way, and ends only this watch
+                sent = self.sender(self._pending)
+        if sent:
+            self._pending = []
+            self._behind.discard(self)
+        else:
+            self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
