@@ -11,6 +11,7 @@ import pytest
 from cfo.api.flux import MINICLUSTER
 from cfo.runtime.kinds import DEPLOYMENT, NETWORK_POLICY, SECRET
 from cfo.runtime.objects import GVK, Object, uid_of
+from envtest import EmbeddedControlPlane
 from test.support.flux_environment import (
     flux_job,
     flux_setup,
@@ -85,6 +86,7 @@ async def test_children_are_not_recreated_while_the_watch_of_the_owner_lags(run:
 
         await eventually(owned, "the children exist")
         await env.wait_until_idle()
+        assert isinstance(env.plane, EmbeddedControlPlane)
         env.plane.faults.hold_watches(resource.partition(".")[0])
         children = len([verb for verb, _ in env.requests() if verb in WRITES])
         env.clear_requests()
