@@ -38,6 +38,7 @@ from .client.errors import Invalid as Invalid
 from .client.errors import MethodNotSupported as MethodNotSupported
 from .client.errors import NotAcceptable as NotAcceptable
 from .client.errors import NotFound as NotFound
+from .client.errors import OwnerDeleted as OwnerDeleted
 from .client.errors import RequestEntityTooLarge as RequestEntityTooLarge
 from .client.errors import RequestTimeout as RequestTimeout
 from .client.errors import ResponseTooLarge as ResponseTooLarge

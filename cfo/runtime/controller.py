@@ -17,7 +17,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
-from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, TransportError, UnknownKind
+from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, OwnerDeleted, TransportError, UnknownKind
 from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK
@@ -243,7 +243,7 @@ class Controller:
             "retry_in": round(delay, 3),
             "failures": self.queue.num_requeues(request),
         }
-        if all(_is_transient_conflict(leaf) for leaf in errors):
+        if all(isinstance(leaf, OwnerDeleted) or _is_transient_conflict(leaf) for leaf in errors):
             _log.debug("Reconcile conflict, will retry", **fields)
         elif all(isinstance(leaf, (*_EXPECTED, ReconcileTimeout)) for leaf in errors):
             _log.error("Reconcile failed, will retry", **fields)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from cfo.version import __version__
 
 ROOT = Path(__file__).parents[2]
 FRESH = f"{sys.executable} -m hack.generate --check"
-CONSISTENT = f"{sys.executable} -m pytest -q -p no:cacheprovider test/unit/manifests/test_olm.py"
+CONSISTENT = f"{sys.executable} -m pytest -q -p no:cacheprovider test/unit/manifests/test_olm.py -k bundle"
 VERSION_FILES = ("cfo/version.py", "envtest/src/envtest/version.py", "pyproject.toml")
 STACK = ("--sdk", "v0.41.0", "--appwrapper", "v1.2.2", "--kuberay", "v1.7.2", "--kueue", "v0.20.0")
 
@@ -54,6 +55,15 @@ def clone(prepared: Path, tmp_path: Path) -> Path:
     """Return a copy of the prepared repository that a test may change."""
     subprocess.run(["cp", "-a", prepared, tmp_path / "clone"], check=True)  # ten times as fast as shutil.copytree
     return tmp_path / "clone"
+
+
+@pytest.fixture
+def shared_clone(prepared: Path) -> Iterator[Path]:
+    """Return the prepared repository itself, and undo what a test commits to its branch."""
+    head = git(prepared, "rev-parse", "HEAD")
+    yield prepared
+    git(prepared, "reset", "--quiet", "--hard", head)
+    assert state(prepared)[1:3] == ("", "")
 
 
 def undo_releases(root: Path) -> None:
@@ -112,9 +122,9 @@ def state(root: Path) -> tuple[str, str, str, str]:
     )
 
 
-def test_plan_is_complete_and_changes_nothing(clone: Path) -> None:
-    before = state(clone)
-    code, output, error = release(clone, "v0.2.0", *STACK)
+def test_plan_is_complete_and_changes_nothing(shared_clone: Path) -> None:
+    before = state(shared_clone)
+    code, output, error = release(shared_clone, "v0.2.0", *STACK)
     assert (code, error) == (0, "")
     for part in (
         "v0.2.0",
@@ -131,7 +141,7 @@ def test_plan_is_complete_and_changes_nothing(clone: Path) -> None:
         assert part in output
     assert "CHANGELOG.md" in output
     assert "Nothing was changed" in output
-    assert state(clone) == before
+    assert state(shared_clone) == before
 
 
 def test_releases_leave_a_consistent_tree(clone: Path) -> None:
@@ -162,7 +172,7 @@ def test_releases_leave_a_consistent_tree(clone: Path) -> None:
 
     # a release of part of the stack, then a hotfix of the previous stream
     note(clone, "### Fixed\n\n- A second thing.\n", "envtest/CHANGELOG.md")
-    assert release(clone, "v0.3.0", "--partial", "--kuberay", "v1.8.0", "--run")[0] == 0
+    assert release(clone, "v0.3.0", "--partial", "--kuberay", "v1.8.0", "--run", check="true")[0] == 0
     changelog = (clone / "envtest/CHANGELOG.md").read_text()
     assert changelog.index("## Unreleased") < changelog.index("## 0.3.0 - ") < changelog.index("A second thing")
     assert "## 0.3.0" not in (clone / "CHANGELOG.md").read_text()
@@ -189,7 +199,7 @@ def test_releases_leave_a_consistent_tree(clone: Path) -> None:
     code, _, error = release(clone, "v0.2.2", "--partial", "--hotfix")
     assert code == 2
     assert "this branch is at v0.3.0" in error
-    code, output, error = release(clone, "v1.0.0", "--partial", "--run")
+    code, output, error = release(clone, "v1.0.0", "--partial", "--run", check="true")
     assert (code, error) == (0, "")
     assert bundles(clone) == ["v0.2.0", "v0.2.1", "v0.3.0", "v1.0.0"]
     catalog = list(yaml.safe_load_all((clone / CATALOG).read_text()))
@@ -250,14 +260,14 @@ def stack_images(root: Path) -> dict[str, str]:
     ],
 )
 def test_invalid_arguments_are_one_line_and_change_nothing(
-    clone: Path, arguments: tuple[str, ...], reason: str
+    shared_clone: Path, arguments: tuple[str, ...], reason: str
 ) -> None:
-    before = state(clone)
-    code, _, error = release(clone, *arguments, "--run")
+    before = state(shared_clone)
+    code, _, error = release(shared_clone, *arguments, "--run")
     assert code == 2
     assert reason in error
     assert len(error.strip().splitlines()) == 1
-    assert state(clone) == before
+    assert state(shared_clone) == before
 
 
 def test_failing_check_missing_component_dirty_tree_and_released_version_are_rejected(clone: Path) -> None:
@@ -317,25 +327,27 @@ KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.tes
         ("envtest/CHANGELOG.md", "x", "envtest/CHANGELOG.md: the heading `## Unreleased` is missing"),
     ],
 )
-def test_malformed_file_is_one_line_and_changes_nothing(clone: Path, name: str, content: str, reason: str) -> None:
-    (clone / name).write_text(content + "\n" if content else "")
-    git(clone, "commit", "--quiet", "--all", "--message", "Break")
-    before = state(clone)
-    code, _, error = release(clone, "v0.2.0", *STACK, "--run")
+def test_malformed_file_is_one_line_and_changes_nothing(
+    shared_clone: Path, name: str, content: str, reason: str
+) -> None:
+    (shared_clone / name).write_text(content + "\n" if content else "")
+    git(shared_clone, "commit", "--quiet", "--all", "--message", "Break")
+    before = state(shared_clone)
+    code, _, error = release(shared_clone, "v0.2.0", *STACK, "--run")
     assert code == 2
     assert reason in error
     assert len(error.strip().splitlines()) == 1
-    assert state(clone) == before
+    assert state(shared_clone) == before
 
 
 @pytest.mark.parametrize(
     ("check", "reason"),
     [("no-such-command", "No such file"), ('"', "No closing quotation"), ("", "the command is empty")],
 )
-def test_check_that_cannot_run_is_reported(clone: Path, check: str, reason: str) -> None:
-    before = state(clone)
-    code, _, error = release(clone, "v0.2.0", *STACK, "--run", check=check)
+def test_check_that_cannot_run_is_reported(shared_clone: Path, check: str, reason: str) -> None:
+    before = state(shared_clone)
+    code, _, error = release(shared_clone, "v0.2.0", *STACK, "--run", check=check)
     assert code == 2
     assert reason in error
     assert len(error.strip().splitlines()) == 1
-    assert state(clone) == before
+    assert state(shared_clone) == before

@@ -24,6 +24,7 @@ from cfo.runtime.kinds import POD
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
 from envtest import ControlPlane
+from test.support.planes import new_plane
 from test.support.raycluster_environment import Environment, eventually
 
 CONTROLLERS = ("gc", "namespace", "serviceaccount", "pods", "job", "deployment", "replicaset", "statefulset")
@@ -204,11 +205,8 @@ async def start_appwrapper_environment(
     Given ``controllers``, it is the embedded one with these controllers; otherwise it may be the real one.
     """
     all_crds = [appwrapper_crd(), *crds]
-    plane: ControlPlane
-    if controllers is None:
-        plane = ControlPlane.auto(crds=all_crds, controllers=("gc", "namespace", "serviceaccount", "resourcequota"))
-    else:
-        plane = ControlPlane.embedded(crds=all_crds, controllers=controllers)
+    defaults = ("gc", "namespace", "serviceaccount", "resourcequota")
+    plane = new_plane(all_crds, controllers or defaults, embedded=controllers is not None)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="tester")
         environment = AppWrapperEnvironment(plane, client)

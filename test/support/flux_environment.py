@@ -19,7 +19,7 @@ from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, Object, name_of
-from envtest import ControlPlane
+from test.support.planes import new_plane
 from test.support.raycluster_environment import Environment, eventually
 
 CHILD_KINDS: tuple[GVK, ...] = (CONFIG_MAP, SECRET, SERVICE, JOB, POD)
@@ -124,11 +124,7 @@ async def start_flux_environment(
     Given ``controllers``, it is the embedded one with these controllers; otherwise it may be the real one.
     """
     all_crds = [minicluster_crd(), fluxjob_crd(), fluxsetup_crd(), *crds]
-    plane: ControlPlane
-    if controllers is None:
-        plane = ControlPlane.auto(crds=all_crds)
-    else:
-        plane = ControlPlane.embedded(crds=all_crds, controllers=controllers)
+    plane = new_plane(all_crds, controllers, embedded=controllers is not None)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         yield FluxEnvironment(plane, Client(transport, RESTMapper(transport), field_manager="tester"))
 

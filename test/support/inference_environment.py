@@ -21,8 +21,8 @@ from cfo.runtime.kinds import DEPLOYMENT
 from cfo.runtime.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, find_condition, name_of
-from envtest import ControlPlane
 from test.support.inference_stacks import stack
+from test.support.planes import new_plane
 from test.support.raycluster_environment import Environment, crd, eventually
 
 STACK = GVK("doublewordai.co", "v1alpha1", "InferenceStack")
@@ -125,7 +125,7 @@ def election(identity: str, namespace: str) -> LeaderElectionOptions:
 async def start_inference_environment(*crds: Object) -> AsyncIterator[InferenceEnvironment]:
     """Run a control plane with the CRDs of stacks and ``crds``, and the namespace ``ns``."""
     controllers = ("gc", "namespace", "pods", "deployment")
-    plane = ControlPlane.embedded(crds=[*inference_stack_crds(), *crds], controllers=controllers)
+    plane = new_plane([*inference_stack_crds(), *crds], controllers, embedded=True)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
         client = Client(transport, RESTMapper(transport), field_manager="tester")
         environment = InferenceEnvironment(plane, client)

@@ -7,7 +7,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 ROOT = Path(__file__).parents[2]
+
+
+def load_all(text: str) -> list[dict[str, Any]]:
+    """Return the documents of ``text``; the parser in C takes a third of the time, which CRDs make seconds."""
+    return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def by_key(objects: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:

@@ -10,7 +10,9 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -26,37 +28,51 @@ _BEFORE_MINUTES = 10
 _AFTER_MINUTES = 120
 
 
-def firing_alerts(
-    directory: Path, before: str, after: str, *, now: float = 0.0, replicas: int = 1
-) -> dict[str, list[dict[str, str]]]:
-    """Return the alerts that fire two hours after the change, by name, each with its labels.
+class Change(NamedTuple):
+    """A change of what an operator exposes.
 
     ``before`` and ``after`` are scrapes in the text format; an empty one is a failed scrape. ``now`` is the time, in
     seconds since the epoch, at which the series begin: times in metrics are shifted by it, since promtool begins at 0.
     Each of ``replicas`` exposes the same.
+    """
+
+    before: str
+    after: str
+    now: float = 0.0
+    replicas: int = 1
+
+
+def firing_alerts(directory: Path, changes: Mapping[str, Change]) -> dict[str, dict[str, list[dict[str, str]]]]:
+    """Return for each change the alerts that fire two hours after it, by name, each with its labels.
+
+    One process evaluates all changes, because its start takes most of the time.
     """
     rules = directory / "rules.json"
     rules.write_text(json.dumps({"groups": [{"name": "operator", "rules": alerts()}]}))
     names = {alert["alert"] for alert in alerts()}
     end = f"{_BEFORE_MINUTES + _AFTER_MINUTES}m"
     expected = [{"eval_time": end, "alertname": name, "exp_alerts": []} for name in sorted(names)]
-    series = [item for replica in range(replicas) for item in _series(before, after, now, replica)]
-    test: dict[str, object] = {
-        "rule_files": [str(rules)],
-        "evaluation_interval": "1m",
-        "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": expected}],
-    }
+    tests = [
+        {
+            "name": title,
+            "interval": "1m",
+            "input_series": [item for replica in range(change.replicas) for item in _series(change, replica)],
+            "alert_rule_test": expected,
+        }
+        for title, change in changes.items()
+    ]
+    test = {"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}
     unit_test = directory / "test.json"
     unit_test.write_text(json.dumps(test))
     assert PROMTOOL is not None
     result = subprocess.run(
         [PROMTOOL, "test", "rules", str(unit_test)], capture_output=True, text=True, timeout=60, check=False
     )
-    return _unexpected(result.stdout + result.stderr, names)
+    return _unexpected(result.stdout + result.stderr, changes.keys(), names)
 
 
-def _series(before: str, after: str, now: float, replica: int) -> list[dict[str, str]]:
-    first, second = _samples(before, now, replica), _samples(after, now, replica)
+def _series(change: Change, replica: int) -> list[dict[str, str]]:
+    first, second = (_samples(scrape, change.now, replica) for scrape in (change.before, change.after))
     series = []
     for name in first.keys() | second.keys():
         old, new = first.get(name), second.get(name)
@@ -90,16 +106,19 @@ def _identity(name: str, labels: dict[str, str], replica: int) -> str:
     return name + "{" + ",".join(f"{key}={json.dumps(value)}" for key, value in sorted(all_labels.items())) + "}"
 
 
-def _unexpected(output: str, names: set[str]) -> dict[str, list[dict[str, str]]]:
-    """Return the alerts that promtool reports although none was expected."""
-    firing: dict[str, list[dict[str, str]]] = {}
-    name = ""
+def _unexpected(output: str, titles: Collection[str], names: set[str]) -> dict[str, dict[str, list[dict[str, str]]]]:
+    """Return, by the title of the change, the alerts that promtool reports although none was expected."""
+    firing: dict[str, dict[str, list[dict[str, str]]]] = {title: {} for title in titles}
+    title = name = ""
     for line in output.splitlines():
         text = line.strip()
-        if text.startswith("alertname:"):
+        if text.startswith("name:"):
+            title = text.removeprefix("name:").removesuffix(",").strip()
+            assert title in firing, output
+        elif text.startswith("alertname:"):
             name = text.removeprefix("alertname:").split(",")[0].strip()
             assert name in names, output
         elif text.startswith("Labels:{"):
-            firing.setdefault(name, []).append(dict(_LABEL.findall(text)))
-    assert firing or "SUCCESS" in output, output
+            firing[title].setdefault(name, []).append(dict(_LABEL.findall(text)))
+    assert any(firing.values()) or "SUCCESS" in output, output
     return firing

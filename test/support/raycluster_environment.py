@@ -36,6 +36,7 @@ from cfo.runtime.kinds import (
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, name_of, resource_version_of
 from envtest import ControlPlane
+from test.support.planes import new_plane
 
 TIMEOUT_SECONDS = 20.0
 """How long a test waits for a condition before it fails."""
@@ -320,7 +321,7 @@ async def eventually(condition: Callable[[], Any], description: str = "") -> Any
 async def start_environment(*crds: Object) -> AsyncIterator[Environment]:
     """Run a control plane with these CRDs, without the RayCluster controllers."""
     async with (
-        ControlPlane.auto(crds=crds) as plane,
+        new_plane(crds) as plane,
         Transport(ClientConfig.for_control_plane(plane)) as transport,
     ):
         client = Client(transport, RESTMapper(transport), field_manager="tester")

@@ -230,6 +230,14 @@ class Cache(ClientCache):
         meta = newest.meta
         return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version)
 
+    def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
+        """Return the uid of the controller of the object that another client deleted; empty if none is known."""
+        for informer in self._of_kind.get(gvk, ()):
+            uid = informer.controller_of_deleted(key)
+            if uid:
+                return uid
+        return ""
+
     def record_write(self, gvk: GVK, response: bytes) -> None:
         """Store the response to a write or a quorum read: one complete object. Do not call it for dry runs."""
         try:

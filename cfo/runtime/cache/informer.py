@@ -212,6 +212,10 @@ class Informer:
         """Return whether the informer lists and watches the namespace."""
         return "" in self._store.feeds or namespace in self._store.feeds
 
+    def controller_of_deleted(self, key: NamespacedName) -> str:
+        """Return the uid of the controller of the object that another client deleted; empty if none is known."""
+        return self._store.controller_of_deleted(key)
+
     def record_write(self, response: bytes) -> None:
         """Store the API server's response to a write: a complete object. See :mod:`cfo.runtime.cache.store`.
 

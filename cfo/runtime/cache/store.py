@@ -12,6 +12,8 @@ merge the two (see docs/adr/0007-read-your-own-writes.md):
   response with that uid is outdated, because a uid is never reused.
 * A removed object leaves a *floor*: any watch event for this key up to that version is outdated. A response that no
   longer matches the informer's selector removes the object too.
+* An object that has a controller and that another client deleted is remembered by key, so that the client checks the
+  controller before it recreates the object.
 * A list does not overwrite our own writes that are newer than it. If a quorum list is older than a version that was
   known before the list began, the API server's database was restored, and the store is rebuilt from the list.
 
@@ -20,6 +22,7 @@ Everything here is synchronous, so a reader sees one consistent state between tw
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -35,6 +38,9 @@ __all__ = ["Event", "EventType", "Feed", "IndexFunction", "Listing", "Store"]
 
 TOMBSTONE_SECONDS: Final = 3600.0
 """How long a tombstone is kept if the watch does not confirm the deletion."""
+
+MAX_DELETED: Final = 4096
+"""The maximum number of deleted objects whose controller a store remembers; the oldest are evicted first."""
 
 _log = structlog.get_logger(__name__)
 
@@ -80,6 +86,7 @@ class Store:
         self._deliver = deliver
         self._entries: dict[str, dict[str, Entry]] = {}
         self._indexes: dict[str, _Index] = {}
+        self._controllers_of_deleted: OrderedDict[NamespacedName, str] = OrderedDict()
 
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))
@@ -105,6 +112,13 @@ class Store:
         Raises :class:`KeyError` if there is no such index.
         """
         return self._indexes[index].get(value)
+
+    def controller_of_deleted(self, key: NamespacedName) -> str:
+        """Return the uid of the controller of the object that another client deleted; empty if none is known.
+
+        It is known until an object of this key is stored again.
+        """
+        return self._controllers_of_deleted.get(key, "")
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Add an index and fill it.
@@ -148,6 +162,8 @@ class Store:
         entries = self._entries.setdefault(entry.namespace, {})
         old = entries.get(entry.name)
         entries[entry.name] = entry
+        if self._controllers_of_deleted:
+            self._controllers_of_deleted.pop(entry.key, None)
         if old is not None:
             old.keep_meta()
         for index in self._indexes.values():
@@ -163,6 +179,16 @@ class Store:
             del self._entries[old.namespace]
         for index in self._indexes.values():
             index.remove(old)
+
+    def remember_deleted(self, entry: Entry) -> None:
+        """Remember the controller of an object that another client deleted; ``entry`` is its last known state."""
+        controller = entry.meta.controller
+        if controller is None:
+            return
+        self._controllers_of_deleted[entry.key] = controller.uid
+        self._controllers_of_deleted.move_to_end(entry.key)
+        if len(self._controllers_of_deleted) > MAX_DELETED:
+            self._controllers_of_deleted.popitem(last=False)
 
     def deliver(self, events: Iterable[Event]) -> None:
         """Deliver events; the metadata is kept decoded while an event is delivered."""
@@ -276,6 +302,7 @@ class Feed:
                 self._tombstones.pop(entry.meta.uid, None)
             if current is not None:
                 store.remove(current)
+                store.remember_deleted(current)
                 store.deliver([Event(EventType.DELETED, key, entry, None)])
             return
         if self.is_late(entry):
@@ -395,6 +422,7 @@ class Listing:
             if self._was_deleted(old, version):
                 store.remove(old)
                 if not initial:
+                    store.remember_deleted(old)
                     events.append(Event(EventType.DELETED, old.key, old, None, final_state_unknown=True))
         for entry in self._items.values():
             if self._is_newer(store.get(entry.key), entry):

@@ -6,6 +6,9 @@ the responses are stored in the cache, so clients read their own writes (docs/ad
 
 After a write whose outcome is unknown (no response, or a 5xx response) the next read of that object goes to the API
 server, even if the cache covers it.
+
+When the cache of an owner lags, its objects that the garbage collector deletes look like objects that must be repaired.
+Therefore an object that another client deleted is recreated only after its controller was read from the API server.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import orjson
 
 from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.apply import ApplyIntent, UnchangedApplies, is_applied
-from cfo.runtime.client.errors import APIError, Expired, NotFound, TransportError, UnknownKind
+from cfo.runtime.client.errors import APIError, Expired, Forbidden, NotFound, OwnerDeleted, TransportError, UnknownKind
 from cfo.runtime.client.object_cache import ClientCache, NullCache
 from cfo.runtime.client.request_body import (
     delete_options,
@@ -36,6 +39,7 @@ from cfo.runtime.objects import (
     GVK,
     NamespacedName,
     Object,
+    controller_of,
     gvk_of,
     is_deleting,
     key_of,
@@ -184,13 +188,15 @@ class Client:
 
         With ``subresource`` the object is posted to that subresource (an Eviction, a TokenRequest, a Binding). ``key``
         and ``gvk`` then identify the parent object, if they differ from the key and kind of ``obj``. Raises
-        :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists.
+        :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists, and
+        :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the object and its controller.
         """
         if subresource:
             target = changed = await resolve_object(self.mapper, gvk or gvk_of(obj), key or key_of(obj), subresource)
         else:
             target = await resolve_collection(self.mapper, gvk_of(obj), namespace_of(obj))
             changed = target._replace(key=target.key._replace(name=name_of(obj)))
+            await self._require_controller(changed, obj)
         request = APIRequest("POST", target.path, verb="create", resource=target.label)
         return await self._write(request, changed, obj, dry_run=dry_run)
 
@@ -238,7 +244,8 @@ class Client:
         takes over fields that other managers own; without it such a field raises a
         :class:`~cfo.runtime.client.errors.Conflict` whose causes name it. To avoid taking over an object that another
         client created, set its ``metadata.uid``. A Secret's ``stringData`` is applied as ``data``, which is the field
-        that the server persists.
+        that the server persists. Raises :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the
+        object and its controller.
 
         The event handlers and predicates of all informers of this kind run synchronously inside this call: a response
         that changes the cached object is stored and delivered to them before ``apply`` returns. The same applies to all
@@ -259,6 +266,8 @@ class Client:
         if stored is not None and self._is_unchanged(intent, current, stored.managers):
             return current
         target = await resolve_object(self.mapper, gvk, key_of(desired), subresource)
+        if not subresource:
+            await self._require_controller(target, desired)
         request = APIRequest(
             "PATCH",
             target.path,
@@ -353,6 +362,34 @@ class Client:
             item.update(apiVersion=gvk.api_version, kind=gvk.kind)
             self._record_deleted_object(target._replace(key=key_of(item)), item, orjson.dumps(item))
 
+    async def _require_controller(self, target: RequestTarget, obj: Object) -> None:
+        """If another client deleted ``obj``, raise :class:`OwnerDeleted` unless its controller still exists.
+
+        The controller is read from the API server, and its state is stored in the cache. If reading it is forbidden, it
+        counts as existing, and so does a controller that is being deleted if the cache contains this already.
+        """
+        controller = controller_of(obj)
+        if controller is None or self._cache.controller_of_deleted(target.gvk, target.key) != controller["uid"]:
+            return
+        gvk = GVK.parse(controller["apiVersion"], controller["kind"])
+        key = cache_key(self.mapper, gvk, NamespacedName(target.key.namespace, controller["name"]))
+        stored = self._cache.stored(gvk, key)
+        try:
+            found = await self.get(gvk, key, live=True)
+        except Forbidden:
+            return
+        except UnknownKind:
+            found = None
+        if found is None or uid_of(found) != controller["uid"]:
+            state = "was deleted"
+        elif is_deleting(found) and stored is not None and not is_deleting(orjson.loads(stored.object)):
+            state = "is being deleted"
+        else:
+            return
+        if found is not None:
+            self._cache.record_write(gvk, orjson.dumps(found))
+        raise OwnerDeleted(f"{target.label} {target.key}: not recreated, because {gvk.kind} {key} {state}")
+
     # Requests.
 
     async def _send(self, request: APIRequest) -> bytes:
@@ -386,7 +423,15 @@ class Client:
         if dry_run:
             persisted: Object = orjson.loads(await self._send(replace(request, params={**params, "dryRun": "All"})))
             return persisted
-        response = await self._send_write(request, changed)
+        cached_uid = self._cached_uid(changed)
+        try:
+            response = await self._send_write(request, changed)
+        except NotFound as error:
+            # A create, and other requests of a subresource, can miss another object: a namespace, for example.
+            is_missing = request.method in {"PATCH", "PUT"} and error.details.get("name") == changed.key.name
+            if is_missing and error.details.get("kind") == changed.resource.gvr.resource:
+                self._record_not_found(changed, cached_uid)
+            raise
         obj: Object = orjson.loads(response)
         if obj.get("kind") == changed.gvk.kind:
             self._record_response(changed, obj, response)

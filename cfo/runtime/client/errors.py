@@ -22,6 +22,7 @@ __all__ = [
     "MethodNotSupported",
     "NotAcceptable",
     "NotFound",
+    "OwnerDeleted",
     "RequestEntityTooLarge",
     "RequestTimeout",
     "ResponseTooLarge",
@@ -170,6 +171,13 @@ class ResponseTooLarge(TransportError):
 
 class UnknownKind(LookupError):
     """Raised if the API server does not serve a kind (yet): its CRD is missing or not established."""
+
+
+class OwnerDeleted(Exception):
+    """Raised instead of recreating an object whose controller was deleted, or is being deleted.
+
+    The cache did not know this yet; it contains the controller's current state when this is raised.
+    """
 
 
 _BY_REASON: dict[str, type[APIError]] = {

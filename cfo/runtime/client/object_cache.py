@@ -48,6 +48,12 @@ class ClientCache(Protocol):
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
         """Return the object from any informer that is not metadata-only, including informers with a selector."""
 
+    def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
+        """Return the uid of the controller of the object, if another client deleted it and it was not recreated.
+
+        Empty if the object had no controller, or if its deletion is not known.
+        """
+
     def record_write(self, gvk: GVK, response: bytes) -> None:
         """Store the API server's response to a write (or a quorum read), which is one complete object.
 
@@ -93,6 +99,10 @@ class NullCache(ClientCache):
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
         """Return ``None``."""
         return None
+
+    def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
+        """Return the empty string."""
+        return ""
 
     def record_write(self, gvk: GVK, response: bytes) -> None:
         """Do nothing."""

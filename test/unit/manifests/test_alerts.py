@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -29,7 +28,7 @@ from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import NamespacedName, Object
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
-from test.support.prometheus import firing_alerts, needs_promtool
+from test.support.prometheus import Change, firing_alerts, needs_promtool
 from test.support.ray_clusters import ray_cluster
 
 pytestmark = needs_promtool
@@ -182,25 +181,34 @@ def test_each_alert_has_a_case() -> None:
     assert {alert["alert"] for alert in alerts()} == {*CASES, "CodeFlareOperatorAbsent"}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_alert_fires_when_something_breaks(tmp_path: Path, name: str) -> None:
-    break_it, labels = CASES[name]
+@pytest.fixture(scope="module")
+def fired(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[dict[str, str]]]]:
+    """Return the alerts that fire after each of :data:`CASES`, and after a few other changes."""
+    changes = {}
+    for name, (break_it, _) in CASES.items():
+        operator = Operator()
+        healthy = operator.scrape()
+        break_it(operator)
+        replicas = 2 if name == "CodeFlareOperatorHasNoLeader" else 1
+        changes[name] = Change(healthy, operator.scrape(), now=time.time(), replicas=replicas)
     operator = Operator()
-    healthy = operator.scrape()
-    break_it(operator)
-    replicas = 2 if name == "CodeFlareOperatorHasNoLeader" else 1
-    fired = firing_alerts(tmp_path, healthy, operator.scrape(), now=time.time(), replicas=replicas)
-    assert list(fired) == [name]
-    (found,) = fired[name]
+    changes["missing"] = Change(operator.scrape(), "")
+    operator.clusters.objects = [stored(ray_cluster(managedBy="kueue.x-k8s.io/multikueue"))]
+    changes["healthy"] = Change(operator.scrape(), operator.scrape(), now=time.time())
+    return firing_alerts(tmp_path_factory.mktemp("alerts"), changes)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_alert_fires_when_something_breaks(fired: dict[str, dict[str, list[dict[str, str]]]], name: str) -> None:
+    _, labels = CASES[name]
+    assert list(fired[name]) == [name]
+    (found,) = fired[name][name]
     assert labels.items() <= found.items()
 
 
-def test_missing_operator_fires_only_its_own_alert(tmp_path: Path) -> None:
-    assert list(firing_alerts(tmp_path, Operator().scrape(), "")) == ["CodeFlareOperatorAbsent"]
+def test_missing_operator_fires_only_its_own_alert(fired: dict[str, dict[str, list[dict[str, str]]]]) -> None:
+    assert list(fired["missing"]) == ["CodeFlareOperatorAbsent"]
 
 
-def test_healthy_operator_fires_nothing(tmp_path: Path) -> None:
-    operator = Operator()
-    operator.clusters.objects = [stored(ray_cluster(managedBy="kueue.x-k8s.io/multikueue"))]
-    healthy = operator.scrape()
-    assert firing_alerts(tmp_path, healthy, healthy, now=time.time()) == {}
+def test_healthy_operator_fires_nothing(fired: dict[str, dict[str, list[dict[str, str]]]]) -> None:
+    assert fired["healthy"] == {}

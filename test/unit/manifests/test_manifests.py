@@ -15,7 +15,7 @@ from cfo.cli import cli
 from cfo.manifests import COMPONENTS, OVERLAYS, default_image, render
 from cfo.manifests.names import LABELS
 from cfo.version import __version__
-from test.support.manifests import by_key
+from test.support.manifests import by_key, load_all
 
 ROOT = Path(__file__).parents[3]
 
@@ -26,13 +26,13 @@ def kustomize(folder: Path) -> list[dict[str, Any]]:
         pytest.skip("kubectl, which includes kustomize, is not installed")
     result = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    return list(yaml.safe_load_all(result.stdout))
+    return load_all(result.stdout)
 
 
 def print_manifests(*arguments: str) -> list[dict[str, Any]]:
     result = CliRunner().invoke(cli, ["manifests", *arguments])
     assert result.exit_code == 0, result.output
-    return list(yaml.safe_load_all(result.output))
+    return load_all(result.output)
 
 
 @pytest.mark.parametrize("overlay", sorted(OVERLAYS))

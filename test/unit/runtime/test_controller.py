@@ -12,7 +12,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from cfo.runtime.client.errors import AlreadyExists, Conflict, NotFound, TooManyRequests, TransportError
+from cfo.runtime.client.errors import AlreadyExists, Conflict, NotFound, OwnerDeleted, TooManyRequests, TransportError
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.controller import Controller, ControllerOptions, reconcile_id
 from cfo.runtime.metrics import Metrics
@@ -204,6 +204,7 @@ async def test_log_lines_of_a_reconciler_contain_only_its_request() -> None:
     [
         (Conflict(409, {"reason": "Conflict"}), "debug"),
         (ExceptionGroup("two", [Conflict(409), Conflict(409)]), "debug"),
+        (OwnerDeleted("not recreated"), "debug"),
         (AlreadyExists(409, {"reason": "AlreadyExists"}), "error"),
         (Conflict(409, {"details": {"causes": [{"reason": "FieldManagerConflict", "field": ".spec"}]}}), "error"),
         (ExceptionGroup("two", [Conflict(409), KeyError("x")]), "error"),

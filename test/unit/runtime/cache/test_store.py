@@ -523,3 +523,46 @@ def test_entries_can_be_read_by_namespace() -> None:
     assert [found.key for found in harness.store.entries("other")] == [("other", "a")]
     assert list(harness.store.entries("none")) == []
     assert len(harness.store.entries()) == 2
+
+
+# Controllers of deleted objects.
+
+
+def controlled(version: object, name: str = "a") -> Entry:
+    return entry(version, name, ownerReferences=[{"name": "owner", "uid": "owner-uid", "controller": True}])
+
+
+def test_controller_of_an_object_that_another_client_deleted_is_known_until_it_is_recreated() -> None:
+    harness = Harness()
+    harness.list(9, controlled(5), entry(6, "b"))
+    harness.watch(DELETED, controlled(10))
+    harness.watch(DELETED, entry(11, "b"))
+    assert harness.store.controller_of_deleted(KEY) == "owner-uid"
+    assert harness.store.controller_of_deleted(KEY._replace(name="b")) == ""
+    harness.record_write(controlled(12))
+    assert harness.store.controller_of_deleted(KEY) == ""
+
+
+def test_controller_of_an_object_that_is_missing_in_a_relist_is_known() -> None:
+    harness = Harness()
+    harness.list(9, controlled(5))
+    harness.list(12)
+    assert harness.store.controller_of_deleted(KEY) == "owner-uid"
+
+
+def test_controller_of_an_object_that_this_client_deleted_is_not_remembered() -> None:
+    harness = Harness()
+    harness.list(9, controlled(5))
+    harness.record_deletion(KEY, "uid-a")
+    harness.watch(DELETED, controlled(10))
+    assert harness.store.controller_of_deleted(KEY) == ""
+
+
+def test_number_of_remembered_controllers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cfo.runtime.cache.store.MAX_DELETED", 2)
+    harness = Harness()
+    harness.list(9, *(controlled(5, name) for name in "abc"))
+    for version, name in enumerate("abc", 10):
+        harness.watch(DELETED, controlled(version, name))
+    known = [harness.store.controller_of_deleted(KEY._replace(name=name)) for name in "abc"]
+    assert known == ["", "owner-uid", "owner-uid"]

@@ -20,6 +20,7 @@ from cfo.runtime import (
     EncodingError,
     Expired,
     NotFound,
+    OwnerDeleted,
     PatchType,
     Propagation,
     TerminalError,
@@ -55,6 +56,7 @@ class FakeCache:
         self.objects: dict[NamespacedName, Object] = {}
         self.managers: tuple[dict[str, Any], ...] = ()
         self.uncertain: set[NamespacedName] = set()
+        self.controllers_of_deleted: dict[NamespacedName, str] = {}
         self.records: list[tuple[str, NamespacedName, str]] = []
 
     def put(self, obj: Object) -> None:
@@ -74,6 +76,9 @@ class FakeCache:
         if obj is None:
             return None
         return StoredObject(orjson.dumps(obj), self.managers, uid_of(obj), obj["metadata"].get("resourceVersion", ""))
+
+    def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
+        return self.controllers_of_deleted.get(key, "")
 
     def record_write(self, gvk: GVK, response: bytes) -> None:
         obj = orjson.loads(response)
@@ -701,3 +706,80 @@ async def test_apply_of_status_is_compared_and_sent_to_the_subresource(
     failed = {**pod, "status": {"phase": "Failed"}}
     server.answer("PATCH", "/api/v1/namespaces/ns/pods/a/status", json(failed))
     assert await client.apply(failed, subresource="status") == failed
+
+
+# Objects that another client deleted, perhaps because it deleted their controller.
+
+OWNER_KEY = NamespacedName("ns", "owner")
+OWNER_PATH = f"{COLLECTION}/owner"
+OWNER_REFERENCE = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "owner-uid", "controller": True}
+CHILD = manifest(ownerReferences=[OWNER_REFERENCE])
+
+
+def owner(**metadata: Any) -> Object:
+    return config_map(**{"name": "owner", "uid": "owner-uid", **metadata})
+
+
+NO_OWNER = error_response(404, "NotFound", name="owner", kind="configmaps")
+DELETING = owner(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["f"])
+
+
+@pytest.mark.parametrize(
+    ("response", "record"),
+    [
+        pytest.param(NO_OWNER, ("deleted", OWNER_KEY, "owner-uid"), id="deleted"),
+        pytest.param(json(owner(uid="next")), ("written", OWNER_KEY, "next"), id="replaced"),
+        pytest.param(json(DELETING), ("written", OWNER_KEY, "owner-uid"), id="deleting"),
+    ],
+)
+async def test_deleted_object_of_a_deleted_controller_is_not_recreated(
+    server: ApiServer, client: Client, cache: FakeCache, response: Any, record: tuple[str, NamespacedName, str]
+) -> None:
+    cache.put(owner())
+    cache.controllers_of_deleted = {KEY: "owner-uid"}
+    server.answer("GET", OWNER_PATH, response)
+    with pytest.raises(OwnerDeleted, match=r"ns/a: not recreated, because .* ns/owner"):
+        await client.create(CHILD)
+    assert cache.records == [record]
+    cache.put(owner())
+    with pytest.raises(OwnerDeleted):
+        await client.apply(CHILD)
+    assert {request.method for request in server.requests()} == {"GET"}
+
+
+@pytest.mark.parametrize(
+    ("response", "cached"),
+    [
+        pytest.param(json(owner()), owner(), id="exists"),
+        pytest.param(json(DELETING), DELETING, id="known to be deleting"),
+        pytest.param(error_response(403, "Forbidden"), owner(), id="forbidden"),
+    ],
+)
+async def test_deleted_object_is_recreated_after_one_read_of_its_controller(
+    server: ApiServer, client: Client, cache: FakeCache, response: Any, cached: Object
+) -> None:
+    cache.put(cached)
+    cache.controllers_of_deleted = {KEY: "owner-uid"}
+    server.answer("GET", OWNER_PATH, response)
+    server.answer("POST", COLLECTION, json(config_map(), 201))
+    await client.create(CHILD)
+    assert [request.method for request in server.requests()] == ["GET", "POST"]
+
+
+async def test_object_of_another_controller_than_the_deleted_one_is_created_without_a_read(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    cache.controllers_of_deleted = {KEY: "previous-uid"}
+    server.answer("POST", COLLECTION, json(config_map(), 201))
+    await client.create(CHILD)
+    assert [request.method for request in server.requests()] == ["POST"]
+
+
+async def test_write_that_does_not_find_the_object_records_its_deletion(
+    server: ApiServer, client: Client, cache: FakeCache
+) -> None:
+    cache.put(config_map())
+    server.answer("PATCH", PATH, error_response(404, "NotFound", name="a", kind="configmaps"))
+    with pytest.raises(NotFound):
+        await client.patch(CONFIG_MAP, KEY, {"data": {"k": "w"}})
+    assert cache.records == [("deleted", KEY, "u1")]

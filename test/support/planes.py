@@ -1,0 +1,46 @@
+"""Copies of prepared control planes, so that a set of CRDs is installed once and not for each test.
+
+Installing the CRDs of the recordings takes 0.3 s, a copy of a control plane that has them 1 ms.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+
+from cfo.runtime.objects import Object
+from envtest import ControlPlane, EmbeddedControlPlane
+from envtest.threaded import ThreadedControlPlane
+
+_MAX_PREPARED: Final = 6
+"""How many prepared control planes run; most modules use one or two."""
+
+_prepared: OrderedDict[bytes, ThreadedControlPlane] = OrderedDict()
+
+
+def new_plane(
+    crds: Sequence[Object], controllers: Sequence[str] | None = None, *, embedded: bool = False
+) -> ControlPlane:
+    """Return a control plane with these CRDs and controllers, which has yet to be started.
+
+    It is the real one if ``$KUBEBUILDER_ASSETS`` is set, unless ``embedded``.
+    """
+    options: dict[str, Any] = {} if controllers is None else {"controllers": controllers}
+    if os.environ.get("KUBEBUILDER_ASSETS") and not embedded:
+        return ControlPlane.auto(crds=crds, **options)
+    key = orjson.dumps([list(crds), controllers])
+    source = _prepared.get(key)
+    if source is None:
+        source = ThreadedControlPlane(ControlPlane.embedded(crds=crds, **options))
+        source.start()
+        _prepared[key] = source
+        if len(_prepared) > _MAX_PREPARED:
+            _prepared.popitem(last=False)[1].stop()
+    _prepared.move_to_end(key)
+    copy = source.fork().plane
+    assert isinstance(copy, EmbeddedControlPlane)
+    return copy
