@@ -11,6 +11,8 @@ from cfo.manifests.names import DEFAULT_NAMESPACE
 
 __all__ = ["command"]
 
+_TIMEOUT = 20.0
+
 
 @click.command("doctor", short_help="Check an installation, and print remedies.")
 @click.option(
@@ -51,6 +53,7 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
     from cfo.doctor.facts import find_namespace
     from cfo.doctor.findings import Finding, document, has_failed, lines
     from cfo.runtime import (
+        CONFIG_MAP,
         APIError,
         Client,
         ConfigError,
@@ -65,7 +68,11 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
     async def work() -> list[Finding]:
         async with Transport(await load_config(kubeconfig, context=context)) as transport:
             client = Client(transport, RESTMapper(transport), field_manager="cfo-doctor")
-            where = namespace or await find_namespace(client, config_name) or DEFAULT_NAMESPACE
+            with anyio.move_on_after(_TIMEOUT) as scope:
+                await client.mapper.resource(CONFIG_MAP)
+                where = namespace or await find_namespace(client, config_name) or DEFAULT_NAMESPACE
+            if scope.cancelled_caught:
+                raise ClusterUnreadable(f"{transport.config.server} does not answer within {_TIMEOUT:g} s")
             return await examine(client, where, config_name, SystemClock())
 
     logs.configure("console", "error")

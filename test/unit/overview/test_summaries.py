@@ -228,20 +228,18 @@ def test_appwrapper_reports_why_a_component_cannot_be_created() -> None:
 def test_event_that_a_condition_repeats_with_more_detail_is_one_problem() -> None:
     status = {
         "phase": "Failed",
-        "conditions": [
-            condition("Unhealthy", "True", "FoundFailedPods", "1 failed pods: a (exit code 3); retry limit 0")
-        ],
+        "conditions": [condition("Unhealthy", "True", "FoundFailedPods", "1 failed pods: a (exit 3); retry limit 0")],
     }
     wrapper = obj(APPWRAPPER, status=status)
     event = {
         "metadata": {"name": "e"},
         "type": "Warning",
         "reason": "Unhealthy",
-        "message": "FoundFailedPods: 1 failed pods: a (exit code 3)",
+        "message": "FoundFailedPods: 1 failed pods: a (exit 3)",
         "lastTimestamp": "2026-01-01T00:00:00Z",
     }
     summary = summarize(APPWRAPPER, wrapper, related(events=[event]))
-    assert messages(summary) == ["FoundFailedPods: 1 failed pods: a (exit code 3); retry limit 0"]
+    assert messages(summary) == ["FoundFailedPods: 1 failed pods: a (exit 3); retry limit 0"]
     assert len(summary.warnings) == 1
 
 

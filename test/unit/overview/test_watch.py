@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -20,6 +19,13 @@ from test.support.summaries import summary
 def new_overview() -> Overview:
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
     return Overview(Cache(transport, RESTMapper(transport)))
+
+
+class StubInformer:
+    """An informer that has synced."""
+
+    has_synced = True
+    problem = ""
 
 
 def warning_event(name: str) -> Event:
@@ -45,15 +51,15 @@ def test_events_with_fields_of_other_types_are_ignored() -> None:
 
 
 async def test_interruption_ends_when_objects_are_received_again() -> None:
-    overview, informer = new_overview(), SimpleNamespace(has_synced=True, problem="")
+    overview, informer = new_overview(), StubInformer()
     overview._known_states = cast("Any", {informer: True})
     for known, problem in (("", "watch pods: refused"), ("watch pods: refused", "")):
+        found: list[str] = []
+
+        async def wait(known: str = known, found: list[str] = found) -> None:
+            found.append(await overview.next_interruption(known))
+
         async with anyio.create_task_group() as tasks:
-            found: list[str] = []
-
-            async def wait(known: str = known, found: list[str] = found) -> None:
-                found.append(await overview.next_interruption(known))
-
             tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
             assert not found
