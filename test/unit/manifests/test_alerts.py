@@ -39,7 +39,7 @@ NAMESPACES = {"namespace": "team"}
 
 
 class Objects:
-    """Stands in for the reader of a cache that contains ``objects``."""
+    """Replaces the reader of a cache that contains ``objects``."""
 
     def __init__(self, *objects: Object, metadata_only: bool = False) -> None:
         self.objects = list(objects)
