@@ -7,13 +7,19 @@ from typing import IO, Any
 
 import click
 
-__all__ = ["CommandFailed", "InvalidInput", "cluster_failure", "one_line"]
+__all__ = ["ClusterUnreadable", "CommandFailed", "InvalidInput", "cluster_failure", "one_line"]
 
 
 class CommandFailed(click.ClickException):
     """A command failed: prints one line, exit code 1."""
 
     exit_code = 1
+
+
+class ClusterUnreadable(CommandFailed):
+    """A command that only reads cannot reach the cluster, or can read nothing in it: exit code 3."""
+
+    exit_code = 3
 
 
 class InvalidInput(click.ClickException):

@@ -24,6 +24,7 @@ from cfo.config.appwrapper import (
 from cfo.config.authentication import AuthenticationConfiguration, OIDCConfiguration
 from cfo.config.comparison import changed_settings, effective_document
 from cfo.config.document import (
+    MAX_CHARACTERS,
     ConfigurationError,
     ParsedConfiguration,
     default_document,
@@ -48,6 +49,7 @@ from cfo.config.network_policy import (
 from cfo.config.profiles import NamespaceSettings, ProfileTable
 
 __all__ = [
+    "MAX_CHARACTERS",
     "AppWrapperConfiguration",
     "AuthenticationConfiguration",
     "AutopilotConfiguration",

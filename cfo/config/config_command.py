@@ -42,10 +42,10 @@ def check(file: Any, strict: bool, output: str | None) -> None:
     """
     import yaml
 
-    from cfo.config import ConfigurationError, effective_document, extract_document, parse
+    from cfo.config import MAX_CHARACTERS, ConfigurationError, effective_document, extract_document, parse
 
     try:
-        parsed = parse(extract_document(file.read()))
+        parsed = parse(extract_document(file.read(MAX_CHARACTERS + 1)))
     except UnicodeDecodeError:
         raise InvalidInput(f"{file.name}: not a text file") from None
     except ConfigurationError as error:

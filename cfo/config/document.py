@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin
+from typing import Any, Final, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from cfo.config.model import OperatorConfiguration
 
 __all__ = [
+    "MAX_CHARACTERS",
     "ConfigurationError",
     "ParsedConfiguration",
     "default_document",
@@ -26,6 +27,10 @@ __all__ = [
 _APPWRAPPER = "appwrapper"
 _CONFIG_KEY = "Config"
 """The key in the section ``appwrapper`` under which the Go operator has its settings."""
+
+
+MAX_CHARACTERS: Final = 256 << 10
+"""The size of a document (or a ConfigMap with it) that is parsed, which takes seconds for each MiB."""
 
 
 class ConfigurationError(ValueError):
@@ -56,9 +61,12 @@ def parse(text: str) -> ParsedConfiguration:
 
     Raises :class:`ConfigurationError` with one line that names each invalid field, its value and the allowed values.
     """
+    _check_size(text)
     warnings: list[str] = []
     try:
         document = _read(text, warnings)
+    except RecursionError:
+        raise ConfigurationError("is nested too deeply") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
@@ -98,6 +106,11 @@ class _Findings:
         self.problems.append(f"{path}: is set more than once, as {', '.join(keys)}; keep one of them")
 
 
+def _check_size(text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise ConfigurationError(f"is longer than {MAX_CHARACTERS} characters")
+
+
 def _read(text: str, warnings: list[str]) -> Any:
     """Load ``text``. Duplicate keys in a mapping are reported as warnings, and the last one is used."""
     loader = yaml.SafeLoader(text)
@@ -133,11 +146,13 @@ def _duplicate_keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[str]
 def extract_document(text: str) -> str:
     """Return the configuration document in ``text``, which is the document itself or a ConfigMap that contains it.
 
-    Raises :class:`ConfigurationError` for a ConfigMap that does not contain exactly one document.
+    Raises :class:`ConfigurationError` for a text that is too long, and for a ConfigMap that does not contain exactly
+    one document.
     """
+    _check_size(text)
     try:
         found = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return text  # parse() reports the error
     if not isinstance(found, dict) or found.get("kind") != "ConfigMap":
         return text

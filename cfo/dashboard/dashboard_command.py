@@ -16,7 +16,7 @@ from cfo.cli_errors import CommandFailed, InvalidInput
 from cfo.dashboard.feed import Feed
 from cfo.dashboard.loopback import LoopbackServer
 from cfo.dashboard.sources import client_source
-from cfo.runtime import ConfigError, SystemClock, Transport, load_config
+from cfo.runtime import AddressUnavailable, ConfigError, SystemClock, Transport, load_config
 from cfo.version import __version__
 
 __all__ = ["command"]
@@ -68,6 +68,8 @@ def command(
         cause = _first(error)
         if not isinstance(cause, ConfigError | OSError):
             raise
+        if isinstance(cause, AddressUnavailable):
+            raise CommandFailed(f"--port: {cause.strerror}; choose another one, or 0 for a free one") from None
         raise CommandFailed(" ".join(str(cause).split())) from None
 
 

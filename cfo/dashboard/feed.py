@@ -17,7 +17,7 @@ import structlog
 from cfo.dashboard.rows import milliseconds
 from cfo.dashboard.state import State, event_message
 from cfo.dashboard.streams import Stream, Streams
-from cfo.overview import KINDS, Overview
+from cfo.overview import KINDS, Overview, interruption
 from cfo.runtime import Clock, Informer
 
 __all__ = ["LINGER", "Controllers", "Feed", "Source"]
@@ -182,12 +182,14 @@ class Feed:
         Their level is a warning if objects are missing, and ``idle`` if details of objects are missing.
         """
         found: dict[str, str] = {}
-        main = {gvk.kind for gvk in KINDS}
+        main = {"Cluster", *(gvk.kind for gvk in KINDS)}
         for informer in self._informers:
             problem = informer.problem
             if informer.has_synced or not problem or _is_absent(informer):
                 continue
             found[informer.gvk.kind] = "permission to list and watch is missing" if informer.is_forbidden else problem
+        if lost := interruption(self._informers):
+            found["Cluster"] = f"the connection is lost, so the page shows the last known state: {lost}"
         if self._state.is_truncated:
             found["RayCluster"] = "there are too many objects; some are left out"
         return [

@@ -195,6 +195,8 @@ def check_admission(admission: Admission, configuration: OperatorConfiguration) 
             f"the API server cannot call the webhooks: {admission.error}",
             "see the checks above; otherwise a NetworkPolicy or firewall blocks the API server (port 9443 of the pods)",
         )
+    elif "namespaces" in admission.error and admission.error.endswith("not found"):
+        yield skip(check, f"no dry run: {admission.error}")
     elif admission.error:
         yield warn(check, f"a valid RayCluster was refused: {admission.error}", "another policy may refuse it")
     elif not admission.defaulted and configuration.kuberay.enabled:

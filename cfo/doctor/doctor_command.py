@@ -6,14 +6,21 @@ import json
 
 import click
 
-from cfo.cli_errors import CommandFailed, cluster_failure
+from cfo.cli_errors import ClusterUnreadable, cluster_failure
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
 __all__ = ["command"]
 
+_TIMEOUT = 20.0
+
 
 @click.command("doctor", short_help="Check an installation, and print remedies.")
-@click.option("-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator.")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAMESPACE",
+    help=f"Namespace of the operator; by default that of its Deployment or ConfigMap, or {DEFAULT_NAMESPACE}.",
+)
 @click.option(
     "--config",
     "config_name",
@@ -30,19 +37,23 @@ __all__ = ["command"]
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default the current one.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(namespace: str, config_name: str, kubeconfig: str | None, context: str | None, output: str) -> None:
+def command(namespace: str | None, config_name: str, kubeconfig: str | None, context: str | None, output: str) -> None:
     """Check an installation of the operator, and print what is wrong and how to fix it.
 
     Checks the webhooks and their certificate, permissions, KubeRay, Kueue, the domain, versions, the configuration and
     the clock with your own permissions. Nothing is changed; a RayCluster is created as a dry run, which is not stored.
-    What you are not allowed to read is skipped. The exit code is 1 if a check failed, or if the cluster cannot be
-    reached, and 2 for invalid arguments; warnings do not change it.
+    What you are not allowed to read is skipped.
+
+    Exit codes: 0 if no check failed, also with warnings, 1 if a check failed, 2 for invalid arguments, 3 if the cluster
+    cannot be reached.
     """
     import anyio
 
     from cfo.doctor.examination import examine
+    from cfo.doctor.facts import find_namespace
     from cfo.doctor.findings import Finding, document, has_failed, lines
     from cfo.runtime import (
+        CONFIG_MAP,
         APIError,
         Client,
         ConfigError,
@@ -57,15 +68,20 @@ def command(namespace: str, config_name: str, kubeconfig: str | None, context: s
     async def work() -> list[Finding]:
         async with Transport(await load_config(kubeconfig, context=context)) as transport:
             client = Client(transport, RESTMapper(transport), field_manager="cfo-doctor")
-            return await examine(client, namespace, config_name, SystemClock())
+            with anyio.move_on_after(_TIMEOUT) as scope:
+                await client.mapper.resource(CONFIG_MAP)
+                where = namespace or await find_namespace(client, config_name) or DEFAULT_NAMESPACE
+            if scope.cancelled_caught:
+                raise ClusterUnreadable(f"{transport.config.server} does not answer within {_TIMEOUT:g} s")
+            return await examine(client, where, config_name, SystemClock())
 
     logs.configure("console", "error")
     try:
         findings = anyio.run(work)
     except (ConfigError, APIError, TransportError) as error:
-        raise cluster_failure(error, embedded=True) from None
+        raise ClusterUnreadable(cluster_failure(error, embedded=True).message) from None
     except BaseExceptionGroup as group:
-        raise CommandFailed(_cause(group)) from None
+        raise ClusterUnreadable(_cause(group)) from None
     if output == "json":
         click.echo(json.dumps(document(findings), indent=2))
     else:

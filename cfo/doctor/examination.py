@@ -82,6 +82,8 @@ async def examine(
         return checks.check_kueue(crd, found, configuration, versions["Kueue"])
 
     async def domain() -> Iterable[Finding]:
+        if installation.config_error is not None:
+            raise installation.config_error
         return checks.check_domain(await facts.read_domain(client, configuration), configuration)
 
     async def webhook_configurations() -> Iterable[Finding]:

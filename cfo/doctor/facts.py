@@ -57,6 +57,7 @@ __all__ = [
     "Permissions",
     "Server",
     "WebhookConfigurationFacts",
+    "find_namespace",
     "read_admission",
     "read_certificate",
     "read_custom_resource",
@@ -184,6 +185,18 @@ async def read_server(client: Client, clock: Clock) -> Server:
         difference = (date - ours).total_seconds() + 0.5
         skew = 0.0 if abs(difference) <= 0.5 + (after - before).total_seconds() / 2 else difference
     return Server(str(orjson.loads(response.body).get("gitVersion") or ""), skew)
+
+
+async def find_namespace(client: Client, config_name: str) -> str:
+    """Return the only namespace with the operator's Deployment, or else with its ConfigMap; empty if it is unclear."""
+    for gvk, name in ((DEPLOYMENT, DEPLOYMENT_NAME), (CONFIG_MAP, config_name)):
+        try:
+            found = await client.list(gvk, field_selector=f"metadata.name={name}", live=True)
+        except APIError:
+            continue
+        if namespaces := {namespace_of(obj) for obj in found}:
+            return namespaces.pop() if len(namespaces) == 1 else ""
+    return ""
 
 
 async def read_installation(client: Client, namespace: str, config_name: str) -> Installation:

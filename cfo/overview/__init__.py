@@ -15,7 +15,7 @@ only what has changed.
 from cfo.overview.dispatch import KINDS, summarize
 from cfo.overview.related import RELATED_KINDS, Related
 from cfo.overview.summary import Condition, Level, Problem, Summary, WarningEvent
-from cfo.overview.watch import Change, ChangeType, Overview
+from cfo.overview.watch import Change, ChangeType, Overview, interruption
 
 __all__ = [
     "KINDS",
@@ -29,5 +29,6 @@ __all__ = [
     "Related",
     "Summary",
     "WarningEvent",
+    "interruption",
     "summarize",
 ]

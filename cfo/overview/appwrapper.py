@@ -48,15 +48,15 @@ def summarize(wrapper: Object, related: Related) -> Summary:
     conditions = conditions_of(wrapper)
     warnings = warnings_of(related.events)
     level = _level(wrapper, phase)
-    problems = distinct_problems(
-        [
-            *_condition_problems(phase, conditions),
-            *_component_problems(wrapper),
-            *slow_deletion(wrapper, related.now),
-            *(pod_problems(related.pods or ()) if phase != Phase.SUCCEEDED else ()),
-            *(_warning_problems(warnings) if level is not Level.OK else ()),
-        ]
-    )
+    found = [
+        *_condition_problems(phase, conditions),
+        *_component_problems(wrapper),
+        *slow_deletion(wrapper, related.now),
+        *(pod_problems(related.pods or ()) if phase != Phase.SUCCEEDED else ()),
+    ]
+    # the Event about a failure is followed by a condition with the same text and more
+    unknown = tuple(each for each in warnings if not any(each.message in problem.message for problem in found))
+    problems = distinct_problems([*found, *(_warning_problems(unknown) if level is not Level.OK else ())])
     deployed, total = _components(wrapper)
     return Summary(
         gvk=gvk_of(wrapper),

@@ -10,7 +10,7 @@ changes, not by a timer.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
@@ -45,7 +45,7 @@ from cfo.runtime import (
     SystemClock,
 )
 
-__all__ = ["Change", "ChangeType", "Overview", "Subscription"]
+__all__ = ["Change", "ChangeType", "Overview", "Subscription", "interruption"]
 
 QUIET_SECONDS: Final = 0.1
 """Changes are delivered when no further event has arrived for this time."""
@@ -117,6 +117,11 @@ class InformerSource(Protocol):
         """Returns an informer as :meth:`cfo.runtime.Cache.informer` does."""
 
 
+def interruption(informers: Iterable[Informer]) -> str:
+    """Return why changes of objects that were read are not received at the moment; empty if they are."""
+    return next((informer.problem for informer in informers if informer.has_synced and informer.problem), "")
+
+
 class Overview:
     """The summaries of all objects of ``kinds``.
 
@@ -142,6 +147,7 @@ class Overview:
         self._subscriptions: list[Subscription] = []
         self._handlers: list[tuple[Informer, Callable[[Event], None]]] = []
         self._known_states: dict[Informer, bool] = {}
+        self._state_changed = anyio.Event()
         self._kinds: dict[GVK, Informer] = {}
         self._by_kind = {gvk.kind: tuple(each for each in kinds if each.kind == gvk.kind) for gvk in kinds}
         for gvk in kinds:
@@ -184,6 +190,15 @@ class Overview:
     def forbidden(self) -> tuple[GVK, ...]:
         """Return the kinds that the user is not allowed to list and watch."""
         return tuple(informer.gvk for informer in self._known_states if informer.is_forbidden)
+
+    async def next_interruption(self, known: str = "") -> str:
+        """Wait until changes are no longer received, or are received again if ``known`` is the reason why not.
+
+        Returns the reason, empty if changes are received again; see :func:`interruption`.
+        """
+        while bool(current := interruption(self._known_states)) == bool(known):
+            await self._state_changed.wait()
+        return current
 
     async def wait_for_sync(self) -> None:
         """Wait until each kind was read completely or is forbidden; forever for a kind that is not served."""
@@ -262,6 +277,8 @@ class Overview:
 
     def _on_state(self) -> None:
         """Summaries say nothing about kinds that cannot be read, so they change when that changes."""
+        self._state_changed.set()
+        self._state_changed = anyio.Event()
         states = {informer: informer.has_synced for informer in self._known_states}
         if states != self._known_states:
             self._known_states = states

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ def configure(log_format: LogFormat = "console", level: str = "info", stream: Te
             structlog.processors.JSONRenderer(serializer=_serialize),
         ]
     else:
-        colors = out.isatty()
+        colors = out.isatty() and not os.environ.get("NO_COLOR")
         render = [
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             structlog.dev.ConsoleRenderer(

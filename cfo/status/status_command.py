@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import anyio
 import click
 
-from cfo.cli_errors import CommandFailed, InvalidInput
+from cfo.cli_errors import ClusterUnreadable, CommandFailed, InvalidInput
 from cfo.overview import Summary
 from cfo.runtime import APIError, ConfigError, DiscoveryIncomplete, SystemClock, Transport, TransportError, load_config
 from cfo.status.documents import document
@@ -22,12 +22,6 @@ __all__ = ["command"]
 _UNHEALTHY_EXIT_CODE = 1
 _INTERRUPTED_EXIT_CODE = 130
 """As of a process that SIGINT ended."""
-
-
-class _ClusterUnreadable(CommandFailed):
-    """The cluster cannot be reached, or nothing in it can be read: exit code 3."""
-
-    exit_code = 3
 
 
 @click.command("status", short_help="Show the state of a cluster's workloads.")
@@ -104,7 +98,7 @@ def command(
     except KeyboardInterrupt:
         code = _INTERRUPTED_EXIT_CODE
     except (ConfigError, APIError, TransportError, DiscoveryIncomplete, NotReadable) as error:
-        raise _ClusterUnreadable(" ".join(str(error).split())) from None
+        raise ClusterUnreadable(" ".join(str(error).split())) from None
     ctx.exit(code)
 
 

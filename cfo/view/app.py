@@ -30,6 +30,7 @@ _LOG_LINES: Final = 1000
 """The number of lines that the pane shows; the buffer has more."""
 _LOG_HEIGHTS: Final = ("30%", "70%", "0")
 _MAX_EVENTS: Final = 200
+_MIN_HEIGHT_OF_TWO_LINES: Final = 12
 
 _STYLES: Final[Mapping[Level, str]] = {
     Level.ERROR: "bold red",
@@ -54,7 +55,7 @@ class OverviewApp(App[None]):
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    #head { height: 1; background: $boost; text-style: bold; padding: 0 1; }
+    #head { height: auto; max-height: 2; background: $boost; text-style: bold; padding: 0 1; }
     #filter { display: none; height: 1; border: none; padding: 0 1; }
     #filter.visible { display: block; }
     #table { height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
@@ -88,6 +89,7 @@ class OverviewApp(App[None]):
         self._order = next(iter(SORTS))
         self._words = ""
         self._only_problems = False
+        self._interruption = ""
 
     def compose(self) -> ComposeResult:
         """Yield the widgets."""
@@ -107,6 +109,7 @@ class OverviewApp(App[None]):
             self._buffer.on_line = self._show_line
             self.begin_capture_print(self)
         self.run_worker(self._follow(), exit_on_error=True)
+        self.run_worker(self._follow_connection(), exit_on_error=True)
         self.set_interval(_AGE_SECONDS, self._update_rows)
 
     def on_unmount(self) -> None:
@@ -138,6 +141,11 @@ class OverviewApp(App[None]):
                 for screen in self.screen_stack:
                     if isinstance(screen, TextScreen):
                         screen.update_content()
+
+    async def _follow_connection(self) -> None:
+        while True:
+            self._interruption = await self._overview.next_interruption(self._interruption)
+            self._update_rows()
 
     def _show_line(self, line: str) -> None:
         for pane in self.screen_stack[0].query("#log").results(RichLog):
@@ -190,7 +198,8 @@ class OverviewApp(App[None]):
         self._update_head(len(visible))
 
     def _update_head(self, visible: int) -> None:
-        parts = [counts(self._summaries.values())]
+        parts = [f"Connection lost: {self._interruption}"] if self._interruption else []
+        parts.append(counts(self._summaries.values()))
         if visible != len(self._summaries):
             parts.append(f"{visible} shown")
         if self._order != next(iter(SORTS)):
@@ -202,9 +211,14 @@ class OverviewApp(App[None]):
         forbidden = dict.fromkeys(gvk.kind for gvk in self._overview.forbidden())
         if forbidden:
             parts.append(f"forbidden: {', '.join(forbidden)}")
-        parts.append(self.title)
+        width = max(10, self.size.width - 2)
+        lines = [" | ".join([*parts, self.title])]
+        if len(lines[0]) > width and self.size.height >= _MIN_HEIGHT_OF_TWO_LINES:
+            # the address in the title is only of use if it is complete
+            lines = [" | ".join(parts), self.title]
+        style = _STYLES[Level.ERROR] if self._interruption else ""
         head = self.screen_stack[0].query_one("#head", Static)
-        head.update(Text(crop(" | ".join(part for part in parts if part), max(10, self.size.width - 2))))
+        head.update(Text("\n".join(crop(line, width) for line in lines), style=style))
 
     def _table(self) -> DataTable[Any]:
         return self.screen_stack[0].query_one("#table", DataTable)
@@ -255,7 +269,7 @@ class OverviewApp(App[None]):
 
     def action_help(self) -> None:
         """Show the keys."""
-        self.push_screen(TextScreen("Help", HELP.splitlines))
+        self.push_screen(TextScreen("Help", lambda: [*HELP.splitlines(), "", self.title]))
 
     def action_sort(self) -> None:
         """Sort by the next order."""

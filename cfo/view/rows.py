@@ -54,15 +54,17 @@ def _name(summary: Summary, _: datetime) -> str:
 
 
 def _state(summary: Summary, _: datetime) -> str:
-    return summary.state.removeprefix("Job") if summary.gvk.kind in ("FluxJob", "MiniCluster") else summary.state
+    if summary.gvk.kind in ("FluxJob", "MiniCluster"):
+        return summary.state.removeprefix("Job") or "-"
+    return _whole_state(summary, _)
 
 
 def _whole_state(summary: Summary, _: datetime) -> str:
-    return summary.state
+    return summary.state or "-"
 
 
 def _ready(summary: Summary, _: datetime) -> str:
-    return summary.ready
+    return summary.ready or "-"
 
 
 def _age(summary: Summary, now: datetime) -> str:

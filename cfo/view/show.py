@@ -11,10 +11,10 @@ from typing import Final, TextIO, cast
 
 import anyio
 
-from cfo.overview import Overview
-from cfo.runtime import Clock, SystemClock, logs
+from cfo.overview import ChangeType, Overview
+from cfo.runtime import GVK, Clock, NamespacedName, SystemClock, logs
 from cfo.view.log_buffer import LogBuffer
-from cfo.view.text import change_line
+from cfo.view.text import change_text
 
 __all__ = ["NOT_INSTALLED", "is_installed", "is_interactive", "print_changes", "show_live"]
 
@@ -40,12 +40,33 @@ def is_installed() -> bool:
 
 
 async def print_changes(overview: Overview, write: Callable[[str], None], clock: Clock | None = None) -> None:
-    """Write one line for each change, until cancelled; the first ones are the objects that exist."""
+    """Write one line for each change that is visible in it, until cancelled; the first ones are the objects that exist.
+
+    A lost connection to the API server is one line as well, and so is its return.
+    """
     clock = clock or SystemClock()
-    with overview.subscribe() as subscription:
-        async for changes in subscription:
-            for change in changes:
-                write(change_line(change, clock.now()))
+    texts: dict[tuple[GVK, NamespacedName], str] = {}
+
+    def write_line(text: str) -> None:
+        write(f"{clock.now().astimezone():%H:%M:%S} {text}")
+
+    async def follow_connection() -> None:
+        known = ""
+        while True:
+            known = await overview.next_interruption(known)
+            write_line(f"! Connection lost: {known}" if known else "✓ Connected again")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow_connection)
+        with overview.subscribe() as subscription:
+            async for changes in subscription:
+                for change in changes:
+                    identity, text = (change.summary.gvk, change.summary.key), change_text(change)
+                    if text != texts.get(identity):
+                        write_line(text)
+                    texts[identity] = text
+                    if change.type is ChangeType.REMOVED:
+                        del texts[identity]
 
 
 async def show_live(overview: Overview, *, title: str, with_log: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from cfo.overview import Change, ChangeType, Level, Summary
 
-__all__ = ["MARKS", "age", "change_line", "counts", "crop", "detail", "essence", "local_time", "problem_lines", "table"]
+__all__ = ["MARKS", "age", "change_text", "counts", "crop", "detail", "essence", "local_time", "problem_lines", "table"]
 
 MARKS: Final = {Level.ERROR: "✗", Level.WARNING: "!", Level.PROGRESSING: "…", Level.OK: "✓", Level.IDLE: "–"}
 """One character for each level, so that color is not needed."""
@@ -98,7 +98,7 @@ def problem_lines(summaries: Iterable[Summary]) -> Iterator[str]:
 def detail(summary: Summary, now: datetime) -> Iterator[str]:
     """Yield everything that is known about one object."""
     ready = f", {summary.ready} ready" if summary.ready else ""
-    yield f"{MARKS[summary.level]} {summary.title}: {summary.state or 'no state yet'}{ready}, {summary.level.value}"
+    yield f"{MARKS[summary.level]} {summary.title}: {summary.state or 'no state'}{ready}, {summary.level.value}"
     yield f"  created {local_time(summary.created)} ({age(summary.created, now)} ago)"
     if summary.problems:
         yield ""
@@ -127,17 +127,14 @@ def detail(summary: Summary, now: datetime) -> Iterator[str]:
             yield f"  {age(warning.last, now)} ago  {warning.reason}: {warning.message}{times}"
 
 
-def change_line(change: Change, now: datetime) -> str:
-    """Return one line about a change, with the local time."""
+def change_text(change: Change) -> str:
+    """Return the text of one line about a change."""
     summary = change.summary
-    time = now.astimezone().strftime("%H:%M:%S")
     if change.type is ChangeType.REMOVED:
-        return f"{time} – {summary.title}: deleted"
+        return f"– {summary.title}: deleted"
     ready = f" {summary.ready}" if summary.ready else ""
     text = essence(summary)
-    return (
-        f"{time} {MARKS[summary.level]} {summary.title}: {summary.state or 'new'}{ready}{f', {text}' if text else ''}"
-    )
+    return f"{MARKS[summary.level]} {summary.title}: {summary.state or 'no state'}{ready}{f', {text}' if text else ''}"
 
 
 def local_time(created: str) -> str:

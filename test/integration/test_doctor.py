@@ -219,7 +219,7 @@ def test_unreachable_cluster_is_reported_in_one_line(tmp_path: Path, unused_tcp_
         f"clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:{unused_tcp_port}'}}}}]}}"
     )
     result = CliRunner().invoke(cli, ["doctor", "--kubeconfig", str(kubeconfig)], prog_name="cfo")
-    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert (result.exit_code, result.output.count("\n")) == (3, 1)
     assert result.output.endswith("; no cluster available? Try: cfo run --embedded\n")
     result = CliRunner().invoke(cli, ["doctor", "--kubeconfig", "/nowhere"], prog_name="cfo")
-    assert (result.exit_code, result.output) == (1, "Error: /nowhere: no such file\n")
+    assert (result.exit_code, result.output) == (3, "Error: /nowhere: no such file\n")

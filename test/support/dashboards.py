@@ -20,17 +20,18 @@ __all__ = ["FakeInformer", "FakeOverview", "samples", "summary"]
 
 
 class FakeInformer:
-    """An informer that has synced, or cannot: ``problem`` says why."""
+    """An informer that has synced, or cannot: ``problem`` says why; also after it has ``synced``."""
 
-    def __init__(self, gvk: GVK, problem: str = "", *, is_forbidden: bool = False) -> None:
+    def __init__(self, gvk: GVK, problem: str = "", *, is_forbidden: bool = False, synced: bool = False) -> None:
         self.gvk = gvk
         self.problem = problem
         self.is_forbidden = is_forbidden
+        self._synced = synced
         self._handlers: list[Any] = []
 
     @property
     def has_synced(self) -> bool:
-        return not self.problem
+        return self._synced or not self.problem
 
     def add_state_handler(self, handler: Any) -> None:
         self._handlers.append(handler)

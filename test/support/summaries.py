@@ -36,6 +36,7 @@ class StubOverview:
 
     def __init__(self, summaries: Sequence[Summary] = ()) -> None:
         self._changes: asyncio.Queue[list[Change]] = asyncio.Queue()
+        self.interruptions: asyncio.Queue[str] = asyncio.Queue()
         self.send(*(Change(ChangeType.ADDED, each) for each in summaries))
 
     @property
@@ -46,6 +47,10 @@ class StubOverview:
     def send(self, *changes: Change) -> None:
         """Deliver changes."""
         self._changes.put_nowait(list(changes))
+
+    async def next_interruption(self, known: str = "") -> str:
+        """Return the next one of ``interruptions``."""
+        return await self.interruptions.get()
 
     def forbidden(self) -> tuple[GVK, ...]:
         """Return one kind that cannot be read."""

@@ -1,6 +1,7 @@
 """The configuration document: defaults, valid values, errors and warnings."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import yaml
@@ -199,6 +200,17 @@ def test_effective_document_is_valid_and_means_the_same() -> None:
     assert document["webhook"]["enabled"] is None
     parsed = parse(yaml.safe_dump(document))
     assert (parsed.configuration, parsed.warnings) == (configuration, [])
+
+
+@pytest.mark.parametrize("function", [parse, extract_document])
+def test_size_of_a_document_is_limited(function: Any) -> None:
+    with pytest.raises(ConfigurationError, match="longer than 262144 characters"):
+        function("a" * 262145)
+
+
+def test_deeply_nested_document_is_an_error_in_one_line() -> None:
+    with pytest.raises(ConfigurationError, match="nested too deeply"):
+        parse(extract_document("a: " + "[" * 20_000))
 
 
 def test_duplicate_keys_are_warned_about_and_last_one_is_used() -> None:

@@ -157,7 +157,7 @@ const updateDetail = async () => {
     if (response.ok) more = await response.json();
   } catch { /* what the row contains is shown */ }
   if (detail.row !== row) return;
-  const facts = [["State", levelled(row.state || row.level, row.level)], ["Ready", row.ready], ["Age", age(row.created, model.now)],
+  const facts = [["State", levelled(row.state || "-", row.level)], ["Ready", row.ready], ["Age", age(row.created, model.now)],
     ...row.facts.map(([name, text]) => [name, /^https?:\/\//.test(text) ? link(text) : text])].filter(([, shown]) => shown);
   byId("detail-body").replaceChildren(...[
     ...(row.problems.length ? [element("h3", {}, "Problems"), element("ul", { class: "problems" }, ...row.problems.map(([message, remedy]) =>

@@ -52,7 +52,7 @@ class Section {
 }
 
 const stateColumn = { title: "State", sort: (row) => row.state, show: (cell, row) => {
-  cell.append(levelled(row.state || row.level, row.level));
+  cell.append(levelled(row.state || "-", row.level));
   if (row.problems.length) cell.append(element("span", { class: "sub clip" }, row.problems[0][0]));
 } };
 const readyColumn = (title) => ({ title, number: true, sort: (row) => row.ready, text: (row) => row.ready });

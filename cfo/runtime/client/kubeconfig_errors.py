@@ -31,6 +31,8 @@ _PEM_FILES: Final = ("client-certificate", "client-key")
 _SUPPORTED_PROVIDERS: Final = ("gcp", "oidc")
 _OTHER_CREDENTIALS: Final = ("exec", "token", "tokenFile", "client-certificate", "client-certificate-data", "username")
 _MAX_OUTPUT: Final = 300
+_MAX_CHARACTERS: Final = 16 << 20
+"""The size of a file that is parsed: about 3,000 contexts with embedded certificates."""
 _EXIT: Final = re.compile(r"exec: process returned (-?\d+)(?:\. (.*))?", re.DOTALL)
 
 
@@ -63,7 +65,13 @@ def read_document(path: str) -> dict[str, Any]:
         return KubeconfigError(f"not a kubeconfig file: {problem}", file=path, field=field)
 
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open(encoding="utf-8") as file:
+            content = file.read(_MAX_CHARACTERS + 1)
+        if len(content) > _MAX_CHARACTERS:
+            raise invalid(f"longer than {_MAX_CHARACTERS >> 20} MiB")
+        found = yaml.safe_load(content)
+    except RecursionError:
+        raise invalid("nested too deeply") from None
     except OSError as error:
         raise KubeconfigError(f"cannot be read: {error.strerror or error}", file=path) from None
     except UnicodeDecodeError:

@@ -265,6 +265,18 @@ async def test_kinds_without_permission_are_named() -> None:
         assert [kind["title"] for kind in (await stream.next())[1]["kinds"]] == ["Secret"]
 
 
+async def test_lost_connection_of_the_server_is_named_until_it_returns() -> None:
+    informer = FakeInformer(RAY_CLUSTER, synced=True)
+    async with running_dashboard(FakeOverview(informers=[informer])) as dashboard, dashboard.stream() as stream:
+        assert (await stream.next())[1]["kinds"] == []
+        informer.set_problem("watch rayclusters: refused")
+        (kind,) = (await stream.next())[1]["kinds"]
+        assert (kind["title"], kind["level"]) == ("Cluster", "warning")
+        assert kind["problem"].endswith("the last known state: watch rayclusters: refused")
+        informer.set_problem("")
+        assert (await stream.next())[1]["kinds"] == []
+
+
 async def test_reconciles_follow_changes() -> None:
     overview, clock = FakeOverview([summary()]), FakeClock()
     numbers = [{"name": "raycluster", "total": 1}]

@@ -225,6 +225,24 @@ def test_appwrapper_reports_why_a_component_cannot_be_created() -> None:
     assert dict(summary.facts) == {"components": "1 Job, 1 Service", "quota reserved": "yes", "retries": "2"}
 
 
+def test_event_that_a_condition_repeats_with_more_detail_is_one_problem() -> None:
+    status = {
+        "phase": "Failed",
+        "conditions": [condition("Unhealthy", "True", "FoundFailedPods", "1 failed pods: a (exit 3); retry limit 0")],
+    }
+    wrapper = obj(APPWRAPPER, status=status)
+    event = {
+        "metadata": {"name": "e"},
+        "type": "Warning",
+        "reason": "Unhealthy",
+        "message": "FoundFailedPods: 1 failed pods: a (exit 3)",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
+    summary = summarize(APPWRAPPER, wrapper, related(events=[event]))
+    assert messages(summary) == ["FoundFailedPods: 1 failed pods: a (exit 3); retry limit 0"]
+    assert len(summary.warnings) == 1
+
+
 def test_fluxsetup_shows_used_and_total_quota() -> None:
     status = {
         "conditions": [condition("Active", "True", "Ready")],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
+
+import anyio
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.overview import Overview
@@ -17,6 +19,13 @@ from test.support.summaries import summary
 def new_overview() -> Overview:
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
     return Overview(Cache(transport, RESTMapper(transport)))
+
+
+class StubInformer:
+    """An informer that has synced."""
+
+    has_synced = True
+    problem = ""
 
 
 def warning_event(name: str) -> Event:
@@ -39,6 +48,24 @@ def test_events_with_fields_of_other_types_are_ignored() -> None:
         entry = EntryDecoder(CORE_EVENT).decode(raw.encode())
         overview._on_warning(Event(EventType.ADDED, entry.key, None, entry))
     assert not overview._dirty
+
+
+async def test_interruption_ends_when_objects_are_received_again() -> None:
+    overview, informer = new_overview(), StubInformer()
+    overview._known_states = cast("Any", {informer: True})
+    for known, problem in (("", "watch pods: refused"), ("watch pods: refused", "")):
+        found: list[str] = []
+
+        async def wait(known: str = known, found: list[str] = found) -> None:
+            found.append(await overview.next_interruption(known))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            assert not found
+            informer.problem = problem
+            overview._on_state()
+        assert found == [problem]
 
 
 async def test_subscription_forgets_what_was_added_and_removed_between_two_reads() -> None:

@@ -100,3 +100,20 @@ def test_second_configuration_replaces_the_first() -> None:
 def test_invalid_format_or_level_is_rejected_with_the_allowed_values(log_format: Any, level: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         configure(log_format, level)
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        """Return ``True``."""
+        return True
+
+
+@pytest.mark.parametrize(("no_color", "colored"), [("", True), ("1", False)])
+def test_no_color_disables_colors_on_a_terminal(monkeypatch: pytest.MonkeyPatch, no_color: str, colored: bool) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    terminal = Terminal()
+    configure("console", "info", terminal)
+    structlog.get_logger("x").warning("Message")
+    assert ("\x1b[" in terminal.getvalue()) is colored

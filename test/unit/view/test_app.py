@@ -118,6 +118,27 @@ async def test_a_change_keeps_the_selected_row() -> None:
         assert app._selected_key() == selected
 
 
+@pytest.mark.parametrize(("width", "height", "line"), [(180, 24, 0), (80, 24, 1)])
+async def test_the_address_in_the_title_is_complete(width: int, height: int, line: int) -> None:
+    address = "dashboard: http://127.0.0.1:40361/#token=9JrYEVbtaxi6cUahZsXyyHQzgAXGsV50"
+    app = OverviewApp(StubOverview(objects()).overview, title=address, now=lambda: NOW)
+    async with app.run_test(size=(width, height)) as pilot:
+        await settled(pilot, 4)
+        assert address in screen_lines(pilot)[line]
+
+
+async def test_a_lost_connection_is_shown_until_it_returns() -> None:
+    overview = StubOverview(objects())
+    app = OverviewApp(overview.overview, title="plane", now=lambda: NOW)
+    async with app.run_test(size=(80, 10)) as pilot:
+        await settled(pilot, 4)
+        for reason, start in (("watch rayclusters: refused", " Connection lost: watch ray"), ("", " 4 objects")):
+            overview.interruptions.put_nowait(reason)
+            with anyio.fail_after(10):
+                while not screen_lines(pilot)[0].startswith(start):
+                    await pilot.pause(0.01)
+
+
 async def test_a_thousand_objects_are_cropped_to_the_window() -> None:
     many = [summary(f"rc-{number:04}") for number in range(1000)]
     app = OverviewApp(StubOverview(many).overview, title="plane", log=LogBuffer(), now=lambda: NOW)

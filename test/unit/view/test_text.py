@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from cfo.api.flux import FLUX_JOB
 from cfo.overview import Change, ChangeType, Condition, Level, WarningEvent
+from cfo.runtime import FakeClock
 from cfo.view.rows import columns_for, is_match, row, sort_summaries
-from cfo.view.text import age, change_line, counts, detail, problem_lines, table
-from test.support.summaries import summary
+from cfo.view.show import print_changes
+from cfo.view.text import age, change_text, counts, detail, problem_lines, table
+from test.support.summaries import StubOverview, summary
 
 NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
 
@@ -82,10 +86,40 @@ def test_detail_has_everything_that_is_known() -> None:
 
 
 def test_each_change_is_one_line() -> None:
-    time = NOW.astimezone().strftime("%H:%M:%S")
     changed = Change(ChangeType.CHANGED, summary("a", problem="it is broken", level=Level.WARNING))
-    assert change_line(changed, NOW) == f"{time} ! RayCluster ns/a: ready 1/2, it is broken"
-    assert change_line(Change(ChangeType.REMOVED, summary("a")), NOW) == f"{time} – RayCluster ns/a: deleted"
+    assert change_text(changed) == "! RayCluster ns/a: ready 1/2, it is broken"
+    assert change_text(Change(ChangeType.REMOVED, summary("a"))) == "– RayCluster ns/a: deleted"
+    assert change_text(Change(ChangeType.ADDED, summary("a", state="", ready=""))) == "✓ RayCluster ns/a: no state"
+
+
+async def test_lines_are_printed_for_visible_changes_and_the_connection() -> None:
+    overview, clock = StubOverview([summary("a")]), FakeClock()
+    lines: list[str] = []
+    enough = anyio.Event()
+
+    def write(line: str) -> None:
+        lines.append(line.partition(" ")[2])
+        if len(lines) == 5:
+            enough.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(print_changes, overview.overview, write, clock)
+        overview.send(Change(ChangeType.CHANGED, summary("a", created="2025-01-01T00:00:00Z")))
+        overview.send(Change(ChangeType.REMOVED, summary("a")), Change(ChangeType.ADDED, summary("a")))
+        with anyio.fail_after(10):
+            while len(lines) < 3:
+                await anyio.lowlevel.checkpoint()
+            overview.interruptions.put_nowait("watch pods: refused")
+            overview.interruptions.put_nowait("")
+            await enough.wait()
+        tasks.cancel_scope.cancel()
+    assert lines == [
+        "✓ RayCluster ns/a: ready 1/2",
+        "– RayCluster ns/a: deleted",
+        "✓ RayCluster ns/a: ready 1/2",
+        "! Connection lost: watch pods: refused",
+        "✓ Connected again",
+    ]
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 79, 80, 119, 120, 180, 400])

@@ -112,6 +112,8 @@ CLUSTER = "clusters: [{name: c, cluster: {server: 'https://x'}}]\n"
         ("- a\n- b\n", "not a kubeconfig file: must be a mapping with clusters, contexts and users, not a list"),
         ("some text", "not a kubeconfig file: must be a mapping with clusters, contexts and users, not a single value"),
         ("a: [b", "not a kubeconfig file: line 1, column 6: not valid YAML"),
+        ("[" * 20_000, "not a kubeconfig file: nested too deeply"),
+        ("a" * (16 << 20) + "a", "not a kubeconfig file: longer than 16 MiB"),
         ("\x00", "not a kubeconfig file: not valid YAML"),
         ("users: {}\n", "users: not a kubeconfig file: must be a list"),
         ("users: [x]\n", "users[0]: not a kubeconfig file: must be a mapping with a name"),
