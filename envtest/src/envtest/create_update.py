@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from envtest.apply.manager import restore_times
+from envtest.auth.second_check import check_create
 from envtest.context import RequestContext
 from envtest.deletion import deletes_during_update
 from envtest.errors import MODIFIED, StatusError, already_exists, conflict, invalid_object, not_found, plain_error
@@ -94,24 +95,26 @@ async def admit_mutating(core: Core, ctx: RequestContext, obj: Object, old: Obje
     return obj
 
 
-async def _insert(core: Core, ctx: RequestContext, obj: Object) -> Object:
+async def _insert(core: Core, ctx: RequestContext, obj: Object, *, is_update: bool = False) -> Object:
     fill_for_create(obj["metadata"], ctx)
     stored = False
     try:
-        stored = await _store_new(core, ctx, obj)
+        stored = await _store_new(core, ctx, obj, is_update=is_update)
     finally:
         if not stored:
             ctx.info.strategy.release(obj["metadata"]["uid"])
     return obj
 
 
-async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
+async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update: bool) -> bool:
     """Prepare, validate and store an object; return whether it was stored (a dry run stores nothing)."""
     info, metadata = ctx.info, obj["metadata"]
     info.strategy.prepare_create(obj, ctx)
     if info.strategy.has_spec_generation:
         metadata["generation"] = 1
     _check(obj, None, ctx)
+    if is_update:
+        check_create(core.authorizer, ctx)
     await core.admission.validate(ctx, obj, None)
     name = metadata["name"]
     if not ctx.dry_run and metadata.pop("resourceVersion", "0") not in {"", "0"}:  # only the storage checks it
@@ -208,7 +211,7 @@ async def _create_by_update(core: Core, ctx: RequestContext, transform: Transfor
     ctx.operation = "CREATE"
     obj = await transform(None)
     obj["metadata"].pop("resourceVersion", None)
-    return await _insert(core, ctx, obj)
+    return await _insert(core, ctx, obj, is_update=True)
 
 
 async def _replace(
