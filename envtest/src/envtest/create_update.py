@@ -8,7 +8,6 @@ because other requests may write while a webhook is called.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import orjson
 
@@ -28,6 +27,7 @@ from envtest.metadata import (
     wipe_for_create,
 )
 from envtest.objects import Object
+from envtest.repetition import identity, repeated_positions
 from envtest.server_core import Core
 from envtest.storage import Record
 from envtest.storage_version import from_storage, to_storage
@@ -60,13 +60,12 @@ def dedupe_owners(obj: Object, ctx: RequestContext) -> None:
     owners = obj["metadata"].get("ownerReferences")
     if not owners or len(owners) < 2:
         return
-    kept: list[dict[str, Any]] = []
-    for reference in owners:
-        if reference not in kept:
-            kept.append(reference)
-    if len(kept) < len(owners):
-        obj["metadata"]["ownerReferences"] = kept
-        names = ", ".join(dict.fromkeys(str(each.get("uid", "")) for each in owners if owners.count(each) > 1))
+    keys = [identity(reference) for reference in owners]
+    if repeated := repeated_positions(keys):
+        several = {keys[position] for position in repeated}
+        obj["metadata"]["ownerReferences"] = [each for index, each in enumerate(owners) if index not in repeated]
+        uids = (str(each.get("uid", "")) for each, key in zip(owners, keys, strict=True) if key in several)
+        names = ", ".join(dict.fromkeys(uids))
         ctx.warn(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and "
             f"may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {names}"
