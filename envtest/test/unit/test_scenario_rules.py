@@ -87,7 +87,7 @@ def test_pods_and_host_ports_are_counted() -> None:
     assert refusal_of(demand_of(pod()), node(), usage) == Refusal(("Too many pods",), is_final=False)
     usage.change(taken, -1)
     assert refusal_of(taken, node(), usage) is None
-    assert not usage.ports, "ports of pods that are gone are not kept"
+    assert not usage.ports, "ports of deleted pods are not kept"
 
 
 def test_ranking_tries_only_nodes_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
