@@ -198,7 +198,7 @@ def _connect(
     """Create the parts that have no state of their own."""
     store, registry, authorizer, clock = cluster.store, cluster.registry, cluster.authorizer, cluster.clock
     core = Core(store, registry, cluster.trackers, clock, tokens, cluster.version)
-    core.reviews = Reviews(authorizer, authenticator)
+    core.reviews, core.authorizer = Reviews(authorizer, authenticator), authorizer
     core.admission = standard_chain(store, registry, authorizer, cluster.webhooks, enabled=plugins)
     health = HealthChecks()
     metrics = RequestMetrics(lambda: object_counts(core))

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 __all__ = ["SERVER_NAMES", "CertificateAuthority", "KeyPair", "server_context"]
@@ -41,7 +41,7 @@ class KeyPair(NamedTuple):
     key: bytes
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -69,9 +69,9 @@ class CertificateAuthority:
         if pair is not None:
             self._certificate = x509.load_pem_x509_certificate(pair.certificate)
             key = serialization.load_pem_private_key(pair.key, None)
-            if not isinstance(key, ec.EllipticCurvePrivateKey):
-                raise ValueError("the CA's key is not an ECDSA key")
-            self._key = key
+            if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+                raise ValueError("the CA's key is not an RSA or ECDSA key")
+            self._key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey = key
             return
         self._key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

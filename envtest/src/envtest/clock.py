@@ -26,10 +26,6 @@ _MAX_FIRINGS: Final = 100_000
 _MIN_PURGE: Final = 64
 
 
-async def _settled() -> None:
-    """Wait for nothing: the plane has no controllers."""
-
-
 class Timer:
     """A callback that is due at ``when`` (seconds since the epoch, of the plane's clock)."""
 
@@ -58,8 +54,9 @@ class Timer:
 class Clock:
     """The time of one control plane. ``offset`` is the number of seconds that it starts ahead of real time.
 
-    Timers belong to the event loop that runs when the first one is started. ``settle`` waits until the controllers
-    have nothing to do at the current time; :meth:`advance` calls it after each timer. ``moved`` callbacks receive the
+    Timers belong to the event loop that runs when the first one is started. Each of the
+    ``settlers`` waits until some controllers have nothing to do at the current time; :meth:`advance` calls them after
+    each timer. ``moved`` callbacks receive the
     offset after each advance. ``wall`` returns real time in seconds since the epoch.
     """
 
@@ -71,7 +68,7 @@ class Clock:
         self._started = 0
         self._handle: asyncio.TimerHandle | None = None
         self._advancing = asyncio.Lock()
-        self.settle: Callable[[], Awaitable[None]] = _settled
+        self.settlers: list[Callable[[], Awaitable[None]]] = []
         self.moved: list[Callable[[float], None]] = []
 
     @property
@@ -150,6 +147,11 @@ class Clock:
 
     def _move_to(self, moment: float) -> None:
         self._offset += max(0.0, moment - self.time())
+
+    async def settle(self) -> None:
+        """Wait until no controller has anything to do at the current time."""
+        for settler in [*self.settlers]:
+            await settler()
 
     async def advance(self, seconds: float) -> datetime:
         """Move the clock forward by ``seconds``, and return the new time.

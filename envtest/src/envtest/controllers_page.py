@@ -5,11 +5,12 @@ The program ``kube-controller-manager`` of ``envtest assets`` uses it.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from envtest.controllers import UnknownController, create_runner
+from envtest.certificates import CertificateAuthority, KeyPair
+from envtest.controllers import UnknownController, create_runner, selected_names
 from envtest.decoder import JSONError, load_json
 from envtest.errors import StatusError, bad_request, method_not_allowed_here
 from envtest.http import Page, Request, Response
@@ -20,14 +21,24 @@ from envtest.server_core import Core
 __all__ = ["CONTROLLERS_PATH", "controllers_page"]
 
 CONTROLLERS_PATH: Final = "/envtest/controllers"
-_FIELDS: Final = {"controllers", "ca"}
+_FIELDS: Final = ("controllers", "ca", "signer")
+_SIGNER_FIELDS: Final = {"certificate", "key"}
+
+
+class _Request(NamedTuple):
+    """What the body of a POST asks for."""
+
+    names: tuple[str, ...]
+    ca: bytes
+    authority: CertificateAuthority | None
 
 
 def controllers_page(core: Core, running: set[str]) -> Page:
     """Return the page ``/envtest/controllers``.
 
-    POST with ``{"controllers": [NAME, ...], "ca": PEM}`` runs these controllers until the client disconnects. The
-    response begins when they run. It is 409 while another client runs one of them, as ``running`` shows.
+    POST with ``{"controllers": [NAME, ...], "ca": PEM, "signer": {"certificate": PEM, "key": PEM}}`` runs these
+    controllers until the client disconnects. The response begins when they run. It is 409 while another client runs one
+    of them, as ``running`` shows.
     """
 
     async def page(request: Request) -> Response | SentResponse | None:
@@ -36,50 +47,55 @@ def controllers_page(core: Core, running: set[str]) -> Page:
         if request.method != "POST" or not isinstance(request.raw, Received):
             raise method_not_allowed_here()
         try:
-            names, ca = _parse(load_json(await request.body()))
+            asked = _parse(load_json(await request.body()))
         except (JSONError, ValueError) as error:
             raise bad_request(str(error)) from None
-        taken = sorted(running.intersection(names))
+        taken = sorted(running.intersection(asked.names))
         if taken:
             raise StatusError(409, "Conflict", f"another client runs the controllers {', '.join(taken)}", {})
-        return await _run(core, request.raw, names, ca, running)
+        return await _run(core, request.raw, asked, running)
 
     return page
 
 
-def _parse(document: Any) -> tuple[list[str], bytes]:
-    """Return the names and the CA of the body of a POST. Raises ValueError."""
-    if not isinstance(document, dict) or document.keys() - _FIELDS:
-        raise ValueError(f"the body must be a JSON object with the fields {', '.join(sorted(_FIELDS))}")
-    names, ca = document.get("controllers", []), document.get("ca", "")
+def _parse(document: Any) -> _Request:
+    """Return what the body of a POST asks for. Raises ValueError."""
+    if not isinstance(document, dict) or document.keys() - set(_FIELDS):
+        raise ValueError(f"the body must be a JSON object with the fields {', '.join(_FIELDS)}")
+    names, ca, signer = document.get("controllers", []), document.get("ca", ""), document.get("signer")
     if not isinstance(ca, str) or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("controllers: must be a list of names; ca: must be a string")
-    return names, ca.encode()
+    authority = None
+    if signer is not None:
+        if not isinstance(signer, dict) or signer.keys() != _SIGNER_FIELDS or not all(map(_is_text, signer.values())):
+            raise ValueError("signer: must have the fields certificate and key, in PEM")
+        authority = CertificateAuthority(KeyPair(signer["certificate"].encode(), signer["key"].encode()))
+        if not authority.matches():
+            raise ValueError("signer: the key does not belong to the certificate")
+    return _Request(selected_names(names), ca.encode(), authority)
 
 
-async def _run(core: Core, received: Received, names: list[str], ca: bytes, running: set[str]) -> StreamResponse:
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+async def _run(core: Core, received: Received, asked: _Request, running: set[str]) -> StreamResponse:
     try:
-        runner = create_runner(core, names, ca=ca)
+        runner = create_runner(core, asked.names, ca=asked.ca, authority=asked.authority)
     except UnknownController as error:
         raise bad_request(str(error)) from None
     response = StreamResponse(200, [("Content-Type", "application/json")])
-    settle = core.clock.settle
-
-    async def settle_all() -> None:
-        await settle()
-        await runner.settle()
-
-    running.update(names)
-    core.clock.settle = settle_all
+    running.update(asked.names)
+    core.clock.settlers.append(runner.settle)
     runner.start()
     try:
         await response.prepare(received.connection)
-        await response.write(orjson.dumps({"running": names}) + b"\n")
+        await response.write(orjson.dumps({"running": asked.names}) + b"\n")
         await received.connection.wait_lost()
     except ConnectionError:
         pass
     finally:
-        core.clock.settle = settle
-        running.difference_update(names)
+        core.clock.settlers.remove(runner.settle)
+        running.difference_update(asked.names)
         await runner.stop()
     return response

@@ -8,11 +8,11 @@ because other requests may write while a webhook is called.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import orjson
 
 from envtest.apply.manager import restore_times
+from envtest.auth.second_check import check_create
 from envtest.context import RequestContext
 from envtest.deletion import deletes_during_update
 from envtest.errors import MODIFIED, StatusError, already_exists, conflict, invalid_object, not_found, plain_error
@@ -27,6 +27,7 @@ from envtest.metadata import (
     wipe_for_create,
 )
 from envtest.objects import Object
+from envtest.repetition import identity, repeated_positions
 from envtest.server_core import Core
 from envtest.storage import Record
 from envtest.storage_version import from_storage, to_storage
@@ -59,13 +60,12 @@ def dedupe_owners(obj: Object, ctx: RequestContext) -> None:
     owners = obj["metadata"].get("ownerReferences")
     if not owners or len(owners) < 2:
         return
-    kept: list[dict[str, Any]] = []
-    for reference in owners:
-        if reference not in kept:
-            kept.append(reference)
-    if len(kept) < len(owners):
-        obj["metadata"]["ownerReferences"] = kept
-        names = ", ".join(dict.fromkeys(str(each.get("uid", "")) for each in owners if owners.count(each) > 1))
+    keys = [identity(reference) for reference in owners]
+    if repeated := repeated_positions(keys):
+        several = {keys[position] for position in repeated}
+        obj["metadata"]["ownerReferences"] = [each for index, each in enumerate(owners) if index not in repeated]
+        uids = (str(each.get("uid", "")) for each, key in zip(owners, keys, strict=True) if key in several)
+        names = ", ".join(dict.fromkeys(uids))
         ctx.warn(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and "
             f"may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {names}"
@@ -94,24 +94,26 @@ async def admit_mutating(core: Core, ctx: RequestContext, obj: Object, old: Obje
     return obj
 
 
-async def _insert(core: Core, ctx: RequestContext, obj: Object) -> Object:
+async def _insert(core: Core, ctx: RequestContext, obj: Object, *, is_update: bool = False) -> Object:
     fill_for_create(obj["metadata"], ctx)
     stored = False
     try:
-        stored = await _store_new(core, ctx, obj)
+        stored = await _store_new(core, ctx, obj, is_update=is_update)
     finally:
         if not stored:
             ctx.info.strategy.release(obj["metadata"]["uid"])
     return obj
 
 
-async def _store_new(core: Core, ctx: RequestContext, obj: Object) -> bool:
+async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update: bool) -> bool:
     """Prepare, validate and store an object; return whether it was stored (a dry run stores nothing)."""
     info, metadata = ctx.info, obj["metadata"]
     info.strategy.prepare_create(obj, ctx)
     if info.strategy.has_spec_generation:
         metadata["generation"] = 1
     _check(obj, None, ctx)
+    if is_update:
+        check_create(core.authorizer, ctx)
     await core.admission.validate(ctx, obj, None)
     name = metadata["name"]
     if not ctx.dry_run and metadata.pop("resourceVersion", "0") not in {"", "0"}:  # only the storage checks it
@@ -208,7 +210,7 @@ async def _create_by_update(core: Core, ctx: RequestContext, transform: Transfor
     ctx.operation = "CREATE"
     obj = await transform(None)
     obj["metadata"].pop("resourceVersion", None)
-    return await _insert(core, ctx, obj)
+    return await _insert(core, ctx, obj, is_update=True)
 
 
 async def _replace(

@@ -188,7 +188,7 @@ class EmbeddedServer(BaseControlPlane):
         try:
             await api_server.server.start(self._host, self._port, context)
             self._runner = create_runner(api_server.core, self.controllers, ca=self.ca_pem, authority=authority)
-            api_server.core.clock.settle = self._runner.settle
+            api_server.core.clock.settlers.append(self._runner.settle)
             self._runner.start()
         except BaseException:
             await self.stop()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from envtest.bounded_file import read_file
 from envtest.objects import Object
 
 __all__ = [
@@ -66,7 +67,7 @@ def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object
             if file.suffix in _SUFFIXES:
                 yield from read_manifests(file, objects_only=objects_only)
         return
-    for _, text in split_documents(path.read_bytes()):
+    for _, text in split_documents(read_file(path)):
         try:
             document = load(text)
         except YAMLError as error:

@@ -20,6 +20,7 @@ from envtest.registry import ResourceInfo
 from envtest.strategy import MetadataChecks
 
 __all__ = [
+    "annotation_errors",
     "dns_1035_label",
     "dns_label",
     "dns_subdomain",
@@ -201,7 +202,7 @@ def validate_metadata(obj: Object, info: ResourceInfo, path: str = "metadata") -
     errors: list[FieldError] = []
     errors += _validate_names(metadata, info, path)
     errors += label_errors(metadata.get("labels") or {}, f"{path}.labels")
-    errors += _validate_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
+    errors += annotation_errors(metadata.get("annotations") or {}, f"{path}.annotations")
     errors += _validate_owners(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
     errors += _validate_finalizers(metadata.get("finalizers") or [], f"{path}.finalizers", strict=not info.is_crd)
     return errors
@@ -241,7 +242,8 @@ def label_errors(labels: dict[str, str], path: str) -> list[FieldError]:
     return errors
 
 
-def _validate_annotations(annotations: dict[str, str], path: str) -> list[FieldError]:
+def annotation_errors(annotations: dict[str, str], path: str) -> list[FieldError]:
+    """Return the errors of annotations."""
     errors: list[FieldError] = []
     size = 0
     for key, value in annotations.items():
@@ -317,7 +319,7 @@ def validate_metadata_update(
     change = _metadata_change_errors(new["metadata"], old["metadata"], path)
     metadata = new["metadata"]
     content = label_errors(metadata.get("labels") or {}, f"{path}.labels")
-    content += _validate_annotations(metadata.get("annotations") or {}, f"{path}.annotations")
+    content += annotation_errors(metadata.get("annotations") or {}, f"{path}.annotations")
     content += _validate_owners(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
     return change * (1 + checks.change) + content * (2 + checks.content + checks.change)
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from envtest.audit import AuditLog, current_request
-from envtest.auth.attributes import Attributes, attributes_of, forbidden_message
+from envtest.auth.attributes import Attributes, attributes_of, forbidden_request
 from envtest.auth.authenticator import Authenticator
 from envtest.auth.impersonation import LastModes, impersonate, requested_user
 from envtest.auth.rbac import Authorizer
 from envtest.clock import Clock
 from envtest.dispatch import Dispatcher
-from envtest.errors import GroupResource, StatusError, bad_request, forbidden, forbidden_path, unauthorized
+from envtest.errors import StatusError, bad_request, unauthorized
 from envtest.fault_injection import FAULTS_PATH, inject, inject_after
 from envtest.faults import Faults
 from envtest.http import Page, Request, Response, log_failure, not_found_page, status_response
@@ -136,7 +136,7 @@ class Server:
         decision = self._authorizer.authorize(attributes)
         request.audit["decision"] = decision
         if not decision.allowed:
-            raise _forbidden(attributes, decision.reason)
+            raise forbidden_request(attributes, decision.reason)
         if attributes.is_resource_request:
             return await self._dispatcher.dispatch(request, attributes)
         for page in self._pages:
@@ -163,10 +163,3 @@ def _failure(request: Request, error: Exception) -> StatusError:
         return bad_request("exceeded max depth")
     log_failure("Request failed", method=request.method, path=request.path)
     return StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {})
-
-
-def _forbidden(attributes: Attributes, reason: str) -> StatusError:
-    message = forbidden_message(attributes, reason)
-    if not attributes.is_resource_request:
-        return forbidden_path(message)
-    return forbidden(GroupResource(attributes.group, attributes.resource), attributes.name, message)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from envtest.apply.trackers import Trackers
+from envtest.auth.rbac import Authorizer
 from envtest.auth.reviews import Reviews
 from envtest.auth.tokens import ServiceAccountTokens
 from envtest.clock import Clock
@@ -56,6 +57,7 @@ class Core:
     watchers: set[Watcher] = field(default_factory=set)
     """The watchers of the clients of this API server."""
     reviews: Reviews = field(init=False)
+    authorizer: Authorizer = field(init=False)
     scenario: Scenario | None = None
     """What the pods answer to exec, logs and port-forward; without it they have no containers."""
 

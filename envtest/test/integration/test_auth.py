@@ -161,3 +161,29 @@ async def test_issuer_publishes_its_discovery_document_and_keys(embedded_plane: 
         assert configuration["jwks_uri"] == f"{embedded_plane.url}/openid/v1/jwks"
         paths = (await api.get("/")).body["paths"]
         assert {"/api/v1", "/apis/apps/v1", "/openid/v1/jwks"} <= set(paths)
+
+
+async def test_update_or_patch_that_creates_needs_the_permission_to_create(api: APIClient) -> None:
+    as_editor = bearer(await create_account(api, "editor"))
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "update", "patch"]}
+    await grant(api, "editor", [everything])
+    lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a"
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": {}}
+    apply = "application/apply-patch+yaml"
+    denied = [
+        await wait_for_code(lambda: api.put(lease, body, headers=as_editor), 403),
+        await wait_for_code(
+            lambda: api.request(
+                "PATCH", lease, body, query={"fieldManager": "test"}, headers=as_editor, content_type=apply
+            ),
+            403,
+        ),
+    ]
+    for response in denied:
+        assert response.body["message"] == (
+            'leases.coordination.k8s.io "a" is forbidden: User "system:serviceaccount:default:editor" cannot create '
+            'resource "leases" in API group "coordination.k8s.io" in the namespace "default"'
+        )
+    stored = await api.put(lease, body)
+    assert stored.code == 201
+    assert (await api.put(lease, stored.body, headers=as_editor)).code == 200

@@ -16,6 +16,7 @@ import pytest
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
+from envtest.context import User
 from envtest.plane import EmbeddedControlPlane
 
 KUBECTL = shutil.which("kubectl") or ""
@@ -201,17 +202,28 @@ class Socket:
     """A WebSocket to a subresource of the pod ``web``, as the clients for Python and JavaScript open it."""
 
     def __init__(
-        self, plane: EmbeddedControlPlane, subresource: str, protocol: str, query: list[tuple[str, str]]
+        self,
+        plane: EmbeddedControlPlane,
+        subresource: str,
+        protocol: str,
+        query: list[tuple[str, str]],
+        *,
+        token: str = "",
     ) -> None:
         self._plane, self._query, self._protocol = plane, query, protocol
+        self._token = token or plane.token
         self._url = f"{plane.url}{PODS}/web/{subresource}"
 
     async def __aenter__(self) -> aiohttp.ClientWebSocketResponse:
         context = ssl.create_default_context(cadata=self._plane.ca_pem.decode())
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context))
-        headers = {"Authorization": f"Bearer {self._plane.token}"}
+        headers = {"Authorization": f"Bearer {self._token}"}
         protocols = [self._protocol]
-        return await self._session.ws_connect(self._url, params=self._query, headers=headers, protocols=protocols)
+        try:
+            return await self._session.ws_connect(self._url, params=self._query, headers=headers, protocols=protocols)
+        except aiohttp.WSServerHandshakeError:
+            await self._session.close()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
@@ -297,3 +309,28 @@ async def test_requests_that_cannot_be_connected(setup: Setup) -> None:
     )
     unreachable = await setup.api.get(f"{PODS}/web/log")
     assert (unreachable.code, "i/o timeout" in unreachable.body["message"]) == (500, True)
+
+
+@pytest.mark.parametrize(("version", "allowed"), [("1.34", True), ("1.36", False)])
+async def test_permission_to_get_does_not_open_a_connection(version: str, *, allowed: bool) -> None:
+    rule = {"apiGroups": [""], "resources": ["pods/exec", "pods/attach", "pods/portforward"], "verbs": ["get"]}
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    scenario = {"pods": [{"exec": [{"stdout": "done"}]}]}
+    plane = ControlPlane.embedded(scenario=scenario, kubernetes_version=version, controllers=())
+    async with plane, APIClient(plane) as api:
+        plane.add_user("reader", User("reader"))
+        await api.post(f"{rbac}/clusterroles", {"metadata": {"name": "reader"}, "rules": [rule]})
+        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"}
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}
+        binding = {"metadata": {"name": "reader"}, "roleRef": ref, "subjects": [subject]}
+        await api.post(f"{rbac}/clusterrolebindings", binding)
+        await api.post(PODS, {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main", "image": "i"}]}})
+        await plane.advance(0)
+        for subresource, query in (("exec", command("ls", stdout="1")), ("portforward", [("ports", "1")])):
+            opened = Socket(plane, subresource, "v4.channel.k8s.io", query, token="reader")
+            if not allowed:
+                with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+                    await opened.__aenter__()
+                continue
+            async with opened as socket:
+                assert await channels(socket)

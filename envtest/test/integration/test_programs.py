@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import ssl
 import subprocess
 from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
@@ -223,14 +230,51 @@ async def test_controllers_run_while_their_program_runs(suite: GoSuite, assets: 
     [
         ({"controllers": ["kubelet"]}, "controller 'kubelet': must be one of"),
         ({"controllers": "gc"}, "controllers: must be a list of names"),
-        ({"names": []}, "the body must be a JSON object with the fields ca, controllers"),
+        ({"names": []}, "the body must be a JSON object with the fields controllers, ca, signer"),
         ([], "the body must be a JSON object"),
+        ({"signer": {"certificate": "x"}}, "signer: must have the fields certificate and key"),
+        ({"signer": {"certificate": "x", "key": "y"}}, ""),
     ],
 )
 async def test_invalid_request_for_controllers_is_rejected(body: Any, message: str) -> None:
     async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
         response = await api.post("/envtest/controllers", body)
         assert (response.code, message in response.body["message"]) == (400, True)
+
+
+async def test_controllers_of_several_clients_settle_and_sign() -> None:
+    """The signer is the CA of the flags ``--cluster-signing-*``; ``advance`` waits for the clients that are left."""
+    authority, path = CertificateAuthority(), "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    signer = {name: text.decode() for name, text in authority.pair._asdict().items()}
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jane")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    text = base64.b64encode(request.public_bytes(serialization.Encoding.PEM)).decode()
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api, AsyncExitStack() as stack:
+        context = ssl.create_default_context(cadata=plane.ca_pem.decode())
+        headers = {"Authorization": f"Bearer {plane.token}"}
+        connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, headers=headers))
+        clients = []
+        for body in ({"controllers": ["gc"]}, {"controllers": ["csrsigning"], "signer": signer}):
+            client = await session.post(f"{plane.url}/envtest/controllers", json=body)
+            assert "running" in json.loads(await client.content.readline())
+            clients.append(client)
+        clients[0].close()
+
+        async def ended() -> bool:
+            return (await api.post("/envtest/controllers", {"controllers": ["gc", "unknown"]})).code == 400
+
+        await until(ended)
+        spec = {"request": text, "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]}
+        created = (await api.post(path, {"metadata": {"name": "a"}, "spec": spec})).body
+        created["status"] = {"conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]}
+        assert (await api.put(f"{path}/a/approval", created)).code == 200
+        await plane.advance(0)
+        certificate = (await api.get(f"{path}/a")).body["status"]["certificate"]
+        issuer = x509.load_pem_x509_certificate(authority.pem)
+        x509.load_pem_x509_certificate(base64.b64decode(certificate)).verify_directly_issued_by(issuer)
+        clients[1].close()
 
 
 async def test_only_administrators_run_controllers() -> None:

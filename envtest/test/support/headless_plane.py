@@ -127,7 +127,7 @@ async def headless_plane(*controllers: str) -> AsyncIterator[HeadlessPlane]:
     )
     await create_initial_objects(api_server)
     runner = create_runner(api_server.core, controllers, ca=b"PEM")
-    api_server.core.clock.settle = runner.settle
+    api_server.core.clock.settlers.append(runner.settle)
     runner.start()
     try:
         yield HeadlessPlane(api_server.core)

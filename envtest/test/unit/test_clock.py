@@ -82,7 +82,7 @@ async def test_controllers_settle_between_timers(clock: Clock) -> None:
         await asyncio.sleep(0)
         events.append(f"settled at {clock.time() - 1_000_000:g}")
 
-    clock.settle = settle
+    clock.settlers.append(settle)
     clock.call_later(1, lambda: events.append("first"))
     clock.call_later(2, lambda: events.append("second"))
     await clock.advance(5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from envtest.manifest_check.selection import select_files
@@ -64,3 +65,10 @@ def test_named_files_are_checked_whatever_their_suffix_is(tmp_path: Path) -> Non
     selection = select_files([tmp_path / "p.yaml", tmp_path / "a.txt", tmp_path / "missing.yaml"])
     assert [path.name for path in selection.files] == ["a.txt", "missing.yaml"]
     assert [path.name for path in selection.skipped] == ["p.yaml"]
+
+
+def test_pipes_in_folders_are_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "a.yaml").write_text("")
+    (tmp_path / "gone.yaml").symlink_to("nowhere")
+    assert [file.name for file in select_files([tmp_path]).files] == ["a.yaml", "gone.yaml"]

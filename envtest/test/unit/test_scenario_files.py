@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from envtest import bounded_file
 from envtest.scenarios.scenario import Scenario, ScenarioError
 
 
@@ -30,6 +31,11 @@ def pod(name: str = "p", uid: str = "u", **metadata: Any) -> dict[str, Any]:
         (
             {"nodes": [{"name": "a", "taints": [{"key": "k", "effect": "Odd"}]}]},
             'nodes[0].taints[0].effect: "Odd": must be one of NoSchedule, PreferNoSchedule, NoExecute',
+        ),
+        ({"nodes": [{"name": "a", "labels": {"x y": "1"}}]}, 'nodes[0].labels: Invalid value: "x y": name part must'),
+        (
+            {"nodes": [{"name": "a", "taints": [{"key": "x y", "effect": "NoSchedule"}]}]},
+            'nodes[0].taints[0].key: Invalid value: "x y": name part must',
         ),
         ({"pods": [5]}, "pods[0]: 5: must be a mapping"),
         ({"pods": [{"match": {"labels": {"a": 1}}}]}, "pods[0].match.labels.a: 1: must be a string"),
@@ -58,7 +64,7 @@ def test_errors_name_path_value_and_what_is_allowed(document: dict[str, Any], me
     assert str(error.value).startswith(message)
 
 
-def test_errors_of_a_file_name_it(tmp_path: Path) -> None:
+def test_errors_of_a_file_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("pods: [{image: {reason: Odd}}]")
     with pytest.raises(
@@ -68,6 +74,9 @@ def test_errors_of_a_file_name_it(tmp_path: Path) -> None:
     file.write_text("[]")
     with pytest.raises(ScenarioError, match="must be a mapping"):
         Scenario(file)
+    monkeypatch.setattr(bounded_file, "MAX_BYTES", 1000)
+    with pytest.raises(OSError, match="/dev/zero: larger than 1000 bytes"):
+        Scenario("/dev/zero")
 
 
 def test_nodes_by_count_and_the_default_node() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from envtest.scenarios.fit import NodeInfo, Refusal, Usage, demand_of, node_info, refusal_of, tolerates
+from envtest.scenarios import ranking
+from envtest.scenarios.fit import Demand, NodeInfo, Refusal, Usage, demand_of, node_info, refusal_of, tolerates
 from envtest.scenarios.fit import unschedulable_message as message_of
 from envtest.scenarios.model import Behavior, Eviction, ImageProblem, NodeFailure, Run
 from envtest.scenarios.node_state import desired_taints, eviction_time, failure_at
@@ -86,6 +87,27 @@ def test_pods_and_host_ports_are_counted() -> None:
     assert refusal_of(demand_of(pod()), node(), usage) == Refusal(("Too many pods",), is_final=False)
     usage.change(taken, -1)
     assert refusal_of(taken, node(), usage) is None
+    assert not usage.ports, "ports of deleted pods are not kept"
+
+
+def test_ranking_tries_only_nodes_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def refuse(demand: Demand, info: NodeInfo, usage: Usage) -> Refusal | None:
+        tried.append(info.name)
+        return refusal_of(demand, info, usage)
+
+    monkeypatch.setattr(ranking, "refusal_of", refuse)
+    nodes = {name: node()._replace(name=name) for name in ("a", "b", "c")}
+    usage: dict[str, Usage] = {}
+    demand = demand_of(pod(requests(cpu="1500m")))
+    ranked = ranking.Ranking(demand, nodes, usage)
+    chosen = []
+    while (best := ranked.best()) is not None:
+        chosen.append(best.name)
+        usage.setdefault(best.name, Usage()).change(demand, 1)
+    assert chosen == ["a", "b", "c"]
+    assert tried == ["a", "b", "c", "a", "b", "c"], "each node once at first, and once after it was chosen"
 
 
 def test_message_of_an_unschedulable_pod() -> None:

@@ -7,9 +7,13 @@ import zlib
 
 import pytest
 
+from envtest.streams import port_forward
 from envtest.streams.byte_queue import MAX_WAITING, ByteQueue
+from envtest.streams.port_forward import _Pairs
+from envtest.streams.remote_command import Options, _SPDYStreams
 from envtest.streams.spdy import MAX_FRAME, ProtocolError, SPDYConnection, SPDYStream, parse_headers
 from envtest.streams.spdy_dictionary import DICTIONARY
+from envtest.streams.upgrade import _Parser
 
 
 class Client:
@@ -117,7 +121,88 @@ async def test_malformed_frames_end_the_connection(frame: bytes) -> None:
 
 async def test_headers_are_bounded_when_they_are_decompressed() -> None:
     client = Client()
-    with pytest.raises(ProtocolError, match="more than 65536 bytes"):
+    with pytest.raises(ProtocolError, match="more than 16384 bytes"):
         await client.connection.feed(client.open_frame(1, {"a": ""}, size=10_000_000))
     with pytest.raises(ProtocolError, match="truncated"):
         parse_headers(b"\xff\xff\xff\xff")
+
+
+class Transport:
+    """Counts how often reading is paused."""
+
+    def __init__(self) -> None:
+        self.reads = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+
+async def test_transport_is_paused_while_frames_wait_for_a_client_that_does_not_read() -> None:
+    transport = Transport()
+    parser = _Parser(transport)  # type: ignore[arg-type]
+    for _ in range(2):
+        parser.feed_data(b"x" * MAX_WAITING)
+    assert not transport.reads
+    await parser.bytes.read()
+    assert transport.reads
+    parser.pause(True)
+    await parser.bytes.read()
+    assert not transport.reads, "bytes still wait within the streams"
+    parser.pause(False)
+    assert transport.reads
+
+
+async def test_bytes_that_nothing_reads_do_not_pause_the_transport() -> None:
+    client = Client()
+    streams = _SPDYStreams(Options(stdin=True, stdout=True, stderr=False, tty=False))
+    for number, kind in enumerate(("stdin", "stdin", "stdout", "error", "unknown")):
+        await client.connection.feed(client.open_frame(2 * number + 1, {"streamtype": kind}))
+        streams.accept(client.streams[-1], "v4.channel.k8s.io")
+    assert streams.complete.is_set()
+    for number in (3, 5, 7, 9):
+        for _ in range(3):
+            await client.connection.feed(client.data_frame(number, b"x" * 500_000))
+    assert client.paused == []
+    await client.connection.feed(client.data_frame(1, b"typed"))
+    assert await streams.stdin.read() == b"typed"
+
+
+async def _ignore(port: int, connection: object) -> None:
+    """Forward nothing."""
+
+
+async def test_streams_without_a_pair_are_bounded_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port_forward, "PAIR_SECONDS", 0.01)
+    client, tasks = Client(), set[asyncio.Task[None]]()
+    pairs = _Pairs(_ignore, tasks)
+    for number in range(1, 1001, 2):
+        headers = {"streamtype": "data", "requestid": str(number)}
+        await client.connection.feed(client.open_frame(number, headers))
+        pairs.accept(client.streams[-1])
+        reset = b"\x80\x03\0\x03\0\0\0\x08" + number.to_bytes(4, "big") + b"\0\0\0\5"
+        await client.connection.feed(reset)
+    assert len(pairs._waiting) <= 100
+    closed = asyncio.Event()
+    pairs._start = lambda work: (work.close(), closed.set())  # type: ignore[assignment,method-assign,return-value]
+    pairs.accept(SPDYStream(client.connection, 2001, {"streamtype": "data"}))
+    while "1999" in pairs._waiting:
+        closed.clear()
+        async with asyncio.timeout(5):
+            await closed.wait()
+    assert not pairs._waiting
+
+
+async def test_port_of_many_digits_is_an_error() -> None:
+    client, tasks = Client(), set[asyncio.Task[None]]()
+    pairs = _Pairs(_ignore, tasks)
+    for number, kind in ((1, "error"), (3, "data")):
+        await client.connection.feed(client.open_frame(number, {"streamtype": kind, "port": "9" * 5000}))
+        pairs.accept(client.streams[-1])
+    await asyncio.gather(*tasks)
+    assert any(b"must be from 1 to 65535" in frame for frame in client.sent)

@@ -7,6 +7,7 @@ never modified, and results can share parts with them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,7 @@ import orjson
 from envtest.apply.fieldset import FieldSet, field_element, format_element, key_element, value_element
 from envtest.apply.schema_types import Type
 from envtest.go_format import go_syntax, go_text, go_type
+from envtest.repetition import repeated_positions
 
 __all__ = [
     "ABSENT",
@@ -225,11 +227,11 @@ _UNKNOWN = Type(None)
 
 def _collect_items(kind: Type, items: list[Any], into: FieldSet) -> None:
     elements = _elements(kind, items)
-    unique = len(set(elements)) == len(elements)
+    counts = Counter(elements)
     for index, item in enumerate(items):
         element = elements[index]
         into.members.add(element)
-        if not isinstance(item, dict | list) or not (unique or elements.count(element) == 1):
+        if not isinstance(item, dict | list) or counts[element] > 1:
             continue
         child = FieldSet()
         _collect(kind.item, item, child)
@@ -423,7 +425,7 @@ def _merge_fields(kind: Type, left: dict[str, Any], right: dict[str, Any]) -> An
 def _merge_items(kind: Type, left: list[Any], right: list[Any]) -> Any:
     left_elements, right_elements = _elements(kind, left), _elements(kind, right)
     if len(set(right_elements)) < len(right_elements):
-        duplicate = next(element for index, element in enumerate(right_elements) if element in right_elements[:index])
+        duplicate = right_elements[min(repeated_positions(right_elements))]
         raise TypeMismatch([("", f"duplicate entries for key {format_element(duplicate)}")])
     # A duplicate item in the live list is not merged with the one in the configuration, but replaced by it.
     live: dict[str, Any] = {}

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from envtest.auth.user import ANONYMOUS, User
+from envtest.errors import GroupResource, StatusError, forbidden, forbidden_path
 
-__all__ = ["Attributes", "attributes_of", "forbidden_message"]
+__all__ = ["Attributes", "attributes_of", "forbidden_message", "forbidden_request"]
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
@@ -110,6 +111,14 @@ def forbidden_message(attributes: Attributes, reason: str = "") -> str:
     else:
         message = f'{user} path "{attributes.path}"'
     return f"{message}: {reason}" if reason else message
+
+
+def forbidden_request(attributes: Attributes, reason: str = "") -> StatusError:
+    """Return the 403 for a request that is not allowed."""
+    message = forbidden_message(attributes, reason)
+    if not attributes.is_resource_request:
+        return forbidden_path(message)
+    return forbidden(GroupResource(attributes.group, attributes.resource), attributes.name, message)
 
 
 def _is_true(value: str | None) -> bool:

@@ -16,6 +16,7 @@ from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from envtest.metadata import dns_1035_label, dns_subdomain, path_segment, qualified_name
 from envtest.objects import Object
+from envtest.repetition import repeated_positions
 from envtest.schema.cel import CELCompileError, Kind
 from envtest.schema.cel_types import RESERVED_WORDS
 
@@ -282,10 +283,11 @@ class PolicyBindingStrategy(BuiltinStrategy):
         actions = spec.get("validationActions") or ()
         if not actions:
             yield required("spec.validationActions", "at least one validation action is required")
+        repeated = repeated_positions(actions)
         for position, action in enumerate(actions):
             if action not in _ACTIONS:
                 yield not_supported(f"spec.validationActions[{position}]", action, _ACTIONS)
-            elif action in actions[:position]:
+            elif position in repeated:
                 yield duplicate(f"spec.validationActions[{position}]", action)
         if "Deny" in actions and "Warn" in actions:
             text = (

@@ -30,6 +30,7 @@ from envtest.field_errors import (
 )
 from envtest.metadata import dns_label, dns_subdomain
 from envtest.objects import Object
+from envtest.repetition import repeated_positions
 from envtest.schema.shaping import copy_json
 
 __all__ = ["CertificateRequestStrategy"]
@@ -126,11 +127,12 @@ def _spec_errors(spec: dict[str, Any]) -> Iterator[FieldError]:
     usages = spec.get("usages") or ()
     if not usages:
         yield required("spec.usages")
+    repeated = repeated_positions(usages)
     for position, usage in enumerate(usages):
         path = index("spec.usages", position)
         if usage not in _USAGES:
             yield not_supported(path, usage, _USAGES)
-        if usage in usages[:position]:
+        if position in repeated:
             yield duplicate(path, usage)
 
 
@@ -181,6 +183,7 @@ def _signer_part_errors(domain: str, name: str, path: str) -> Iterator[FieldErro
 
 def _condition_errors(conditions: list[dict[str, Any]]) -> Iterator[FieldError]:
     types = [condition.get("type") or "" for condition in conditions]
+    repeated = repeated_positions(types)
     for position, (type_, condition) in enumerate(zip(types, conditions, strict=True)):
         path = index("status.conditions", position)
         if not type_:
@@ -190,7 +193,7 @@ def _condition_errors(conditions: list[dict[str, Any]]) -> Iterator[FieldError]:
             yield required(f"{path}.status")
         elif condition["status"] not in allowed:
             yield not_supported(f"{path}.status", condition["status"], allowed)
-        if type_ in types[:position]:
+        if position in repeated:
             yield duplicate(f"{path}.type", type_)
     if _APPROVED in types and _DENIED in types:
         last = max((_APPROVED, _DENIED), key=types.index)

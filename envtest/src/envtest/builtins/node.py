@@ -12,6 +12,7 @@ from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, invalid, required
 from envtest.metadata import dns_label, label_errors
 from envtest.objects import Object
+from envtest.repetition import identity, repeated_positions
 
 __all__ = ["RuntimeClassStrategy"]
 
@@ -35,7 +36,6 @@ class RuntimeClassStrategy(BuiltinStrategy):
             yield from label_errors(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
             tolerations = scheduling.get("tolerations") or ()
             yield from toleration_errors(tolerations, "scheduling.tolerations")
-            for position, toleration in enumerate(tolerations):
-                if toleration in tolerations[:position]:
-                    shown = internal_fields(TOLERATION, toleration)
-                    yield duplicate(f"scheduling.tolerations[{position}]", shown)
+            for position in sorted(repeated_positions(map(identity, tolerations))):
+                shown = internal_fields(TOLERATION, tolerations[position])
+                yield duplicate(f"scheduling.tolerations[{position}]", shown)

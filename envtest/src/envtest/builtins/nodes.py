@@ -17,7 +17,7 @@ from envtest.metadata import label_value, qualified_name
 from envtest.objects import Object
 from envtest.schema.shaping import copy_json
 
-__all__ = ["NodeStrategy", "is_dual_stack"]
+__all__ = ["NodeStrategy", "is_dual_stack", "taint_errors"]
 
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -64,16 +64,17 @@ class NodeStrategy(BuiltinStrategy):
 
 
 def _content_errors(node: Object) -> Iterator[FieldError]:
-    yield from _taint_errors(node["spec"].get("taints") or ())
+    yield from taint_errors(node["spec"].get("taints") or (), "metadata.taints")
     for part in ("capacity", "allocatable"):
         for name, quantity in (node["status"].get(part) or {}).items():
             yield from quantity_errors(name, quantity, f"status.{part}.{name}")
 
 
-def _taint_errors(taints: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+def taint_errors(taints: Sequence[Mapping[str, Any]], where: str) -> Iterator[FieldError]:
+    """Yield the errors of taints at the path ``where``."""
     seen: set[tuple[Any, Any]] = set()
     for position, taint in enumerate(taints):
-        path, effect = f"metadata.taints[{position}]", taint.get("effect") or ""
+        path, effect = f"{where}[{position}]", taint.get("effect") or ""
         for problem in qualified_name(taint.get("key") or ""):
             yield invalid(f"{path}.key", taint.get("key") or "", problem)
         if problems := label_value(taint.get("value") or ""):

@@ -18,6 +18,7 @@ from envtest.builtins.string_validation import (
 from envtest.field_errors import FieldError, Verbatim, duplicate, forbidden, invalid, not_supported, required
 from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
 from envtest.objects import Object
+from envtest.repetition import repeated_positions
 
 __all__ = [
     "address_errors",
@@ -64,10 +65,11 @@ def address_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`")
     elif addresses and not address:
         yield invalid("spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified")
+    repeated = repeated_positions(families)
     for position, family in enumerate(families):
         if family not in _FAMILIES:
             yield not_supported(f"spec.ipFamilies[{position}]", family, _FAMILIES)
-        if family in families[:position]:
+        if position in repeated:
             yield duplicate(f"spec.ipFamilies[{position}]", family)
     if policy is not None and policy not in _FAMILY_POLICIES:
         yield not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES)

@@ -13,6 +13,7 @@ from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
 from envtest.metadata import dns_subdomain, qualified_name
 from envtest.objects import Object
+from envtest.repetition import repeated_positions
 from envtest.schema.quantity import parse_quantity
 
 __all__ = [
@@ -87,9 +88,8 @@ def _topology_errors(terms: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]
             values = tuple(requirement.get("values") or ())
             if not values:
                 yield required(f"{field_path}.values")
-            for index, value in enumerate(values):
-                if value in values[:index]:
-                    yield duplicate(f"{field_path}.values[{index}]", value)
+            for index in sorted(repeated_positions(values)):
+                yield duplicate(f"{field_path}.values[{index}]", values[index])
             for problem in qualified_name(name):
                 yield invalid(f"{field_path}.key", name, problem)
             if name in labels:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from envtest.bounded_file import read_file
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import StatusError
 from envtest.manifests import read_manifests
@@ -130,7 +131,7 @@ def load_scenario(path: Path) -> Scenario:
     from envtest.yaml_codec import YAMLError, load
 
     try:
-        document = load(path.read_bytes())
+        document = load(read_file(path))
     except YAMLError as error:
         raise ScenarioError(f"{path}: {error}") from None
     try:

@@ -6,14 +6,16 @@ when a node changes or resources become free. Pods with the same requirements ar
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final, NamedTuple
 
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_finished
 from envtest.errors import GroupResource, StatusError
 from envtest.objects import NamespacedName, Object, find_condition, set_condition
-from envtest.scenarios.fit import Demand, NodeInfo, Refusal, Usage, demand_of, node_info, refusal_of, score
+from envtest.scenarios.fit import Demand, NodeInfo, Refusal, Usage, demand_of, node_info, refusal_of
 from envtest.scenarios.fit import unschedulable_message as message_of
+from envtest.scenarios.ranking import Ranking
 from envtest.server_core import Core
 from envtest.storage import Change, Record
 
@@ -24,6 +26,8 @@ SCHEDULER: Final = "default-scheduler"
 
 _TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _PASS: Final = ""
+_UNSCHEDULABLE: Final = "Unschedulable"
+_MAX_RANKINGS: Final = 16
 
 
 class _Pending(NamedTuple):
@@ -38,6 +42,7 @@ class _Pending(NamedTuple):
 
 class _Placed(NamedTuple):
     node: str
+    uid: str
     demand: Demand
 
 
@@ -54,6 +59,9 @@ class Scheduler(Controller[str]):
         self._usage: dict[str, Usage] = {}
         self._placed: dict[NamespacedName, _Placed] = {}
         self._pending: dict[NamespacedName, _Pending] = {}
+        self._due: set[NamespacedName] | None = None
+        self._rankings: dict[bytes, Ranking] = {}
+        self._reported: dict[NamespacedName, str] = {}
 
     def enqueue_all(self) -> None:
         """Index nodes and pods, and start a pass."""
@@ -74,59 +82,91 @@ class Scheduler(Controller[str]):
             before = self._nodes.pop(name, None)
             if not deleted:
                 self._nodes[name] = node_info(change.record.obj())
-            if self._pending and self._nodes.get(name) != before:
-                self.queue.add(_PASS)
+            if self._nodes.get(name) != before:
+                self._retry_all()
+                if self._pending:
+                    self.queue.add(_PASS)
+
+    def _retry_all(self) -> None:
+        """Let the next pass try all pods that wait: nodes have changed, or resources have become free."""
+        self._due = None
+        self._rankings.clear()
 
     def _index(self, record: Record, *, deleted: bool) -> bool:
         """Update the index of pods; return whether a pod waits newly or has released its resources."""
         key = NamespacedName(record.namespace, record.name)
-        placed, waiting = self._placed.pop(key, None), self._pending.pop(key, None)
-        if placed is not None:
-            self._usage[placed.node].change(placed.demand, -1)
         pod = record.obj()
-        if deleted or is_finished(pod):
-            return placed is not None
-        node = pod["spec"].get("nodeName")
-        if node:
-            demand = placed.demand if placed is not None else demand_of(pod)
+        placed, node = self._placed.get(key), pod["spec"].get("nodeName")
+        runs = bool(node) and not deleted and not is_finished(pod)
+        if runs and placed is not None and placed.node == node and placed.uid == record.uid:
+            return False
+        waiting = self._pending.pop(key, None)
+        self._reported.pop(key, None)
+        if placed is not None:
+            del self._placed[key]
+            self._usage[placed.node].change(placed.demand, -1)
+            self._retry_all()
+        if runs:
+            demand = demand_of(pod)
             self._usage.setdefault(node, Usage()).change(demand, 1)
-            self._placed[key] = _Placed(node, demand)
-            return False
+            self._placed[key] = _Placed(node, record.uid, demand)
+            return placed is not None
+        if deleted or node or is_finished(pod):
+            return placed is not None
         if record.deleting or pod["spec"].get("schedulingGates") or pod["spec"].get("schedulerName") != SCHEDULER:
-            return False
+            return placed is not None
         demand = demand_of(pod)
         priority = -(pod["spec"].get("priority") or 0)
         self._pending[key] = _Pending(priority, pod["metadata"]["creationTimestamp"], key, record.uid, demand)
-        return waiting is None or waiting.demand.signature != demand.signature
+        condition = find_condition(pod["status"].get("conditions"), "PodScheduled") or {}
+        if condition.get("reason") == _UNSCHEDULABLE:
+            self._reported[key] = condition.get("message") or ""
+        is_new = waiting is None or waiting.uid != record.uid or waiting.demand.signature != demand.signature
+        if is_new and self._due is not None:
+            self._due.add(key)
+        return is_new
 
     async def reconcile(self, key: str) -> None:
-        """Schedule the pods that wait."""
+        """Schedule the pods that wait: all, or only those that are new since the last pass."""
+        due, self._due = self._due, set()
+        waiting = (
+            self._pending.values() if due is None else [self._pending[each] for each in due & self._pending.keys()]
+        )
+        try:
+            await self._schedule(sorted(waiting, key=lambda each: each[:3]))
+        except BaseException:
+            self._retry_all()
+            raise
+
+    async def _schedule(self, waiting: list[_Pending]) -> None:
         failed: dict[bytes, str] = {}
-        for pending in sorted(self._pending.values(), key=lambda each: each[:3]):
+        for pending in waiting:
+            if pending.demand.signature not in failed:
+                await asyncio.sleep(0)  # lets requests through: a pass can have thousands of pods
             if self._pending.get(pending.key) != pending:
                 continue
             signature = pending.demand.signature
             if signature not in failed:
-                choice = self._choose(pending.demand)
-                if isinstance(choice, NodeInfo):
-                    await self._bind(pending, choice)
+                node = self._ranking(pending.demand).best()
+                if node is not None:
+                    await self._bind(pending, node)
                     continue
-                failed[signature] = message_of(choice, preempts=pending.demand.preempts)
-            await self._report(pending, failed[signature])
+                failed[signature] = message_of(self._refusals(pending.demand), preempts=pending.demand.preempts)
+            if self._reported.get(pending.key) != failed[signature]:
+                await self._report(pending, failed[signature])
 
-    def _choose(self, demand: Demand) -> NodeInfo | list[Refusal]:
-        """Return the best node, or why each node was refused."""
-        refusals, best = [], None
-        for node in self._nodes.values():
-            usage = self._usage.get(node.name) or Usage()
-            refusal = refusal_of(demand, node, usage)
-            if refusal is not None:
-                refusals.append(refusal)
-                continue
-            rank = score(demand, node, usage)
-            if best is None or rank < best[0]:
-                best = (rank, node)
-        return refusals if best is None else best[1]
+    def _ranking(self, demand: Demand) -> Ranking:
+        ranking = self._rankings.get(demand.signature)
+        if ranking is None:
+            if len(self._rankings) >= _MAX_RANKINGS:
+                self._rankings.clear()
+            ranking = self._rankings[demand.signature] = Ranking(demand, self._nodes, self._usage)
+        return ranking
+
+    def _refusals(self, demand: Demand) -> list[Refusal]:
+        """Return why each node refuses a pod."""
+        found = (refusal_of(demand, node, self._usage.get(node.name) or Usage()) for node in self._nodes.values())
+        return [refusal for refusal in found if refusal is not None]
 
     async def _bind(self, pending: _Pending, node: NodeInfo) -> None:
         topology = {name: node.labels[name] for name in _TOPOLOGY if name in node.labels}
@@ -146,12 +186,13 @@ class Scheduler(Controller[str]):
         try:
             await self.client.modify(PODS, *pending.key, change, uid=pending.uid, subresource="binding")
         except StatusError as error:
+            self._retry_all()
             await self._report(pending, f"binding rejected: {error.message}", reason="SchedulerError")
             return
         name = f"{pending.key.namespace}/{pending.key.name}"
         await self.events.normal(_subject(pending), "Scheduled", f"Successfully assigned {name} to {node.name}")
 
-    async def _report(self, pending: _Pending, message: str, *, reason: str = "Unschedulable") -> None:
+    async def _report(self, pending: _Pending, message: str, *, reason: str = _UNSCHEDULABLE) -> None:
         """Set the condition PodScheduled of a pod to false."""
         desired: dict[str, Any] = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
+from envtest.auth.second_check import check_connect
 from envtest.context import RequestContext
 from envtest.errors import (
     GroupResource,
@@ -35,6 +36,8 @@ _SERVICES: Final = GroupResource("", "services")
 _ENDPOINTS: Final = GroupResource("", "endpoints")
 _CONTAINER_LISTS: Final = ("containers", "initContainers", "ephemeralContainers")
 _INTEGERS: Final = ("tailLines", "sinceSeconds", "limitBytes")
+_CREATE_NEEDED: Final = (1, 35)
+"""Since this version, a GET of exec, attach and portforward needs the permission ``create`` as well."""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _NO_NODES: Final = "error dialing backend: this control plane runs no nodes"
 
@@ -48,6 +51,8 @@ def _stored(core: Core, resource: GroupResource, namespace: str, name: str) -> O
 
 async def connect(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response | SentResponse:
     """Handle exec, attach and portforward."""
+    if core.version >= _CREATE_NEEDED:
+        check_connect(core.authorizer, ctx)
     pod = _stored(core, _PODS, ctx.namespace, ctx.name)
     if ctx.subresource != "portforward":
         _check_container(request, pod)

@@ -61,8 +61,13 @@ def _below(folder: Path) -> Iterator[Path]:
         if entry.is_dir():
             if not entry.is_symlink() and entry.name not in _SKIPPED_FOLDERS:
                 yield from _below(entry)
-        elif entry.suffix in _SUFFIXES or entry.name in _KUSTOMIZATIONS:
+        elif (entry.suffix in _SUFFIXES or entry.name in _KUSTOMIZATIONS) and not _is_special(entry):
             yield entry
+
+
+def _is_special(path: Path) -> bool:
+    """Return whether a path is a pipe or a device, whose reader may wait forever; links that lead nowhere are not."""
+    return path.exists() and not path.is_file()
 
 
 def _reason(file: Path) -> str:

@@ -276,8 +276,10 @@ KUBE_CONTROLLER_MANAGER = Program(
         "controllers": "controllers to run: names, * for all, -NAME for all but one (default *)",
         "kubeconfig": "how to connect to the API server, which must be that of envtest",
         "root-ca-file": "CA that is published to all namespaces",
+        "cluster-signing-cert-file": "CA that signs certificates; without it, they are not signed",
+        "cluster-signing-key-file": "its key",
     },
-    paths={"kubeconfig", "root-ca-file"},
+    paths={"kubeconfig", "root-ca-file", "cluster-signing-cert-file", "cluster-signing-key-file"},
     booleans={
         "help",
         "h",

@@ -28,6 +28,8 @@ __all__ = ["main"]
 _PATH = "/envtest/controllers"
 _PAUSE_SECONDS = 0.1
 _CONNECT_SECONDS = 10.0
+_SIGNING = "csrsigning"
+_SIGNER_FLAGS = {"certificate": "cert", "key": "key"}
 
 
 class _Stopped(BaseException):
@@ -117,6 +119,17 @@ def _run_controllers(server: _Server, body: bytes) -> str:
         connection.close()
 
 
+def _signer(command: CommandLine) -> dict[str, str]:
+    """Return the CA that signs certificates, or an empty mapping. Raises FlagError, OSError."""
+    files = {name: command.last(f"cluster-signing-{flag}-file") for name, flag in _SIGNER_FLAGS.items()}
+    if not any(files.values()):
+        return {}
+    for name, flag in _SIGNER_FLAGS.items():
+        if not files[name]:
+            raise FlagError(f"--cluster-signing-{flag}-file must be specified, too")
+    return {name: Path(file).read_text() for name, file in files.items()}
+
+
 def _run(command: CommandLine) -> NoReturn:
     path = command.last("kubeconfig")
     if not path:
@@ -125,9 +138,15 @@ def _run(command: CommandLine) -> NoReturn:
     selection = select_controllers(command.items("controllers") or ["*"])
     for name in selection.missing:
         _report(f"--controllers: envtest does not implement {name}")
-    root_ca = command.last("root-ca-file")
-    ca = Path(root_ca).read_text() if root_ca else ""
-    body = json.dumps({"controllers": selection.controllers, "ca": ca}).encode()
+    document: dict[str, Any] = {"controllers": selection.controllers}
+    if root_ca := command.last("root-ca-file"):
+        document["ca"] = Path(root_ca).read_text()
+    if signer := _signer(command):
+        document["signer"] = signer
+    elif _SIGNING in selection.controllers:
+        document["controllers"] = [name for name in selection.controllers if name != _SIGNING]
+        _report("certificates are not signed without --cluster-signing-cert-file and --cluster-signing-key-file")
+    body = json.dumps(document).encode()
     reported = ""
     while True:
         try:

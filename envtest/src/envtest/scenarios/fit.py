@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
+from math import ceil
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from envtest.builtins.pod_resources import total_resources
 from envtest.objects import Object, labels_of
-from envtest.schema.quantity import parse_quantity
+from envtest.schema.quantity import Quantity, parse_quantity
 
 __all__ = [
     "Demand",
@@ -35,8 +35,11 @@ __all__ = [
 UNSCHEDULABLE_TAINT: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _SCHEDULING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
-Quantities = dict[str, Fraction]
+Quantities = dict[str, int]
+"""Amounts in billionths, the smallest fraction of a quantity: sums of integers are exact and quick."""
+
 Port = tuple[str, str, int]
+_SCALE: Final = 10**9
 
 
 class Demand(NamedTuple):
@@ -56,16 +59,25 @@ class Usage:
     """What the pods on a node use."""
 
     requests: Quantities = field(default_factory=dict)
-    ports: Counter[Port] = field(default_factory=Counter)
+    ports: dict[tuple[str, int], Counter[str]] = field(default_factory=dict)
+    """The addresses of each protocol and port."""
     pods: int = 0
+    version: int = 0
+    """Incremented by each change."""
 
     def change(self, demand: Demand, sign: int) -> None:
         """Add (``sign`` 1) or remove (-1) a pod."""
+        self.version += 1
         self.pods += sign
         for name, value in demand.requests.items():
-            self.requests[name] = self.requests.get(name, Fraction()) + sign * value
-        for port in demand.ports:
-            self.ports[port] += sign
+            self.requests[name] = self.requests.get(name, 0) + sign * value
+        for address, protocol, number in demand.ports:
+            addresses = self.ports.setdefault((protocol, number), Counter())
+            addresses[address] += sign
+            if not addresses[address]:
+                del addresses[address]
+            if not addresses:
+                del self.ports[protocol, number]
 
 
 class NodeInfo(NamedTuple):
@@ -85,16 +97,20 @@ class Refusal(NamedTuple):
     is_final: bool
 
 
+def _scaled(quantity: Quantity) -> int:
+    return ceil(quantity.value * _SCALE)
+
+
 def _quantities(values: Mapping[str, str] | None) -> Quantities:
-    return {name: parse_quantity(text).value for name, text in (values or {}).items()}
+    return {name: _scaled(parse_quantity(text)) for name, text in (values or {}).items()}
 
 
 def requests_of(spec: Mapping[str, Any]) -> Quantities:
     """Return what a pod requests: the sum of its containers, or its own resources, and the overhead."""
-    total = {name: quantity.value for name, quantity in total_resources(spec, "requests").items()}
+    total = {name: _scaled(quantity) for name, quantity in total_resources(spec, "requests").items()}
     total.update(_quantities((spec.get("resources") or {}).get("requests")))
     for name, value in _quantities(spec.get("overhead")).items():
-        total[name] = total.get(name, Fraction()) + value
+        total[name] = total.get(name, 0) + value
     return {name: value for name, value in total.items() if value}
 
 
@@ -195,23 +211,20 @@ def refusal_of(demand: Demand, node: NodeInfo, usage: Usage) -> Refusal | None:
     return _resource_refusal(demand, node, usage)
 
 
-def _conflicts(port: Port, used: Counter[Port]) -> bool:
+def _conflicts(port: Port, used: Mapping[tuple[str, int], Counter[str]]) -> bool:
     address, protocol, number = port
+    addresses = used.get((protocol, number), Counter())
     wildcard = "0.0.0.0"  # noqa: S104 - a wildcard
-    for (other, other_protocol, other_number), count in used.items():
-        same_address = wildcard in (address, other) or address == other
-        if count > 0 and (other_protocol, other_number) == (protocol, number) and same_address:
-            return True
-    return False
+    return bool(addresses) and (wildcard == address or wildcard in addresses or address in addresses)
 
 
 def _resource_refusal(demand: Demand, node: NodeInfo, usage: Usage) -> Refusal | None:
     reasons, is_final = [], False
-    if usage.pods + 1 > node.allocatable.get("pods", Fraction()):
+    if (usage.pods + 1) * _SCALE > node.allocatable.get("pods", 0):
         reasons.append("Too many pods")
     for name, wanted in demand.requests.items():
-        offered = node.allocatable.get(name, Fraction())
-        if wanted > offered - usage.requests.get(name, Fraction()):
+        offered = node.allocatable.get(name, 0)
+        if wanted > offered - usage.requests.get(name, 0):
             reasons.append(f"Insufficient {name}")
             is_final = is_final or wanted > offered
     return Refusal(tuple(reasons), is_final) if reasons else None
@@ -224,7 +237,7 @@ def score(demand: Demand, node: NodeInfo, usage: Usage) -> tuple[int, float, int
         for taint in node.taints
     )
     shares = [
-        float((usage.requests.get(name, Fraction()) + demand.requests.get(name, Fraction())) / node.allocatable[name])
+        (usage.requests.get(name, 0) + demand.requests.get(name, 0)) / node.allocatable[name]
         for name in ("cpu", "memory")
         if node.allocatable.get(name)
     ]

@@ -8,7 +8,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
-from envtest.metadata import dns_subdomain
+from envtest.bounded_file import read_file
+from envtest.metadata import annotation_errors, dns_subdomain, label_errors
 from envtest.scenarios.fields import Fields, ScenarioError
 from envtest.scenarios.model import (
     DEFAULT_CAPACITY,
@@ -36,6 +37,7 @@ POD_FIELDS: Final = (
 MATCH_FIELDS: Final = ("labels", "namespace", "name", "owner", "node", "start")
 _RUN: Final = ("after", "exitCode", "reason", "message")
 _ANSWER: Final = ("command", "container", "stdout", "stderr", "exitCode", "echo", "after")
+_TAINT: Final = ("key", "value", "effect")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _IMAGE_REASONS: Final = ("ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 _MAX_NODES: Final = 5000
@@ -49,7 +51,7 @@ def load_document(source: Path | str | Mapping[str, Any]) -> Mapping[str, Any]:
     from envtest.yaml_codec import YAMLError, load
 
     try:
-        document = load(Path(source).read_bytes())
+        document = load(read_file(Path(source)))
     except YAMLError as error:
         raise ScenarioError(f"{source}: {error}") from None
     if document is None:
@@ -68,6 +70,7 @@ def read_nodes(document: Fields) -> tuple[NodeTemplate, ...] | None:
         name, count = fields.required("name"), fields.integer("count", 0, 1, _MAX_NODES)
         for problem in dns_subdomain(name):
             raise fields.error("name", f"the name of a node: {problem}")
+        _check_node(fields)
         names = [f"{name}-{number}" for number in range(1, count + 1)] if count else [name]
         nodes.extend(_node(each, fields) for each in names)
         if len(nodes) > _MAX_NODES:
@@ -78,13 +81,34 @@ def read_nodes(document: Fields) -> tuple[NodeTemplate, ...] | None:
     return tuple(nodes)
 
 
+def _check_node(fields: Fields) -> None:
+    """Raise ScenarioError for what the API server would reject in a node, which would then never exist."""
+    from envtest.builtins.nodes import taint_errors
+    from envtest.builtins.resource_names import quantity_errors
+
+    taints = [_taint(each) for each in fields.sections("taints", _TAINT)]
+    errors = [
+        *label_errors(fields.labels("labels"), "labels"),
+        *annotation_errors(fields.labels("annotations"), "annotations"),
+        *taint_errors(taints, "taints"),
+        *(
+            error
+            for part in ("capacity", "allocatable")
+            for name, quantity in fields.quantities(part).items()
+            for error in quantity_errors(name, quantity, f"{part}.{name}")
+        ),
+    ]
+    for error in errors:
+        raise ScenarioError(f"{fields.path}.{error}")
+
+
 def _node(name: str, fields: Fields) -> NodeTemplate:
     capacity = {**DEFAULT_CAPACITY, **fields.quantities("capacity")}
     return NodeTemplate(
         name=name,
         labels=fields.labels("labels"),
         annotations=fields.labels("annotations"),
-        taints=tuple(map(_taint, fields.sections("taints", ("key", "value", "effect")))),
+        taints=tuple(map(_taint, fields.sections("taints", _TAINT))),
         unschedulable=bool(fields.boolean("unschedulable")),
         capacity=capacity,
         allocatable={**capacity, **fields.quantities("allocatable")},

@@ -24,6 +24,11 @@ class ByteQueue:
         self._drained = asyncio.Event()
         self._taken = taken
 
+    @property
+    def is_full(self) -> bool:
+        """Whether more than :data:`MAX_WAITING` bytes wait to be read."""
+        return self._size > MAX_WAITING
+
     def feed(self, data: bytes) -> int:
         """Add bytes; return how many: none after :meth:`end`."""
         if not data or self._ended:

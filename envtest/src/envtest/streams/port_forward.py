@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, Protocol
 
 from aiohttp import WSMsgType, web
 
@@ -25,6 +26,9 @@ _TUNNEL: Final = "SPDY/3.1+portforward.k8s.io"
 _PROTOCOL: Final = "portforward.k8s.io"
 _CHANNELS: Final = ("v4.channel.k8s.io",)
 _MAX_PORTS: Final = 100
+_MAX_WAITING: Final = 100
+PAIR_SECONDS: Final = 30.0
+"""Seconds in which a client must open the second stream of a pair."""
 
 
 class ForwardError(Exception):
@@ -60,6 +64,7 @@ async def serve_port_forward(request: Request, forward: Forward) -> web.StreamRe
             return socket
         return await _serve_channels(request, forward, tasks)
     finally:
+        pairs.end()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -67,29 +72,83 @@ async def serve_port_forward(request: Request, forward: Forward) -> web.StreamRe
 
 def _port(text: str) -> int:
     """Return a port number, or 0."""
-    return int(text) if text.isascii() and text.isdigit() and 0 < int(text) < 65536 else 0
+    is_number = text.isascii() and text.isdigit() and len(text) < 6
+    return int(text) if is_number and int(text) < 65536 else 0
+
+
+class _Pair:
+    """The streams of one connection, of which the client has opened the first; ``timer`` waits for the second."""
+
+    def __init__(self, timer: asyncio.TimerHandle) -> None:
+        self.streams: dict[str, SPDYStream] = {}
+        self.timer = timer
+
+    @property
+    def is_closed(self) -> bool:
+        return all(stream.is_closed for stream in self.streams.values())
 
 
 class _Pairs:
-    """Pairs the data and error streams of each connection by their request id."""
+    """Pairs the data and error streams of each connection by their request id.
+
+    A stream whose pair does not follow within :data:`PAIR_SECONDS` is closed; so is one that belongs to no pair.
+    """
 
     def __init__(self, forward: Forward, tasks: set[asyncio.Task[None]]) -> None:
         self._forward = forward
         self._tasks = tasks
-        self._waiting: dict[str, dict[str, SPDYStream]] = {}
+        self._waiting: dict[str, _Pair] = {}
 
     def accept(self, stream: SPDYStream) -> None:
         """Take a new stream; once a pair is complete, forward it."""
         kind = stream.headers.get("streamtype", "")
+        if kind != "data":
+            stream.ignore()
+        if kind not in ("data", "error"):
+            self._start(stream.close())
+            return
         number = stream.number if kind == "error" else stream.number - 2
         request_id = stream.headers.get("requestid") or str(number)
-        pair = self._waiting.setdefault(request_id, {})
-        pair[kind] = stream
-        if "data" in pair and "error" in pair:
+        pair = self._waiting.get(request_id)
+        if pair is None and self._has_room():
+            timer = asyncio.get_running_loop().call_later(PAIR_SECONDS, self._expire, request_id)
+            pair = self._waiting[request_id] = _Pair(timer)
+        if pair is None or kind in pair.streams:
+            self._start(stream.close())
+            return
+        pair.streams[kind] = stream
+        if len(pair.streams) == 2:
             del self._waiting[request_id]
-            task = asyncio.ensure_future(self._run(pair["data"], pair["error"]))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            pair.timer.cancel()
+            self._start(self._run(pair.streams["data"], pair.streams["error"]))
+
+    def _has_room(self) -> bool:
+        """Return whether another pair may wait; pairs that the client gave up are forgotten."""
+        if len(self._waiting) >= _MAX_WAITING:
+            for request_id, pair in [*self._waiting.items()]:
+                if pair.is_closed:
+                    pair.timer.cancel()
+                    del self._waiting[request_id]
+        return len(self._waiting) < _MAX_WAITING
+
+    def _expire(self, request_id: str) -> None:
+        for stream in self._waiting.pop(request_id).streams.values():
+            self._start(stream.close())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            with suppress(ConnectionError):
+                await work
+
+        task = asyncio.ensure_future(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def end(self) -> None:
+        """Forget the pairs that wait."""
+        for pair in self._waiting.values():
+            pair.timer.cancel()
+        self._waiting.clear()
 
     async def _run(self, data: SPDYStream, error: SPDYStream) -> None:
         text = data.headers.get("port", "")

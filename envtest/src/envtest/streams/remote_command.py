@@ -171,17 +171,18 @@ class _SPDYStreams:
         self.protocol = ""
         self.complete = asyncio.Event()
         self._wanted = {name for name in ("stdin", "stdout", "stderr") if getattr(options, name)} | {"error"}
+        self._reads_stdin = options.stdin
         if not options.stdin:
             self.stdin.end()
 
     def accept(self, stream: SPDYStream, protocol: str) -> None:
         kind = stream.headers.get("streamtype", "")
-        self.opened[kind] = stream
         self.protocol = protocol
-        if kind == "resize":
-            stream.incoming.drop()
-        if kind == "stdin":
+        if kind == "stdin" and self._reads_stdin and kind not in self.opened:
             self.stdin = stream.incoming
+        else:
+            stream.ignore()
+        self.opened.setdefault(kind, stream)
         if self._wanted <= self.opened.keys():
             self.complete.set()
 

@@ -18,7 +18,7 @@ __all__ = ["MAX_FRAME", "ProtocolError", "SPDYConnection", "SPDYStream", "parse_
 MAX_FRAME: Final = 1 << 20
 """Maximum bytes of a frame."""
 
-_MAX_HEADERS: Final = 64 * 1024
+_MAX_HEADERS: Final = 16 * 1024
 _MAX_STREAMS: Final = 1000
 _CHUNK: Final = 32 * 1024
 _SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING, _GOAWAY = 1, 2, 3, 6, 7
@@ -67,6 +67,10 @@ class SPDYStream:
         self.incoming = ByteQueue(connection.count_taken)
         self.is_closed = False
 
+    def ignore(self) -> None:
+        """Drop all bytes of the client, because nothing will read them: they must not pause the other streams."""
+        self._connection.count_taken(self.incoming.drop())
+
     async def write(self, data: bytes) -> None:
         """Send bytes to the client; ignored after :meth:`close`."""
         for start in range(0, len(data), _CHUNK):
@@ -114,7 +118,7 @@ class SPDYConnection:
     def forget(self, stream: SPDYStream) -> None:
         """Forget a stream that this side closed; later bytes of the client are ignored."""
         if self._streams.pop(stream.number, None) is not None:
-            self.count_taken(stream.incoming.drop())
+            stream.ignore()
 
     def end(self) -> None:
         """End all streams, because the transport was closed."""
@@ -155,7 +159,7 @@ class SPDYConnection:
             stream = self._streams.pop(_stream_number(body), None)
             if stream is not None:
                 stream.is_closed = True
-                self.count_taken(stream.incoming.drop())
+                stream.ignore()
         elif kind == _PING:
             await self.send(header + body)
         return kind != _GOAWAY

@@ -77,13 +77,30 @@ async def serve_tunnel(socket: web.WebSocketResponse, accept: Callable[[SPDYStre
 
 
 class _Parser:
-    """Receives the bytes of an upgraded connection from aiohttp."""
+    """Receives the bytes of an upgraded connection from aiohttp.
 
-    def __init__(self) -> None:
-        self.bytes = ByteQueue()
+    The transport is paused while too many of them wait to be processed, for example because the client does not read
+    the answers, or while ``has_room`` is false, because too many wait within streams.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.bytes = ByteQueue(lambda _: self._update())
+        self._transport = transport
+        self._has_room = True
+
+    def pause(self, paused: bool) -> None:
+        self._has_room = not paused
+        self._update()
+
+    def _update(self) -> None:
+        if not self._transport.is_closing():
+            is_ready = self._has_room and not self.bytes.is_full
+            (self._transport.resume_reading if is_ready else self._transport.pause_reading)()
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         self.bytes.feed(bytes(data))
+        if self.bytes.is_full:
+            self._update()
         return False, b""
 
     def feed_eof(self) -> None:
@@ -112,8 +129,9 @@ async def serve_spdy(
     response = web.StreamResponse(status=101, headers={"Connection": "Upgrade", "Upgrade": "SPDY/3.1"})
     if protocol:
         response.headers[_PROTOCOL_HEADER] = protocol
-    http, transport, parser = raw.protocol, raw.transport, _Parser()
-    assert transport is not None
+    http, transport = raw.protocol, raw.transport
+    assert isinstance(transport, asyncio.Transport)
+    parser = _Parser(transport)
     http.set_parser(cast("Any", parser))
     await response.prepare(raw)
     http.keep_alive(False)
@@ -124,11 +142,7 @@ async def serve_spdy(
         transport.write(data)
         await http._drain_helper()
 
-    def pause(paused: bool) -> None:
-        if not transport.is_closing():
-            (transport.pause_reading if paused else transport.resume_reading)()
-
-    connection = SPDYConnection(send, lambda stream: accept(stream, protocol), pause)
+    connection = SPDYConnection(send, lambda stream: accept(stream, protocol), parser.pause)
     ended = asyncio.ensure_future(done.wait())
     try:
         while True:

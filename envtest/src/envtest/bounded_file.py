@@ -1,0 +1,20 @@
+"""Reads files of users, which may be devices without an end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+__all__ = ["MAX_BYTES", "read_file"]
+
+MAX_BYTES: Final = 64 << 20
+"""Maximum size of a file."""
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a file. Raises OSError, also for a file that is too large."""
+    with path.open("rb") as content:
+        data = content.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise OSError(f"{path}: larger than {MAX_BYTES} bytes")
+    return data
