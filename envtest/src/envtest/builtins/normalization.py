@@ -383,9 +383,9 @@ def _int_or_string(value: Any, path: str, unknown: list[str]) -> Any:
 
 def _of_own_decoder(error: WrongTypeError) -> DecodeError:
     """Return the error of a type that decodes itself, whose message does not know the field."""
-    alone = DecodeError(str(error))
-    alone.path = error.path
-    return alone
+    plain = DecodeError(str(error))
+    plain.path = error.path
+    return plain
 
 
 def _parse_time(value: Any, path: str, layout: str) -> tuple[datetime, str]:

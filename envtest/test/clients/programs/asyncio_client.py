@@ -1,4 +1,4 @@
-"""kubernetes_asyncio: typed and dynamic objects, watches that run beside writes, patches, apply and errors.
+"""kubernetes_asyncio: typed and dynamic objects, watches during writes, patches, apply and errors.
 
 Runs in the interpreter in which the client is installed, with ``KUBECONFIG`` in the environment.
 """
