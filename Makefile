@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-tools test-programs test-envtest test-envtest-musl test-install test-sdk fuzz soak chaos lint docs manifests bench bench-report lock clean
+.PHONY: help run demo test test-tools test-programs test-envtest test-envtest-musl test-install test-sdk test-clients fuzz soak chaos lint docs manifests bench bench-report lock clean
 .PHONY: test-browser audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -86,6 +86,22 @@ $(SDK)/oldest/.installed: Makefile
 
 test-sdk: $(VENV)/.installed $(SDK)/newest/.installed $(SDK)/oldest/.installed ## Test releases of the CodeFlare SDK from PyPI: the one in config/stack.yaml, and SDK_OLDEST
 	CODEFLARE_SDK=$(SDK) $(BIN)/python -m pytest -s test/sdk
+
+CLIENTS      := build/clients
+NODE_RELEASE ?= $(shell node -p 'parseInt(process.versions.node) < 22 ? "1" : "latest"' 2>/dev/null)
+$(CLIENTS)/python/.installed: Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check kubernetes kubernetes_asyncio kopf
+	@touch $@
+
+# Release 2 of the client needs Node 22. Without npm, its test is skipped.
+$(CLIENTS)/node/.installed: Makefile
+	mkdir -p $(@D)
+	if command -v npm >/dev/null; then npm install --silent --no-fund --no-audit --prefix $(@D) @kubernetes/client-node@$(NODE_RELEASE); fi
+	@touch $@
+
+test-clients: $(VENV)/.installed $(CLIENTS)/python/.installed $(CLIENTS)/node/.installed ## Test envtest with foreign clients: kubectl, and clients from PyPI and npm
+	cd envtest && ENVTEST_CLIENTS=$(abspath $(CLIENTS)) $(abspath $(BIN))/python -m pytest -m clients
 
 lint: $(VENV)/.installed ## Check style, types, layers, generated files and prose
 	$(BIN)/ruff check .

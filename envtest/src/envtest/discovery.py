@@ -49,13 +49,12 @@ _GROUPS: Final = (
 )
 _OTHER_PATHS: Final = (
     "/.well-known/openid-configuration",
-    "/healthz",
-    "/livez",
+    "/flagz",
     "/metrics",
     "/openapi/v2",
     "/openapi/v3",
     "/openid/v1/jwks",
-    "/readyz",
+    "/statusz",
     "/version",
 )
 _CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
@@ -65,10 +64,11 @@ _VERSION = re.compile(r"^v([1-9]\d*)(?:(alpha|beta)([1-9]\d*))?$")
 
 
 class Discovery:
-    """Serves ``/``, ``/api``, ``/apis`` and the paths below."""
+    """Serves ``/``, ``/api``, ``/apis`` and the paths below; ``health`` are the paths of the health checks."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, health: Iterable[str] = ()) -> None:
         self._registry = registry
+        self._health = tuple(health)
         self._generation = -1
         self._encoded: dict[tuple[str, str], bytes] = {}
 
@@ -124,7 +124,7 @@ class Discovery:
         return None
 
     def _paths(self) -> list[str]:
-        paths = ["/api", "/apis", *_OTHER_PATHS]
+        paths = ["/api", "/apis", *_OTHER_PATHS, *self._health]
         for group in self._registry.groups():
             root = f"/apis/{group}" if group else "/api"
             paths += [root, *(f"{root}/{version}" for version in self._registry.versions(group))]

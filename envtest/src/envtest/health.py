@@ -90,6 +90,11 @@ class HealthChecks:
         for endpoint in endpoints:
             self._checks[endpoint][name] = check
 
+    def paths(self) -> list[str]:
+        """Return the paths of the endpoints and of their checks."""
+        checks = [f"/{endpoint}/{name}" for endpoint, names in self._checks.items() for name in names]
+        return [f"/{endpoint}" for endpoint in self._checks] + checks
+
     def respond(self, path: str, *, verbose: bool = False, exclude: Sequence[str] = ()) -> PageResponse | None:
         """Return the response to a GET, or ``None`` if the path is not a health endpoint or names an unknown check."""
         endpoint, slash, name = path.removeprefix("/").partition("/")

@@ -12,6 +12,7 @@ from envtest.errors import method_not_allowed_here, not_acceptable_here, resourc
 from envtest.health import HealthChecks, RequestMetrics, version_response
 from envtest.http import Page, PageResponse, Request, Response, json_response
 from envtest.server_core import Core
+from envtest.zpages import ServerPages
 
 if TYPE_CHECKING:
     from envtest.discovery import Discovery
@@ -41,7 +42,7 @@ def standard_pages(core: Core, health: HealthChecks, metrics: RequestMetrics) ->
     def discovery() -> Discovery:
         from envtest.discovery import Discovery
 
-        return Discovery(core.registry)
+        return Discovery(core.registry, health.paths())
 
     @cache
     def openapi() -> OpenAPI:
@@ -62,6 +63,8 @@ def standard_pages(core: Core, health: HealthChecks, metrics: RequestMetrics) ->
             raise method_not_allowed_here()
         return _response(response)
 
+    server = ServerPages(core.version, {"authorization-mode": "RBAC"})
+
     async def status(request: Request) -> Response | None:
         if request.path.rstrip("/") == "/version":
             if request.method != "GET":
@@ -69,6 +72,8 @@ def standard_pages(core: Core, health: HealthChecks, metrics: RequestMetrics) ->
             return _response(version_response(core.version))
         if request.path.startswith("/version/"):
             raise resource_not_found()
+        if page := server.respond(request.path, request.headers.get("Accept", "")):
+            return page
         if request.path == "/metrics":
             return _response(metrics.respond())
         response = health.respond(

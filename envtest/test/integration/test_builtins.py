@@ -545,9 +545,22 @@ async def test_dry_run_releases_allocated_addresses(api: APIClient) -> None:
 
 async def test_wrong_json_type_is_a_decoding_error(api: APIClient) -> None:
     response = await api.post(f"{CORE}/configmaps", obj("v1", "ConfigMap", data={"a": 1}))
+    text = "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
     assert response.code == 400
-    assert "cannot be handled as a ConfigMap" in response.body["message"]
-    assert "cannot unmarshal number into Go struct field" in response.body["message"]
+    assert response.body["message"] == f'ConfigMap in version "v1" cannot be handled as a ConfigMap: {text}'
+    await api.post(f"{CORE}/configmaps", obj("v1", "ConfigMap"))
+    merged = await api.merge(f"{CORE}/configmaps/one", {"data": {"a": 1}})
+    assert merged.code == 422
+    assert merged.body["details"]["causes"][0]["message"].endswith(f": {text}")
+    strategic = {"content_type": "application/strategic-merge-patch+json"}
+    patched = await api.request("PATCH", f"{CORE}/configmaps/one", {"data": {"a": 1}}, **strategic)
+    assert patched.body["details"]["causes"] == [
+        {
+            "reason": "FieldValueInvalid",
+            "message": 'Invalid value: "map[data:map[a:1]]": cannot convert int64 to string',
+            "field": "patch",
+        }
+    ]
 
 
 async def test_null_quantity_is_zero(api: APIClient) -> None:

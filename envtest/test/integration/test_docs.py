@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +63,22 @@ def test_examples_run(page: Path, pytester: pytest.Pytester, monkeypatch: pytest
     for name in files.keys() - tests:
         if name.endswith(".py"):
             subprocess.run([sys.executable, name], cwd=pytester.path, check=True, timeout=60)
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not on the PATH")
+def test_shell_example_runs(tmp_path: Path) -> None:
+    scripts = blocks(ROOT / "docs" / "languages.md", "sh")
+    (script,) = [block for block in scripts if block.startswith("# check.sh")]
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "TMPDIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        ["sh", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "successfully rolled out" in done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

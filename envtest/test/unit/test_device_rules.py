@@ -47,6 +47,29 @@ def test_requests(items: list[dict[str, Any]], expected: list[str]) -> None:
     assert requests(*items) == expected
 
 
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("device.driver == 'x'", ""),
+        ('device.attributes["d"].healthy', ""),
+        ('device.capacity["d"].memory.isGreaterThan(quantity("1Gi"))', ""),
+        ('cel.bind(d, device.attributes["d"], d.a && d.b)', ""),
+        ("1", 'Invalid value: "1": must evaluate to bool or the unknown type, not int'),
+        ("nosuch.x", 'Invalid value: "nosuch.x": compilation failed: '),
+        ("device.", 'Invalid value: "device.": compilation failed: '),
+        ("", 'Invalid value: "": compilation failed: '),
+        ("true||" * 2000 + "true", "Too long: may not be more than 10240 bytes"),
+    ],
+)
+def test_selector_is_a_condition_over_the_device(expression: str, problem: str) -> None:
+    pytest.importorskip("cel_expr_python", reason="no CEL on this platform")
+    selectors = [{"cel": {"expression": expression}}]
+    found = requests({"name": "r", "exactly": {**DEVICE, "selectors": selectors}})
+    assert [each.startswith(f"requests[0].exactly.selectors[0].cel.expression: {problem}") for each in found] == (
+        [True] if problem else []
+    )
+
+
 def test_constraints_and_configurations_refer_to_requests() -> None:
     alternatives = {"name": "s", "firstAvailable": [{"name": "a", **DEVICE}]}
     constraint = {"requests": ["r", "s/a", "x"], "matchAttribute": "noslash"}

@@ -272,6 +272,16 @@ class Tracker:
             times = {**times, own_id: now}
         return _cap(managers, times)
 
+    def _check_live(self, live: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+        """Raise StatusError (500) if the stored object, which has no owners of fields yet, does not fit the schema."""
+        try:
+            validate(self._kind.root, dict(current))
+        except TypeMismatch as error:
+            raise plain_error(
+                "failed to create manager for existing fields: "
+                f"failed to convert new object ({self._describe(live)}) to smd typed: {error}"
+            ) from error
+
     def apply(self, live: Mapping[str, Any] | None, applied: Object, *, manager: str, force: bool, now: str) -> Object:
         """Return the object after ``applied`` was applied to ``live`` (``None``: created), with its managedFields.
 
@@ -289,6 +299,8 @@ class Tracker:
             raise plain_error(f"failed to decode managed fields: {error}") from error
         current = _without_managers(live) if live is not None else self._empty()
         try:
+            if live is not None and not managers:
+                self._check_live(live, current)
             if not managers:
                 managers, times = self._update(self._empty(), current, managers, times, BEFORE_FIRST_APPLY, now)
         except (TypeMismatch, ConversionFailed) as error:

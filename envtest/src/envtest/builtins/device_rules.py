@@ -1,4 +1,4 @@
-"""Validation of the device requests of claims (dynamic resource allocation), without their CEL expressions."""
+"""Validation of the device requests of claims (dynamic resource allocation)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ _MAX_ITEMS: Final = 32
 _MAX_ALTERNATIVES: Final = 8
 _MAX_TOLERATIONS: Final = 16
 _MAX_PARAMETERS: Final = 10 * 1024
+_MAX_EXPRESSION: Final = 10 * 1024
 _ONE_KIND: Final = "exactly one of `exactly` or `firstAvailable` is required"
 _ONE_ATTRIBUTE: Final = (
     'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
@@ -133,12 +134,31 @@ def _device_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError
 
 
 def selector_errors(selectors: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the selectors of devices; their expressions are not compiled."""
+    """Yield the errors of the selectors of devices. Only the first 32 expressions are compiled."""
     if len(selectors) > _MAX_ITEMS:
         yield too_many(path, len(selectors), _MAX_ITEMS)
-    for position, selector in enumerate(selectors):
-        if selector.get("cel") is None:
+    for position, selector in enumerate(selectors[:_MAX_ITEMS]):
+        cel = selector.get("cel")
+        if cel is None:
             yield required(f"{path}[{position}].cel")
+        else:
+            yield from _expression_errors(cel.get("expression") or "", f"{path}[{position}].cel.expression")
+
+
+def _expression_errors(expression: str, path: str) -> Iterator[FieldError]:
+    """Yield the errors of an expression over ``device``, whose fields are not type-checked."""
+    from envtest.schema.cel import CELCompileError, compile_expression  # lazy: few tests store expressions
+
+    if len(expression.encode()) > _MAX_EXPRESSION:
+        yield too_long(path, expression, _MAX_EXPRESSION)
+        return
+    try:
+        kind = compile_expression(expression, {"device": "dyn"}).type_name
+    except CELCompileError as error:
+        yield invalid(path, expression, f"compilation failed: {error}")
+        return
+    if kind not in ("bool", "dyn"):
+        yield invalid(path, expression, f"must evaluate to bool or the unknown type, not {kind}")
 
 
 def _toleration_errors(toleration: Mapping[str, Any], path: str) -> Iterator[FieldError]:

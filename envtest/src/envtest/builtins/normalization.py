@@ -19,14 +19,14 @@ from collections.abc import Callable, Container
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from envtest.builtins.catalog import plain_name, schema_of
 from envtest.go_time import MICRO, RFC3339, time_problem
 from envtest.schema.node import Schema
 from envtest.schema.quantity import QuantityError, canonical
 
-__all__ = ["DecodeError", "decode", "encode", "zero"]
+__all__ = ["DecodeError", "WrongTypeError", "decode", "encode", "zero"]
 
 Convert: TypeAlias = Callable[[Any, str, list[str]], Any]
 """Converts the value at a path and appends unknown fields to the list. Raises :class:`DecodeError`."""
@@ -34,11 +34,64 @@ Convert: TypeAlias = Callable[[Any, str, list[str]], Any]
 _INT = {"int32": 2**31, "int64": 2**63}
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _MICRO_DIGITS = 7  # including the decimal point
+_GO_KINDS = {bool: "bool", str: "string", list: "slice", dict: "map", int: "int64", float: "float64"}
 _JSON_TYPE_NAMES = {bool: "bool", str: "string", list: "array", dict: "object", int: "number", float: "number"}
 
 
 class DecodeError(ValueError):
-    """Raised if a value does not fit its type, so that the object cannot be decoded."""
+    """Raised if a value does not fit its type, so that the object cannot be decoded.
+
+    ``str()`` is the message of Go's JSON decoder, ``converted`` that of apimachinery's converter for unstructured
+    objects, which decodes strategic merge patches and applied objects. ``path`` is the field, if it is known.
+    """
+
+    path = ""
+
+    @property
+    def converted(self) -> str:
+        """Return the message of the converter for unstructured objects."""
+        return str(self)
+
+
+class WrongTypeError(DecodeError):
+    """A JSON value of a type that its Go type does not accept.
+
+    As in Go's decoder, the message names the innermost struct, then all fields without positions and keys of maps; the
+    structs add both while the exception passes them.
+    """
+
+    def __init__(self, value: Any, expected: str, path: str, *, is_struct: bool = False) -> None:
+        super().__init__(value, expected, path)
+        self.path = path
+        self._value, self._expected, self._is_struct = value, expected, is_struct
+        self._struct = ""
+        self._fields: list[str] = []
+
+    def enter(self, struct: str, field: str) -> None:
+        """Add a field that leads to the value, and its struct; the innermost is the first."""
+        self._struct = self._struct or struct
+        self._fields.insert(0, field)
+
+    def __str__(self) -> str:
+        word = _JSON_TYPE_NAMES.get(type(self._value), "value")
+        if word == "number" and self._expected in ("int32", "int64"):
+            word = f"number {self._value}"
+        where = f"struct field {self._struct}.{'.'.join(self._fields)}" if self._fields else "value"
+        return f"json: cannot unmarshal {word} into Go {where} of type {self._expected}"
+
+    @property
+    def converted(self) -> str:
+        """See :attr:`DecodeError.converted`."""
+        found = _GO_KINDS.get(type(self._value), "invalid")
+        if self._is_struct:
+            return f"cannot restore struct from: {found}"
+        for prefix, kind in (("[]", "slice"), ("map[", "map")):
+            if self._expected.startswith(prefix):
+                return f"cannot restore {kind} from {found}"
+        is_number = self._expected in ("int32", "int64", "float64")
+        if (is_number and found in ("int64", "float64")) or (found, self._expected) == ("int64", "string"):
+            return f"cannot convert {found} to {self._expected}"
+        return f"unrecognized type: {self._expected}"
 
 
 def decode(type_name: str, obj: Any) -> tuple[Any, list[str]]:
@@ -115,27 +168,33 @@ def _struct(schema: Schema) -> Convert:
         and plain_name(schema.ref).startswith("io.k8s.api.")
     }
     nested = {name: value for name, value in always.items() if isinstance(value, dict) and value}
+    go_type = _go_type(schema)
+    struct = go_type.rpartition(".")[2]
 
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
         if not isinstance(value, dict):
             if value is None:
                 return _new_zero(always, nested)
-            _mismatch(value, "struct", path)
+            raise WrongTypeError(value, go_type, path, is_struct=True)
         out: dict[str, Any] = {}
         prefix = f"{path}." if path else ""
-        for name, item in value.items():
-            field = fields.get(name)
-            if field is None:
-                unknown.append(prefix + name)
-                continue
-            if item is None:
-                continue
-            item = field(item, prefix + name, unknown)
-            if name in empty_as_zero and not item:
-                continue
-            dropped = omitted[name]
-            if dropped is None or item not in dropped or (item is False and False not in dropped):
-                out[name] = item
+        try:
+            for name, item in value.items():
+                field = fields.get(name)
+                if field is None:
+                    unknown.append(prefix + name)
+                    continue
+                if item is None:
+                    continue
+                item = field(item, prefix + name, unknown)
+                if name in empty_as_zero and not item:
+                    continue
+                dropped = omitted[name]
+                if dropped is None or item not in dropped or (item is False and False not in dropped):
+                    out[name] = item
+        except WrongTypeError as error:
+            error.enter(struct, name)
+            raise
         for name, item in always.items():
             if name not in out:
                 out[name] = _copy(item) if name in nested else ({} if item == {} else item)
@@ -188,9 +247,19 @@ def _plain_zero(node: Schema) -> Any:
     return {"string": "", "integer": 0, "number": 0, "boolean": False}.get(node.type)
 
 
-def _mismatch(value: Any, expected: str, path: str) -> NoReturn:
-    word = _JSON_TYPE_NAMES.get(type(value), "value")
-    raise DecodeError(f"json: cannot unmarshal {word} into Go struct field .{path} of type {expected}")
+def _go_type(node: Schema) -> str:
+    """Return the Go type of a field; named strings and maps are shown as their underlying type."""
+    if node.ref:
+        return ".".join(plain_name(node.ref).split(".")[-2:])
+    if node.type == "array":
+        return f"[]{_go_type(node.items) if node.items is not None else 'interface {}'}"
+    if node.additional is not None:
+        return f"map[string]{_go_type(node.additional)}"
+    if node.type == "integer":
+        return node.format or "int64"
+    if node.type == "string" and node.format == "byte":
+        return "[]uint8"
+    return {"string": "string", "number": "float64", "boolean": "bool"}.get(node.type, "interface {}")
 
 
 def _list(schema: Schema) -> Convert:
@@ -199,7 +268,7 @@ def _list(schema: Schema) -> Convert:
 
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
         if not isinstance(value, list):
-            _mismatch(value, "[]", path)
+            raise WrongTypeError(value, _go_type(schema), path)
         return [
             items(item, f"{path}[{position}]", unknown) if item is not None else _null_item(node)
             for position, item in enumerate(value)
@@ -223,7 +292,7 @@ def _map(schema: Schema) -> Convert:
 
     def convert(value: Any, path: str, unknown: list[str]) -> Any:
         if not isinstance(value, dict):
-            _mismatch(value, "map", path)
+            raise WrongTypeError(value, _go_type(schema), path)
         return {
             name: values(item, f"{path}.{name}", unknown) if item is not None else _null_item(node)
             for name, item in value.items()
@@ -238,7 +307,7 @@ def _any_value(value: Any, path: str, unknown: list[str]) -> Any:
 
 def _string(value: Any, path: str, unknown: list[str]) -> Any:
     if not isinstance(value, str):
-        _mismatch(value, "string", path)
+        raise WrongTypeError(value, "string", path)
     return value
 
 
@@ -246,7 +315,7 @@ def _bytes(value: Any, path: str, unknown: list[str]) -> Any:
     if isinstance(value, list) and all(isinstance(each, int) and 0 <= each < 256 for each in value):
         value = base64.b64encode(bytes(value)).decode()  # as Go decodes an array of numbers
     if not isinstance(value, str):
-        _mismatch(value, "[]uint8", path)
+        raise WrongTypeError(value, "[]uint8", path)
     try:
         return base64.b64encode(base64.b64decode(re.sub(r"[\r\n]", "", value), validate=True)).decode()
     except (binascii.Error, ValueError):
@@ -276,7 +345,7 @@ def _integer(limit: int, kind: str) -> Convert:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not -limit <= value < limit:
-            _mismatch(value, kind, path)
+            raise WrongTypeError(value, kind, path)
         return value
 
     return convert
@@ -284,19 +353,19 @@ def _integer(limit: int, kind: str) -> Convert:
 
 def _number(value: Any, path: str, unknown: list[str]) -> Any:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        _mismatch(value, "float64", path)
+        raise WrongTypeError(value, "float64", path)
     return value
 
 
 def _boolean(value: Any, path: str, unknown: list[str]) -> Any:
     if not isinstance(value, bool):
-        _mismatch(value, "bool", path)
+        raise WrongTypeError(value, "bool", path)
     return value
 
 
 def _quantity(value: Any, path: str, unknown: list[str]) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        _mismatch(value, "resource.Quantity", path)
+        value = "-"  # not a quantity either
     try:
         return canonical(value.strip() if isinstance(value, str) else repr(value))
     except QuantityError as error:
@@ -306,12 +375,22 @@ def _quantity(value: Any, path: str, unknown: list[str]) -> Any:
 def _int_or_string(value: Any, path: str, unknown: list[str]) -> Any:
     if isinstance(value, str):
         return value
-    return _integer(2**31, "int32")(value, path, unknown)
+    try:
+        return _integer(2**31, "int32")(value, path, unknown)
+    except WrongTypeError as error:
+        raise _of_own_decoder(error) from None
+
+
+def _of_own_decoder(error: WrongTypeError) -> DecodeError:
+    """Return the error of a type that decodes itself, whose message does not know the field."""
+    plain = DecodeError(str(error))
+    plain.path = error.path
+    return plain
 
 
 def _parse_time(value: Any, path: str, layout: str) -> tuple[datetime, str]:
     if not isinstance(value, str):
-        _mismatch(value, "string", path)
+        raise _of_own_decoder(WrongTypeError(value, "string", path))
     if (match := _RFC3339.fullmatch(value)) is not None:
         seconds, fraction, zone = match.groups()
         if layout != MICRO or len(fraction or "") == _MICRO_DIGITS:

@@ -109,7 +109,7 @@ class BuiltinStrategy(Strategy):
             decoded, unknown = decode(self.resource.type, obj)
         except DecodeError as error:
             text = f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
-            raise bad_request(text) from None
+            raise bad_request(text) from error
         obj.clear()
         obj.update(decoded)
         return [f'unknown field "{path}"' for path in unknown]

@@ -80,7 +80,7 @@ class CustomResourceStrategy(Strategy):
         except DecodeError as error:
             version = self.api_version.rpartition("/")[2]
             text = f'{self.kind} in version "{version}" cannot be handled as a {self.kind}: {error}'
-            raise bad_request(text) from None
+            raise bad_request(text) from error
 
     def restore(self, obj: Object) -> None:
         """See :meth:`Strategy.restore`: the defaults of the stored version apply, not of the requested one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import orjson
 from envtest.apply.jsonpatch import json_patch
 from envtest.apply.mergepatch import merge_patch
 from envtest.apply.strategic import strategic_merge
+from envtest.builtins.normalization import DecodeError
 from envtest.context import RequestContext
 from envtest.create_update import admit_mutating, copy_object, dedupe_owners, update_object
 from envtest.decoder import JSONError, decode_fields, duplicate_fields, load_json, load_yaml, media_type
@@ -27,6 +27,7 @@ from envtest.errors import (
     unsupported_media_type_here,
 )
 from envtest.field_errors import invalid
+from envtest.go_format import go_text
 from envtest.handlers.write import check_name, check_namespace
 from envtest.http import Request, Response
 from envtest.negotiation import Output
@@ -78,8 +79,15 @@ def _undecodable(value: Any, message: str) -> StatusError:
     return invalid_object("", "", "", [invalid("patch", orjson.dumps(value).decode(), message)])
 
 
-def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
-    """Decode the patched object like a request body: identity, types and unknown fields."""
+def _undecodable_patch(document: Object, message: str) -> StatusError:
+    return invalid_object("", "", "", [invalid("patch", go_text(document), message)])
+
+
+def _decode(obj: Object, ctx: RequestContext, duplicates: list[str], document: Object | None) -> Object:
+    """Decode the patched object like a request body: identity, types and unknown fields.
+
+    ``document`` is a strategic merge patch, which is decoded and reported differently, or ``None``.
+    """
     info = ctx.info
     _complete_identity(obj, ctx)
     if obj.get("apiVersion") != info.api_version or (obj.get("kind") != info.kind and not info.is_crd):
@@ -91,9 +99,14 @@ def _decode(obj: Object, ctx: RequestContext, duplicates: list[str]) -> Object:
     except StatusError as error:
         if error.code != 400:
             raise
-        raise _undecodable(before or obj, error.message) from None
+        cause = error.__cause__
+        if document is not None and isinstance(cause, DecodeError):
+            raise _undecodable_patch(document, cause.converted) from None
+        message = str(cause) if isinstance(cause, DecodeError) else error.message
+        raise _undecodable(before or obj, message) from None
     if problems and ctx.field_validation == "Strict":
-        raise _undecodable(before, "strict decoding error: " + ", ".join(problems))
+        message = "strict decoding error: " + ", ".join(problems)
+        raise _undecodable_patch(document, message) if document is not None else _undecodable(before, message)
     if ctx.field_validation == "Warn":
         for problem in problems:
             ctx.warn(problem)
@@ -134,28 +147,19 @@ def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object
     except StatusError as error:
         if error.code != 400:
             raise
-        message = error.message.rpartition(f"cannot be handled as a {ctx.info.kind}: ")[2]
+        cause = error.__cause__
+        message = cause.converted if isinstance(cause, DecodeError) else error.message
+        if message.startswith("illegal base64 data"):
+            message = f"error decoding from json: {message}"
         version = ctx.info.api_version if ctx.info.group else f"/{ctx.info.api_version}"
         kind = f"{version}, Kind={ctx.info.kind}"
         metadata = applied.get("metadata") or {}
         name = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
         raise plain_error(
             f"failed to convert new object ({name}; {kind}) to proper version: "
-            f"unable to convert unstructured object to {kind}: {_converter_message(message)}"
+            f"unable to convert unstructured object to {kind}: {message}"
         ) from None
     return obj
-
-
-_WRONG_NUMBER = re.compile(r"json: cannot unmarshal number\b.* of type (u?int\d*)")
-
-
-def _converter_message(message: str) -> str:
-    """Return the message of apimachinery's converter for unstructured objects for a message of its JSON decoder."""
-    if message.startswith("illegal base64 data"):
-        return f"error decoding from json: {message}"
-    if match := _WRONG_NUMBER.fullmatch(message):
-        return f"cannot convert float64 to {match[1]}"
-    return message
 
 
 def patch_media_type(request: Request, ctx: RequestContext) -> str:
@@ -218,6 +222,7 @@ async def patch(core: Core, request: Request, ctx: RequestContext, output: Outpu
 
     applied: Object = {}
     duplicates: list[str] = []
+    strategic: Object | None = None
     if media == APPLY:
         applied = apply_body(data)
 
@@ -232,7 +237,10 @@ async def patch(core: Core, request: Request, ctx: RequestContext, output: Outpu
 
     else:
         function = read_patch(media, data, ctx, schema=ctx.info.schema)
-        duplicates = duplicate_fields(data, load_json(data)) if media != JSON_PATCH else []
+        if media != JSON_PATCH:
+            document = load_json(data)
+            duplicates = duplicate_fields(data, document)
+            strategic = document if media == STRATEGIC else None
 
         async def build(old: Object | None) -> Object:
             if old is None:
@@ -241,7 +249,7 @@ async def patch(core: Core, request: Request, ctx: RequestContext, output: Outpu
 
     async def transform(old: Object | None) -> Object:
         patched = await build(None if old is None else copy_object(old))
-        new = _decode_applied(patched, applied, ctx) if media == APPLY else _decode(patched, ctx, duplicates)
+        new = _decode_applied(patched, applied, ctx) if media == APPLY else _decode(patched, ctx, duplicates, strategic)
         check_namespace(new, ctx)
         check_name(new, ctx.name)
         ctx.info.strategy.default(new)

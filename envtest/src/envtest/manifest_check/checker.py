@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from envtest.admission.plugin_names import enabled_plugins
 from envtest.assembly import SYSTEM, APIServer, Cluster, assemble
+from envtest.builtins.normalization import DecodeError
 from envtest.context import RequestContext
 from envtest.create_update import copy_object, create_object
 from envtest.errors import StatusError
@@ -35,7 +36,6 @@ _DISABLED: Final = (
 )
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _POLICY: Final = re.compile(r"(Validating|Mutating)AdmissionPolicy(Binding)?")
-_GO_FIELD: Final = re.compile(r"Go struct field \.(\S+) of type")
 _NO_NAMESPACE: Final = re.compile(r'namespaces ".*" not found')
 _CANNOT_BE_HANDLED: Final = re.compile(r"\S+ in version \S+ cannot be handled as an? \S+: ")
 _UNKNOWN: Final = re.compile(r'unknown field "(.*)"', re.DOTALL)
@@ -234,8 +234,9 @@ def _causes(error: StatusError) -> Iterator[tuple[str, str]]:
     causes: Sequence[dict[str, Any]] = (error.details or {}).get("causes") or ()
     found = [(str(cause.get("field") or ""), str(cause.get("message") or "")) for cause in causes]
     if not found:
-        match = _GO_FIELD.search(error.message)
-        path = match[1] if match else "metadata.namespace" if _NO_NAMESPACE.fullmatch(error.message) else ""
+        path = "metadata.namespace" if _NO_NAMESPACE.fullmatch(error.message) else ""
+        if isinstance(error.__cause__, DecodeError):
+            path = error.__cause__.path
         found = [(path, _CANNOT_BE_HANDLED.sub("", error.message))]
     yield from ((path.strip("<>"), text) for path, text in found if _ALLOCATED not in text)
 

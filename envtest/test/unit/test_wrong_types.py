@@ -1,0 +1,80 @@
+"""The messages for JSON values of a wrong type: those of Go's decoder and of the converter for unstructured objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envtest.builtins.normalization import DecodeError, decode
+
+NUMBER = "json: cannot unmarshal number"
+PORT = "ContainerPort.spec.containers.ports.containerPort"
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{}, {"name": "a", **fields}]}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "decoded", "converted", "path"),
+    [
+        (
+            container(image=5),
+            f"{NUMBER} into Go struct field Container.spec.containers.image of type string",
+            "cannot convert int64 to string",
+            "spec.containers[1].image",
+        ),
+        (
+            container(ports=[{"containerPort": "x"}]),
+            f"json: cannot unmarshal string into Go struct field {PORT} of type int32",
+            "unrecognized type: int32",
+            "spec.containers[1].ports[0].containerPort",
+        ),
+        (
+            container(ports=[{"containerPort": 1.5}]),
+            f"{NUMBER} 1.5 into Go struct field {PORT} of type int32",
+            "cannot convert float64 to int32",
+            "spec.containers[1].ports[0].containerPort",
+        ),
+        (
+            container(env={}),
+            "json: cannot unmarshal object into Go struct field Container.spec.containers.env of type []v1.EnvVar",
+            "cannot restore slice from map",
+            "spec.containers[1].env",
+        ),
+        (
+            {"spec": []},
+            "json: cannot unmarshal array into Go struct field Pod.spec of type v1.PodSpec",
+            "cannot restore struct from: slice",
+            "spec",
+        ),
+        (
+            {"metadata": {"labels": {"a.b": True}}},
+            "json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type string",
+            "unrecognized type: string",
+            "metadata.labels.a.b",
+        ),
+        (
+            {"metadata": {"labels": "x"}},
+            "json: cannot unmarshal string into Go struct field ObjectMeta.metadata.labels of type map[string]string",
+            "cannot restore map from string",
+            "metadata.labels",
+        ),
+        (
+            {"metadata": {"creationTimestamp": 5}},
+            f"{NUMBER} into Go value of type string",
+            f"{NUMBER} into Go value of type string",
+            "metadata.creationTimestamp",
+        ),
+    ],
+)
+def test_wrong_type(obj: dict[str, Any], decoded: str, converted: str, path: str) -> None:
+    with pytest.raises(DecodeError) as raised:
+        decode("io.k8s.api.core.v1.Pod", obj)
+    assert (str(raised.value), raised.value.converted, raised.value.path) == (decoded, converted, path)
+
+
+def test_wrong_quantity_does_not_name_the_field() -> None:
+    with pytest.raises(DecodeError, match="quantities must match the regular expression"):
+        decode("io.k8s.api.core.v1.Pod", container(resources={"limits": {"cpu": True}}))
