@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal
 
-from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, plural
 from cfo.runtime.objects import GVK, Object
 from cfo.runtime.webhook.admission import Defaulter, Handler, Operation, Validator
 from cfo.runtime.webhook.conversion import Converter
 from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 
-__all__ = ["CONVERSION_PATH", "Webhook", "Webhooks", "plural"]
+__all__ = ["CONVERSION_PATH", "Webhook", "Webhooks"]
 
 CONVERSION_PATH: Final = "/convert"
 
@@ -219,13 +219,3 @@ def _client_config(address: ServiceReference | WebhookURL, path: str, ca_bundle:
     if address.port != 443:
         service["port"] = address.port
     return {"service": service, **config}
-
-
-def plural(kind: str) -> str:
-    """Guess the plural resource name of a kind, as apimachinery's ``UnsafeGuessKindToResource`` does."""
-    word = kind.lower()
-    if word.endswith("s"):
-        return f"{word}es"
-    if word.endswith("y"):
-        return f"{word[:-1]}ies"
-    return f"{word}s"
