@@ -1,4 +1,4 @@
-"""The command line: ``cfo run | uninstall | envtest | manifests | migrate | plan | config | version``.
+"""The command line: ``cfo crd | new | run | uninstall | envtest | manifests | migrate | plan | config | version``.
 
 Errors are one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all other
 failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
@@ -44,6 +44,7 @@ class _LazyGroup(click.Group):
     """A group whose subcommands are imported lazily; their short help is duplicated here."""
 
     lazy_commands: ClassVar[dict[str, tuple[str, str]]] = {
+        "crd": ("cfo.crd_command:command", "Print the CRDs of typed resources."),
         "envtest": ("envtest.command:command", "Serve an embedded control plane."),
         "manifests": ("cfo.manifests.manifests_command:command", "Print the installation manifests."),
         "migrate": ("cfo.migrate.migrate_command:command", "Move RayClusters to KubeRay, RHOAI 3 or here."),

@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cfo.runtime.objects import GVK, Object
+from cfo.runtime.kinds import plural
+from cfo.runtime.objects import GVK, Object, ObjectKind
 from cfo.runtime.resource.errors import SchemaError
 
-__all__ = ["Declaration", "PrinterColumn", "Scale"]
+__all__ = ["Declaration", "PrinterColumn", "Scale", "plural_of"]
 
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
@@ -102,3 +103,9 @@ class Declaration:
         if self.categories:
             names["categories"] = list(self.categories)
         return names
+
+
+def plural_of(kind: ObjectKind[Any]) -> str:
+    """Return the plural resource name that the class ``kind`` declares; it is guessed for a GVK."""
+    declared: Declaration | None = getattr(kind, "declaration", None)
+    return declared.plural if declared is not None else plural(kind.gvk.kind)
