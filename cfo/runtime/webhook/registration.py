@@ -150,8 +150,9 @@ class Webhooks:
         The defaulter gets the path ``/mutate-<group>-<version>-<kind>``, the validator ``/validate-...``, and the
         converter (for all versions of the kind) ``/convert``. ``resource`` is the plural name of the resource, by
         default the one that the class declares, or derived from the kind. ``defaulter_name`` and ``validator_name``
-        are the names of the webhooks, by default ``m<kind>.kb.io`` and ``v<kind>.kb.io``. ``validator_operations`` are the operations of the validator,
-        by default ``operations``. ``settings`` are further fields of :class:`Webhook`, for both webhooks.
+        are the names of the webhooks, by default ``m<kind>.kb.io`` and ``v<kind>.kb.io``. ``validator_operations`` are
+        the operations of the validator, by default ``operations``. ``settings`` are further fields of
+        :class:`Webhook`, for both webhooks.
 
         Raises :class:`ValueError` if there is nothing to register, if a field is invalid, or if a path, a name or the
         converter of the kind is already registered.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.runtime import NamespacedName, breaking_changes, custom_resource_definition
-from test.unit.runtime.resource.kinds import Website, WebsiteBeta
+from test.support.website import Website, WebsiteBeta
 
 CRD = custom_resource_definition(Website, WebsiteBeta, conversion_service=NamespacedName("a", "b"))
 

@@ -15,7 +15,7 @@ from cfo.runtime import (
     SchemaError,
     TerminalError,
 )
-from test.unit.runtime.resource.kinds import Port, Website, WebsiteSpec, WebsiteStatus
+from test.support.website import Port, Website, WebsiteSpec, WebsiteStatus
 
 KEY = NamespacedName("default", "a")
 

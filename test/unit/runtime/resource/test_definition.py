@@ -15,7 +15,7 @@ from cfo.runtime import (
     custom_resource_definition,
     structural_schema,
 )
-from test.unit.runtime.resource.kinds import Website, WebsiteBeta
+from test.support.website import Website, WebsiteBeta
 
 SERVICE = NamespacedName("websites", "webhooks")
 
@@ -86,7 +86,7 @@ class Base(CustomResource):
         ([], "at least one version"),
         ([Base], "class Base: declares no kind"),
         ([Website, WebsiteBeta], "the versions have different schemas: a conversion_service is required"),
-        ([Website, OtherScope], "v2 must have the group, names and scope of v1"),
+        ([Website, OtherScope], "group, names and scope of v2 and v1 must be equal"),
         ([Website, SecondStorage], "storage must be true for one version, is for: v1, v3"),
         ([WebsiteBeta], "storage must be true for one version, is for: none"),
         ([Website, Website], "several classes declare the same version"),
