@@ -48,6 +48,7 @@ class _LazyGroup(click.Group):
         "envtest": ("envtest.command:command", "Serve an embedded control plane."),
         "manifests": ("cfo.manifests.manifests_command:command", "Print the installation manifests."),
         "migrate": ("cfo.migrate.migrate_command:command", "Move RayClusters to KubeRay, RHOAI 3 or here."),
+        "new": ("cfo.scaffold.new_command:command", "Write the project of a new operator."),
         "plan": ("cfo.plan.plan_command:command", "Show what a change of InferenceStacks alters."),
         "uninstall": ("cfo.manifests.uninstall_command:command", "Uninstall the operator from a cluster."),
     }

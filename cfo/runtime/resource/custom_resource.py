@@ -32,7 +32,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from cfo.runtime.field import FieldError, child, index, invalid, required
 from cfo.runtime.kinds import plural as guess_plural
-from cfo.runtime.objects import NamespacedName, Object, TypedObject, gvk_of, key_of
+from cfo.runtime.objects import GVK, NamespacedName, Object, TypedObject, gvk_of, key_of
 from cfo.runtime.resource.declaration import Declaration, PrinterColumn, Scale
 from cfo.runtime.resource.errors import InvalidResource
 from cfo.runtime.resource.metadata import ObjectMeta
@@ -57,6 +57,7 @@ class CustomResource(APIModel, TypedObject):
     Raises :class:`SchemaError` for an invalid declaration.
     """
 
+    gvk: ClassVar[GVK]
     declaration: ClassVar[Declaration]
 
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)

@@ -75,13 +75,13 @@ class Declaration:
     deprecation_warning: str
 
     def __post_init__(self) -> None:
+        if not _KIND.fullmatch(self.kind):
+            raise self._invalid("kind", self.kind, "a CamelCase word of at most 63 characters")
         if not _SUBDOMAIN.fullmatch(self.group) or len(self.group) > 253:
             raise self._invalid("group", self.group, "a domain name of two or more parts, such as example.com")
         for name, value in (("version", self.version), ("plural", self.plural), ("singular", self.singular)):
             if not _LABEL.fullmatch(value):
                 raise self._invalid(name, value, "a lower-case DNS label that starts with a letter")
-        if not _KIND.fullmatch(self.kind):
-            raise self._invalid("kind", self.kind, "a CamelCase word of at most 63 characters")
         if self.scope not in ("Namespaced", "Cluster"):
             raise self._invalid("scope", self.scope, "Namespaced or Cluster")
 
