@@ -94,7 +94,7 @@ def render(project: Project) -> dict[PurePosixPath, str]:
 
 
 def _templates(folder: Traversable, path: PurePosixPath, package: str) -> list[tuple[PurePosixPath, str]]:
-    """Return path and content of the templates in ``folder``: ``dot-`` stands for a leading dot of a name."""
+    """Return path and content of the templates in ``folder``: ``dot-`` in a name means a leading dot."""
     found: list[tuple[PurePosixPath, str]] = []
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         name = re.sub(r"^dot-", ".", entry.name)

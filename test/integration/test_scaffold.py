@@ -27,6 +27,11 @@ def new_project(folder: Path, *arguments: str) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def website_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new_project(tmp_path_factory.mktemp("new") / "project", "website-operator")
+
+
 def run(folder: Path, *arguments: str) -> None:
     search_path = f"{ROOT}{os.pathsep}{ROOT / 'envtest' / 'src'}"
     environment = {**os.environ, "PYTHONPATH": search_path}
@@ -45,8 +50,8 @@ def test_new_project_passes_its_own_tests_and_lint(tmp_path: Path) -> None:
     assert not [path for path in folder.rglob("*") if path.is_file() and "@@" in path.read_text(errors="replace")]
 
 
-def test_new_project_runs_on_the_embedded_control_plane(tmp_path: Path) -> None:
-    folder = new_project(tmp_path / "project", "website-operator")
+def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -> None:
+    folder = website_project
     run(folder, "ruff", "format", "--check", ".")
     log = folder / "log"
     arguments = ["-m", "website_operator", "--embedded", "--webhook-url", str(free_url())]
@@ -69,9 +74,8 @@ def test_new_project_runs_on_the_embedded_control_plane(tmp_path: Path) -> None:
     assert "must be an empty folder, or not exist" in result.output
 
 
-def test_installation_has_the_permissions_of_the_code(tmp_path: Path) -> None:
-    folder = new_project(tmp_path / "project", "website-operator")
-    objects = list(yaml.safe_load_all((folder / "config" / "install.yaml").read_text()))
+def test_installation_has_the_permissions_of_the_code(website_project: Path) -> None:
+    objects = list(yaml.safe_load_all((website_project / "config" / "install.yaml").read_text()))
     kinds = [obj["kind"] for obj in objects]
     assert kinds[:2] == ["Namespace", "CustomResourceDefinition"]
     assert {"ClusterRole", "Role", "Deployment", "Service", "ValidatingWebhookConfiguration"} <= set(kinds)
