@@ -1,6 +1,7 @@
 """The command line of the operator.
 
-``cfo run | dev | status | dashboard | doctor | uninstall | envtest | manifests | migrate | plan | config | version``.
+``cfo run | dev | new | crd | status | dashboard | doctor | uninstall | envtest | manifests | migrate | plan | config |
+version``.
 
 Each error is one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all
 other failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
@@ -48,12 +49,14 @@ class _LazyGroup(click.Group):
 
     lazy_commands: ClassVar[dict[str, tuple[str, str]]] = {
         "config": ("cfo.config.config_command:command", "Check a configuration, or print the default one."),
+        "crd": ("cfo.crd_command:command", "Print the CRDs of typed resources."),
         "dashboard": ("cfo.dashboard.dashboard_command:command", "Show a live page with the state of a cluster."),
         "dev": ("cfo.dev.dev_command:command", "Run a program, and restart it when its source changes."),
         "doctor": ("cfo.doctor.doctor_command:command", "Check an installation, and print remedies."),
         "envtest": ("envtest.command:command", "Serve an embedded control plane."),
         "manifests": ("cfo.manifests.manifests_command:command", "Print the installation manifests."),
         "migrate": ("cfo.migrate.migrate_command:command", "Move RayClusters to KubeRay, RHOAI 3 or here."),
+        "new": ("cfo.scaffold.new_command:command", "Write the project of a new operator."),
         "plan": ("cfo.plan.plan_command:command", "Show what a change of InferenceStacks alters."),
         "status": ("cfo.status.status_command:command", "Show the state of a cluster's workloads."),
         "uninstall": ("cfo.manifests.uninstall_command:command", "Uninstall the operator from a cluster."),

@@ -13,7 +13,7 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.controller import Controller, ControllerOptions
 from cfo.runtime.elected_controllers import ElectedControllers
 from cfo.runtime.handler import EnqueueRequestForObject, EnqueueRequestForOwner, EventHandler
-from cfo.runtime.objects import GVK
+from cfo.runtime.objects import GVK, ObjectKind
 from cfo.runtime.predicate import Predicate
 from cfo.runtime.ratelimit import RateLimiter
 from cfo.runtime.reconcile import Reconciler
@@ -68,11 +68,12 @@ class Builder:
         self._options = ControllerOptions()
         self._group: ElectedControllers | None = None
 
-    def for_(self, gvk: GVK, *predicates: Predicate, **selection: Unpack[SelectionKeywords]) -> Self:
-        """Reconcile objects of kind ``gvk``: an event of an object enqueues a request for it.
+    def for_(self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]) -> Self:
+        """Reconcile objects of ``kind``: an event of an object enqueues a request for it.
 
         Raises :class:`ValueError` on a second call.
         """
+        gvk = kind.gvk
         if self._primary is not None:
             raise ValueError(f"for_ was called twice: with {self._primary} and {gvk}")
         self._primary = gvk
@@ -81,33 +82,43 @@ class Builder:
         return self
 
     def owns(
-        self, gvk: GVK, *predicates: Predicate, only_controller: bool = True, **selection: Unpack[SelectionKeywords]
+        self,
+        kind: ObjectKind[Any],
+        *predicates: Predicate,
+        only_controller: bool = True,
+        **selection: Unpack[SelectionKeywords],
     ) -> Self:
-        """Watch objects of kind ``gvk`` that reconciled objects own; an event enqueues a request for the owner.
+        """Watch objects of ``kind`` that reconciled objects own; an event enqueues a request for the owner.
 
         The owner is the controller of the object; with ``only_controller`` false, every owner of the primary kind.
         """
         self._watches.append(
-            _Watch(gvk=gvk, handler=None, predicates=predicates, selection=selection, only_controller=only_controller)
+            _Watch(
+                gvk=kind.gvk,
+                handler=None,
+                predicates=predicates,
+                selection=selection,
+                only_controller=only_controller,
+            )
         )
         return self
 
     def watches(
         self,
-        gvk: GVK,
+        kind: ObjectKind[Any],
         handler: EventHandler,
         *predicates: Predicate,
         optional: bool = False,
         **selection: Unpack[SelectionKeywords],
     ) -> Self:
-        """Watch objects of kind ``gvk``: ``handler`` maps an event to requests.
+        """Watch objects of ``kind``: ``handler`` maps an event to requests.
 
         A controller starts when all its kinds have synced. It does not wait for a kind that is ``optional``, and
         receives the events of that kind once the kind becomes available. Set ``optional`` for kinds that may never be
         served (such as another project's CRD) or that RBAC may forbid.
         """
         self._watches.append(
-            _Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection, optional=optional)
+            _Watch(gvk=kind.gvk, handler=handler, predicates=predicates, selection=selection, optional=optional)
         )
         return self
 

@@ -30,7 +30,7 @@ from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError, Forbidden, NotFound, TransportError, UnknownKind
 from cfo.runtime.clock import Clock, SystemClock, micro_time, rfc3339, sleep_unless
 from cfo.runtime.kinds import CORE_EVENT, EVENT
-from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, uid_of
+from cfo.runtime.objects import GVK, NamespacedName, Object, TypedObject, gvk_of, key_of, uid_of
 from cfo.runtime.ratelimit import BucketRateLimiter
 from cfo.runtime.reconcile import Rule
 
@@ -87,7 +87,8 @@ class _Reference(NamedTuple):
     uid: str
 
     @classmethod
-    def to(cls, obj: Mapping[str, Any]) -> _Reference:
+    def to(cls, obj: Mapping[str, Any] | TypedObject) -> _Reference:
+        obj = obj.to_object() if isinstance(obj, TypedObject) else obj
         return cls(gvk_of(obj), key_of(obj), uid_of(obj))
 
     def as_object(self) -> Object:
@@ -124,13 +125,13 @@ class EventRecorder:
 
     def event(
         self,
-        obj: Mapping[str, Any],
+        obj: Mapping[str, Any] | TypedObject,
         type: EventType,  # noqa: A002
         reason: str,
         message: str,
         *,
         action: str = "Reconcile",
-        related: Mapping[str, Any] | None = None,
+        related: Mapping[str, Any] | TypedObject | None = None,
     ) -> None:
         """Record an event about ``obj``; return immediately, before it is written.
 
@@ -177,13 +178,13 @@ class EventBroadcaster:
     def record(
         self,
         component: str,
-        obj: Mapping[str, Any],
+        obj: Mapping[str, Any] | TypedObject,
         type: EventType,  # noqa: A002
         reason: str,
         note: str,
         *,
         action: str,
-        related: Mapping[str, Any] | None,
+        related: Mapping[str, Any] | TypedObject | None,
     ) -> None:
         """Queue an event; see :meth:`EventRecorder.event`."""
         regarding = _Reference.to(obj)

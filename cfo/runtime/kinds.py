@@ -1,4 +1,4 @@
-"""GVK constants of the built-in kinds."""
+"""GVK constants of the built-in kinds, and the names of resources."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ __all__ = [
     "SERVICE",
     "SERVICE_ACCOUNT",
     "VALIDATING_WEBHOOK_CONFIGURATION",
+    "plural",
 ]
 
 CLUSTER_ROLE: Final = GVK("rbac.authorization.k8s.io", "v1", "ClusterRole")
@@ -49,3 +50,13 @@ SECRET: Final = GVK("", "v1", "Secret")
 SERVICE: Final = GVK("", "v1", "Service")
 SERVICE_ACCOUNT: Final = GVK("", "v1", "ServiceAccount")
 VALIDATING_WEBHOOK_CONFIGURATION: Final = GVK("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration")
+
+
+def plural(kind: str) -> str:
+    """Guess the plural resource name of a kind, as apimachinery's ``UnsafeGuessKindToResource`` does."""
+    word = kind.lower()
+    if word.endswith("s"):
+        return f"{word}es"
+    if word.endswith("y"):
+        return f"{word[:-1]}ies"
+    return f"{word}s"

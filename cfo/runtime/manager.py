@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from aiohttp import web
@@ -33,7 +33,7 @@ from cfo.runtime.health import Health
 from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
 from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
 from cfo.runtime.metrics import Metrics
-from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.objects import GVK, NamespacedName, ObjectKind
 from cfo.runtime.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
@@ -195,8 +195,10 @@ class Manager:
         """The port of the webhook server; 0 while it is not running."""
         return self._webhook_service.server.port if self._webhook_service is not None else 0
 
-    def when_available(self, gvk: GVK, setup: Callable[[Manager], Awaitable[None] | None], *, hint: str = "") -> None:
-        """Call ``setup`` once with this manager, as soon as the API server serves ``gvk``.
+    def when_available(
+        self, kind: ObjectKind[Any], setup: Callable[[Manager], Awaitable[None] | None], *, hint: str = ""
+    ) -> None:
+        """Call ``setup`` once with this manager, as soon as the API server serves ``kind``.
 
         If the kind is served at the start, this happens before the first controller starts, otherwise once its CRD is
         established. An exception in ``setup`` stops the manager. Waiting for a missing kind requires the permission to
@@ -204,7 +206,7 @@ class Manager:
 
         ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
         """
-        self._availability.when_available(gvk, lambda: setup(self), hint=hint)
+        self._availability.when_available(kind.gvk, lambda: setup(self), hint=hint)
 
     def add_metrics_server_routes(self, routes: Iterable[web.RouteDef], *, public_paths: Collection[str] = ()) -> None:
         """Serve more routes with the metrics, as controller-runtime's ``AddMetricsServerExtraHandler``.

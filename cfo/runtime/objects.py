@@ -1,8 +1,9 @@
 """The object model: plain dicts, and accessors for the fields that every Kubernetes object has.
 
 An object is a plain ``dict`` in its wire form (see docs/architecture.md). Nothing is converted, so unknown fields
-survive every read-modify-write. The functions here read and write the standard metadata (`ObjectMeta`_) of any kind.
-None of them copies the object: objects returned by the cache are already copies.
+survive every read-modify-write. A :class:`TypedObject` is the same object as an instance of a class; the client accepts
+both. The functions here read and write the standard metadata (`ObjectMeta`_) of dicts of any kind. None of them copies
+the object: objects returned by the cache are already copies.
 
 .. _ObjectMeta: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/
 """
@@ -10,13 +11,15 @@ None of them copies the object: objects returned by the cache are already copies
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 __all__ = [
     "GVK",
     "GVR",
     "NamespacedName",
     "Object",
+    "ObjectKind",
+    "TypedObject",
     "annotations_of",
     "controller_of",
     "find_condition",
@@ -32,11 +35,14 @@ __all__ = [
     "owner_references_of",
     "resource_version_of",
     "set_condition",
+    "to_object",
     "uid_of",
 ]
 
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object in its wire form."""
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 class GVK(NamedTuple):
@@ -57,8 +63,50 @@ class GVK(NamedTuple):
         group, _, version = api_version.rpartition("/")
         return cls(group, version, kind)
 
+    @property
+    def gvk(self) -> GVK:
+        """This GVK itself, which is therefore an :class:`ObjectKind` whose objects are dicts."""
+        return self
+
+    def decode(self, obj: Object) -> Object:
+        """Return ``obj`` unchanged (see :class:`ObjectKind`)."""
+        return obj
+
     def __str__(self) -> str:
         return f"{self.kind}.{self.version}.{self.group}" if self.group else f"{self.kind}.{self.version}"
+
+
+class ObjectKind(Protocol[T_co]):
+    """A kind, whose objects are read as ``T_co``: a :class:`GVK` (dicts), or a class of :class:`TypedObject`."""
+
+    @property
+    def gvk(self) -> GVK:
+        """Group, version and kind."""
+        ...
+
+    def decode(self, obj: Object, /) -> T_co:
+        """Return ``obj``, which the caller no longer uses, as ``T_co``."""
+        ...
+
+
+class TypedObject:
+    """Base class of the classes whose instances are objects of one kind (see :class:`cfo.runtime.CustomResource`)."""
+
+    gvk: ClassVar[GVK]
+
+    @classmethod
+    def decode(cls, obj: Object) -> Self:
+        """Return ``obj`` as an instance. Raises :class:`cfo.runtime.InvalidResource` if it does not fit the class."""
+        raise NotImplementedError
+
+    def to_object(self) -> Object:
+        """Return the object in its wire form."""
+        raise NotImplementedError
+
+
+def to_object(obj: Object | TypedObject) -> Object:
+    """Return the wire form of ``obj``: a dict is returned unchanged."""
+    return obj.to_object() if isinstance(obj, TypedObject) else obj
 
 
 class GVR(NamedTuple):

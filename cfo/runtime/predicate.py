@@ -1,16 +1,19 @@
 """Predicates: functions that decide whether an event is passed to the handler.
 
 An event must pass all predicates of its watch. The predicates of this module read only metadata, which is already
-decoded. They filter updates; creations and deletions always pass, unless stated otherwise.
+decoded, except :class:`ValueChanged`. They filter updates; creations and deletions always pass, unless stated
+otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.store import Event
+from cfo.runtime.objects import ObjectKind
+from cfo.runtime.resource.errors import InvalidResource
 
 __all__ = [
     "AnnotationChanged",
@@ -18,6 +21,7 @@ __all__ = [
     "LabelChanged",
     "Predicate",
     "ResourceVersionChanged",
+    "ValueChanged",
     "and_",
     "from_functions",
     "has_labels",
@@ -28,6 +32,8 @@ __all__ = [
 
 Predicate: TypeAlias = Callable[[Event], bool]
 """Returns whether an event passes."""
+
+T = TypeVar("T")
 
 
 class GenerationChanged:
@@ -86,6 +92,29 @@ def _differs(event: Event, read: Callable[[Entry], Mapping[str, str]], keys: Col
         return True
     old, new = read(event.old), read(event.new)
     return any(old.get(key) != new.get(key) for key in keys) if keys else old != new
+
+
+class ValueChanged(Generic[T]):
+    """Passes updates that change ``value(obj)``, computed from the whole object, which is read as ``kind``.
+
+    ``kind`` is a GVK or a class: ``ValueChanged(Website, lambda website: website.spec.html)``. Both states of the
+    object are decoded for each update, so place predicates that read only metadata first. An update whose old or new
+    state does not fit the class passes.
+    """
+
+    def __init__(self, kind: ObjectKind[T], value: Callable[[T], Any]) -> None:
+        self._kind = kind
+        self._value = value
+
+    def __call__(self, event: Event) -> bool:
+        """Return whether the event passes."""
+        if event.old is None or event.new is None:
+            return True
+        try:
+            old, new = self._kind.decode(event.old.object()), self._kind.decode(event.new.object())
+        except InvalidResource:
+            return True
+        return bool(self._value(old) != self._value(new))
 
 
 def on_update(changed: Callable[[Entry, Entry], bool]) -> Predicate:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.client import Client
 from cfo.runtime.discovery import Resource, UnknownKind
@@ -60,7 +61,7 @@ def webhook() -> Reviewer:
     )
     config = AppWrapperConfiguration(default_queue_name="default")
     admission = AppWrapperWebhook(cast("Client", FakeClient()), config, clusters.submission_errors)
-    return Reviewer(DefaultingHandler(admission), ValidatingHandler(admission))
+    return Reviewer(DefaultingHandler(admission, APPWRAPPER), ValidatingHandler(admission, APPWRAPPER))
 
 
 REVIEWER = webhook()

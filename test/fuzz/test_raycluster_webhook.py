@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from cfo.api.raycluster.cluster import has_injected_tls
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.runtime.objects import Object, is_deleting, key_of
@@ -40,7 +41,7 @@ def webhook(*, openshift: bool) -> Reviewer:
         has_oauth_server=is_openshift,
         ingress_domain=ingress_domain,
     )
-    return Reviewer(DefaultingHandler(admission), ValidatingHandler(admission))
+    return Reviewer(DefaultingHandler(admission, RAY_CLUSTER), ValidatingHandler(admission, RAY_CLUSTER))
 
 
 WEBHOOKS = {openshift: webhook(openshift=openshift) for openshift in (False, True)}

@@ -32,9 +32,11 @@ from cfo.runtime import (
     Client,
     ClientConfig,
     Forbidden,
+    Invalid,
     NamespacedName,
     Object,
     controller_of,
+    custom_resource_definitions,
     find_condition,
     gvk_of,
     key_of,
@@ -520,6 +522,29 @@ async def test_06_webhooks_prints_the_webhook_configurations_of_a_deployment(kub
     for document in printed:
         (webhook,) = document["webhooks"]
         assert webhook["clientConfig"]["service"]["name"] == "maintenance-windows"
+
+
+# 07-typed-resources
+
+
+async def test_07_typed_resources_sum_up_changed_songs_and_reject_too_many(user: User, config: ClientConfig) -> None:
+    example = load("07-typed-resources")
+    assert custom_resource_definitions([example.Playlist]) == objects("07-typed-resources", "crd.yaml")
+    with capture_logs() as logs:
+        async with example.new_manager(config) as manager:
+            await manager.started()
+            playlist = await user.create("07-typed-resources")
+
+            async def total(seconds: int) -> bool:
+                return bool((await user.get(playlist)).get("status", {}).get("totalSeconds") == seconds)
+
+            await eventually(lambda: total(350))
+            await user.patch(playlist, spec={"note": "for Mondays"})
+            await user.patch(playlist, spec={"songs": [{"title": "Sunrise", "seconds": 200}]})
+            await eventually(lambda: total(200))
+            assert [entry["seconds"] for entry in logs if entry["event"] == "Summed up the songs"] == [350, 200]
+            with pytest.raises(Invalid, match="must not have more songs than maxSongs"):
+                await user.patch(playlist, spec={"maxSongs": 0})
 
 
 # The folders and their READMEs

@@ -11,8 +11,17 @@ from typing import Annotated
 from pydantic import Field
 
 from cfo.api.appwrapper.names import APPWRAPPER
-from cfo.api.schema import APIModel, Conditions, EmbeddedResource, Int32, Int64, custom_resource_definition
-from cfo.runtime import Object
+from cfo.runtime import (
+    APIModel,
+    Conditions,
+    CustomResource,
+    EmbeddedResource,
+    Int32,
+    Int64,
+    Object,
+    PrinterColumn,
+    custom_resource_definition,
+)
 
 __all__ = [
     "AppWrapper",
@@ -106,7 +115,21 @@ class AppWrapperStatus(APIModel):
     resetting_count: Int32 | None = Field(default=None, description="Number of retries since admission.")
 
 
-class AppWrapper(APIModel):
+_CONDITIONS = ("QuotaReserved", "Quota Reserved"), ("ResourcesDeployed", "Resources Deployed"), ("Unhealthy",) * 2
+_COLUMNS = [
+    PrinterColumn("Status", ".status.phase"),
+    *(PrinterColumn(title, f'.status.conditions[?(@.type=="{kind}")].status') for kind, title in _CONDITIONS),
+    PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
+]
+
+
+class AppWrapper(
+    CustomResource,
+    group=APPWRAPPER.group,
+    version=APPWRAPPER.version,
+    short_names=["aw"],
+    printer_columns=_COLUMNS,
+):
     """Any resources, wrapped as one unit that a queue admits, suspends, retries and cleans up."""
 
     spec: AppWrapperSpec | None = None
@@ -115,21 +138,4 @@ class AppWrapper(APIModel):
 
 def appwrapper_crd() -> Object:
     """Return the CRD of AppWrappers."""
-    conditions = ("QuotaReserved", "Quota Reserved"), ("ResourcesDeployed", "Resources Deployed"), ("Unhealthy",) * 2
-    columns = [
-        {"name": "Status", "type": "string", "jsonPath": ".status.phase"},
-        *(
-            {"name": title, "type": "string", "jsonPath": f'.status.conditions[?(@.type=="{kind}")].status'}
-            for kind, title in conditions
-        ),
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-    ]
-    return custom_resource_definition(
-        AppWrapper,
-        group=APPWRAPPER.group,
-        version=APPWRAPPER.version,
-        kind=APPWRAPPER.kind,
-        plural="appwrappers",
-        short_names=["aw"],
-        printer_columns=columns,
-    )
+    return custom_resource_definition(AppWrapper)

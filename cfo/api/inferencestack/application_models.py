@@ -24,7 +24,7 @@ from cfo.api.inferencestack.field_types import (
     rule,
 )
 from cfo.api.inferencestack.pod_models import Image, PodSettings
-from cfo.api.schema import Int32
+from cfo.runtime import Int32
 
 __all__ = ["ApplicationTemplate"]
 

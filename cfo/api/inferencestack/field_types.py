@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from cfo.api.schema import APIModel
+from cfo.runtime import APIModel
 
 __all__ = [
     "Affinity",

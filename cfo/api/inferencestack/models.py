@@ -11,7 +11,7 @@ The CRD has a CEL rule for what must hold even if no webhook is installed, unles
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,10 +26,9 @@ from cfo.api.inferencestack.gateway_models import Gateway
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.status_models import InferenceStackStatus
 from cfo.api.inferencestack.validation.limits import MAX_APPLICATIONS
-from cfo.api.schema import APIModel, custom_resource_definition
-from cfo.runtime import Object
+from cfo.runtime import CustomResource, Object, PrinterColumn, custom_resource_definitions
 
-__all__ = ["InferenceStack", "InferenceStackSpec", "inference_stack_crds"]
+__all__ = ["DoublewordInferenceStack", "InferenceStack", "InferenceStackSpec", "inference_stack_crds"]
 
 
 class ServiceAccount(OpenModel):
@@ -73,36 +72,35 @@ class InferenceStackSpec(OpenModel):
     network_policy: NetworkPolicy | None = optional("Restricts access to the gateway's internal port (extension).")
 
 
-class InferenceStack(APIModel):
+_COLUMNS = [
+    PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+    PrinterColumn("Apps", ".status.readyApplications"),
+    PrinterColumn("Operator", ".metadata.labels.operatorVersion"),
+    PrinterColumn("URL", ".status.url"),
+    PrinterColumn("Reason", '.status.conditions[?(@.type=="Ready")].reason', priority=1),
+    PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
+]
+
+
+class InferenceStack(
+    CustomResource, group=INFERENCE_STACKS[0].group, version=INFERENCE_STACKS[0].version, printer_columns=_COLUMNS
+):
     """A gateway and the applications that serve models behind it."""
 
     spec: InferenceStackSpec | None = None
     status: InferenceStackStatus | None = None
 
 
+class DoublewordInferenceStack(
+    InferenceStack,
+    group=INFERENCE_STACKS[1].group,
+    version=INFERENCE_STACKS[1].version,
+    kind=INFERENCE_STACKS[1].kind,
+    printer_columns=_COLUMNS,
+):
+    """A gateway and the applications that serve models behind it."""
+
+
 def inference_stack_crds() -> list[Object]:
     """Return the CRD of InferenceStacks in each API group."""
-    columns: list[dict[str, Any]] = [
-        {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
-        {"name": "Apps", "type": "string", "jsonPath": ".status.readyApplications"},
-        {"name": "Operator", "type": "string", "jsonPath": ".metadata.labels.operatorVersion"},
-        {"name": "URL", "type": "string", "jsonPath": ".status.url"},
-        {
-            "name": "Reason",
-            "type": "string",
-            "jsonPath": '.status.conditions[?(@.type=="Ready")].reason',
-            "priority": 1,
-        },
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-    ]
-    return [
-        custom_resource_definition(
-            InferenceStack,
-            group=gvk.group,
-            version=gvk.version,
-            kind=gvk.kind,
-            plural="inferencestacks",
-            printer_columns=columns,
-        )
-        for gvk in INFERENCE_STACKS
-    ]
+    return custom_resource_definitions([InferenceStack, DoublewordInferenceStack])

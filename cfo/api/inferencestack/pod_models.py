@@ -26,7 +26,7 @@ from cfo.api.inferencestack.field_types import (
     optional,
     rule,
 )
-from cfo.api.schema import Int64
+from cfo.runtime import Int64
 
 __all__ = ["Image", "PodSettings"]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cfo.api.inferencestack.field_types import OpenModel
-from cfo.api.schema import Int32, Int64
+from cfo.runtime import Int32, Int64
 
 __all__ = ["ApplicationStatus", "InferenceStackStatus", "StackCondition"]
 

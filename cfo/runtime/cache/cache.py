@@ -27,7 +27,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import SECRET
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects import GVK, NamespacedName, Object, ObjectKind
 
 __all__ = ["Cache", "SyncTimeoutError"]
 
@@ -83,7 +83,7 @@ class Cache(ClientCache):
 
     def informer(
         self,
-        gvk: GVK,
+        kind: ObjectKind[Any],
         *,
         label_selector: str | Mapping[str, Any] | LabelSelector = "",
         field_selector: str | FieldSelector = "",
@@ -101,6 +101,7 @@ class Cache(ClientCache):
         :class:`ValueError` for an invalid selector, for a namespace outside the cache's namespaces, and for a
         cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
         """
+        gvk = kind.gvk
         if namespace and self._namespaces != ("",) and namespace not in self._namespaces:
             raise ValueError(f"namespace {namespace!r}: the cache is restricted to {', '.join(self._namespaces)}")
         selection = Selection.of(

@@ -14,7 +14,7 @@ the informer deletes its objects from the store and waits until the CRD is recre
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import anyio
 import structlog
@@ -27,10 +27,12 @@ from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock, sleep_unless
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects import GVK, NamespacedName, Object, ObjectKind
 from cfo.runtime.ratelimit import Backoff
 
-__all__ = ["Handler", "Informer", "Reader"]
+__all__ = ["Handler", "Informer", "Reader", "TypedReader"]
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -110,6 +112,32 @@ class Reader:
         return [entry.object() for entry in self.entries(namespace, selector, index=index)]
 
 
+class TypedReader(Generic[T]):
+    """Reads the objects of a :class:`Reader` as instances of the class ``kind``.
+
+    Raises :class:`~cfo.runtime.resource.errors.InvalidResource` for an object that does not fit the class.
+    """
+
+    def __init__(self, reader: Reader, kind: ObjectKind[T]) -> None:
+        self._reader = reader
+        self._kind = kind
+
+    def get(self, key: NamespacedName) -> T | None:
+        """Return the object or ``None``."""
+        obj = self._reader.get(key)
+        return self._kind.decode(obj) if obj is not None else None
+
+    def list(
+        self,
+        namespace: str = "",
+        selector: str | Mapping[str, Any] | LabelSelector = "",
+        *,
+        index: tuple[str, str] | None = None,
+    ) -> list[T]:
+        """Return the objects that match; the parameters are the same as for :meth:`Reader.entries`."""
+        return [self._kind.decode(obj) for obj in self._reader.list(namespace, selector, index=index)]
+
+
 class Informer:
     """Lists and watches one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
 
@@ -146,6 +174,16 @@ class Informer:
         self._woken = anyio.Event()
 
     # For users of the informer.
+
+    def reader_of(self, kind: ObjectKind[T]) -> TypedReader[T]:
+        """Return a reader that decodes objects as instances of the class ``kind``.
+
+        Raises :class:`ValueError` if ``kind`` is another kind, or if the informer holds only metadata.
+        """
+        if kind.gvk != self.gvk or self.selection.metadata_only:
+            held = "only metadata of " if self.selection.metadata_only else ""
+            raise ValueError(f"reader_of({kind.gvk}): the informer holds {held}{self.gvk}")
+        return TypedReader(self.reader, kind)
 
     @property
     def has_synced(self) -> bool:

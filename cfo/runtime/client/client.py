@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import orjson
 
@@ -39,6 +39,8 @@ from cfo.runtime.objects import (
     GVK,
     NamespacedName,
     Object,
+    ObjectKind,
+    TypedObject,
     controller_of,
     gvk_of,
     is_deleting,
@@ -46,6 +48,7 @@ from cfo.runtime.objects import (
     name_of,
     namespace_of,
     resource_version_of,
+    to_object,
     uid_of,
 )
 
@@ -53,6 +56,9 @@ if TYPE_CHECKING:
     from cfo.runtime.discovery import RESTMapper  # imports this package's transport
 
 __all__ = ["Client", "PatchType", "Propagation"]
+
+T = TypeVar("T")
+TypedT = TypeVar("TypedT", bound=TypedObject)
 
 _APPLY = "application/apply-patch+yaml"
 _PAGE_SIZE = 500
@@ -78,6 +84,9 @@ class Propagation(StrEnum):
 class Client:
     """Reads and writes objects of any kind.
 
+    Objects of a GVK are dicts; objects of a :class:`~cfo.runtime.objects.TypedObject` class are instances of the class.
+    A read of an object that does not fit the class raises :class:`~cfo.runtime.resource.errors.InvalidResource`.
+
     ``field_manager`` is the field manager of all writes. Without a ``cache`` every read is a request. All methods that
     make requests raise :class:`~cfo.runtime.client.errors.APIError`,
     :class:`~cfo.runtime.client.errors.TransportError`, :class:`~cfo.runtime.client.errors.UnknownKind` if the kind is
@@ -102,11 +111,15 @@ class Client:
 
     # Reads.
 
-    async def get(self, gvk: GVK, key: NamespacedName, *, live: bool = False) -> Object | None:
+    async def get(self, kind: ObjectKind[T], key: NamespacedName, *, live: bool = False) -> T | None:
         """Return a copy of the object, or ``None`` if it does not exist.
 
         ``live`` reads from the API server even if the cache covers the object.
         """
+        obj = await self._get(kind.gvk, key, live=live)
+        return kind.decode(obj) if obj is not None else None
+
+    async def _get(self, gvk: GVK, key: NamespacedName, *, live: bool) -> Object | None:
         cached = cache_key(self.mapper, gvk, key)
         if not live and self._cache.covers(gvk, cached.namespace) and not self._cache.is_uncertain(gvk, cached):
             return self._cache.get(gvk, cached)
@@ -122,9 +135,9 @@ class Client:
             self._record_response(target, obj, body)
         return obj
 
-    async def get_subresource(self, gvk: GVK, key: NamespacedName, subresource: str) -> Object | None:
+    async def get_subresource(self, kind: ObjectKind[Any], key: NamespacedName, subresource: str) -> Object | None:
         """Return the API server's response for a subresource (``scale``, ``status``), or ``None``."""
-        target = await resolve_object(self.mapper, gvk, key, subresource)
+        target = await resolve_object(self.mapper, kind.gvk, key, subresource)
         request = APIRequest("GET", target.path, verb="get", resource=target.label)
         try:
             obj: Object = orjson.loads(await self._send(request))
@@ -132,24 +145,14 @@ class Client:
             return None
         return obj
 
-    async def list(
-        self,
-        gvk: GVK,
-        *,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        live: bool = False,
+    async def _list(
+        self, gvk: GVK, namespace: str, label_selector: str, field_selector: str, *, live: bool
     ) -> list[Object]:
-        """Return copies of the objects that match; an empty ``namespace`` means all namespaces.
-
-        Requests to the API server are in pages of 500; the list is restarted if the continue token expires.
-        """
         if not live and not field_selector:
             cached = cache_key(self.mapper, gvk, NamespacedName(namespace, "")).namespace
             if self._cache.covers(gvk, cached):
                 for key in self._cache.uncertain_keys(gvk, cached):
-                    await self.get(gvk, key)
+                    await self._get(gvk, key, live=False)
                 return self._cache.list(gvk, cached, label_selector)
         target = await resolve_collection(self.mapper, gvk, namespace, all_namespaces=True)
         params = selector_params(label_selector, field_selector)
@@ -159,6 +162,22 @@ class Client:
             except Expired:
                 continue
         return [item async for item in self._pages(target, params)]
+
+    async def list(
+        self,
+        kind: ObjectKind[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        live: bool = False,
+    ) -> list[T]:
+        """Return copies of the objects that match; an empty ``namespace`` means all namespaces.
+
+        Requests to the API server are in pages of 500; the list is restarted if the continue token expires.
+        """
+        found = await self._list(kind.gvk, namespace, label_selector, field_selector, live=live)
+        return [kind.decode(obj) for obj in found]
 
     async def _pages(self, target: RequestTarget, params: dict[str, str]) -> AsyncIterator[Object]:
         while True:
@@ -175,6 +194,7 @@ class Client:
 
     # Writes.
 
+    @overload
     async def create(
         self,
         obj: Object,
@@ -183,7 +203,18 @@ class Client:
         key: NamespacedName | None = None,
         gvk: GVK | None = None,
         dry_run: bool = False,
-    ) -> Object:
+    ) -> Object: ...
+    @overload
+    async def create(self, obj: TypedT, *, dry_run: bool = False) -> TypedT: ...
+    async def create(
+        self,
+        obj: Object | TypedObject,
+        *,
+        subresource: str = "",
+        key: NamespacedName | None = None,
+        gvk: GVK | None = None,
+        dry_run: bool = False,
+    ) -> Object | TypedObject:
         """Create an object and return it as persisted; ``metadata.generateName`` may replace the name.
 
         With ``subresource`` the object is posted to that subresource (an Eviction, a TokenRequest, a Binding). ``key``
@@ -191,6 +222,7 @@ class Client:
         :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists, and
         :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the object and its controller.
         """
+        kind, obj = _kind_of(obj), to_object(obj)
         if subresource:
             target = changed = await resolve_object(self.mapper, gvk or gvk_of(obj), key or key_of(obj), subresource)
         else:
@@ -198,46 +230,77 @@ class Client:
             changed = target._replace(key=target.key._replace(name=name_of(obj)))
             await self._require_controller(changed, obj)
         request = APIRequest("POST", target.path, verb="create", resource=target.label)
-        return await self._write(request, changed, obj, dry_run=dry_run)
+        created: Object | TypedObject = kind.decode(await self._write(request, changed, obj, dry_run=dry_run))
+        return created
 
+    @overload
     async def update(
         self, obj: Object, *, subresource: str = "", gvk: GVK | None = None, dry_run: bool = False
-    ) -> Object:
+    ) -> Object: ...
+    @overload
+    async def update(self, obj: TypedT, *, subresource: str = "", dry_run: bool = False) -> TypedT: ...
+    async def update(
+        self, obj: Object | TypedObject, *, subresource: str = "", gvk: GVK | None = None, dry_run: bool = False
+    ) -> Object | TypedObject:
         """Replace an object by ``obj`` and return it as persisted.
 
         If ``metadata.resourceVersion`` is set, a concurrent change by another client is not overwritten, but raises
         :class:`~cfo.runtime.client.errors.Conflict`. ``gvk``: the kind of the object if ``obj`` has the kind of the
         subresource (a Scale).
         """
+        kind, obj = _kind_of(obj), to_object(obj)
         target = await resolve_object(self.mapper, gvk or gvk_of(obj), key_of(obj), subresource)
         request = APIRequest("PUT", target.path, verb="update", resource=target.label)
-        return await self._write(request, target, obj, dry_run=dry_run)
+        updated: Object | TypedObject = kind.decode(await self._write(request, target, obj, dry_run=dry_run))
+        return updated
 
     async def patch(
         self,
-        gvk: GVK,
+        kind: ObjectKind[T],
         key: NamespacedName,
         body: Mapping[str, Any] | Sequence[Any],
         patch_type: PatchType = PatchType.MERGE,
         *,
         subresource: str = "",
         dry_run: bool = False,
-    ) -> Object:
+    ) -> T:
         """Patch an object and return it as persisted."""
-        target = await resolve_object(self.mapper, gvk, key, subresource)
+        target = await resolve_object(self.mapper, kind.gvk, key, subresource)
         request = APIRequest("PATCH", target.path, content_type=patch_type.value, verb="patch", resource=target.label)
-        return await self._write(request, target, body, dry_run=dry_run)
+        return kind.decode(await self._write(request, target, body, dry_run=dry_run))
 
+    @overload
     async def apply(
         self,
         obj: Object,
         *,
-        owner: Object | None = None,
+        owner: Object | TypedObject | None = None,
         subresource: str = "",
         force: bool = True,
         field_manager: str | None = None,
         dry_run: bool = False,
-    ) -> Object:
+    ) -> Object: ...
+    @overload
+    async def apply(
+        self,
+        obj: TypedT,
+        *,
+        owner: Object | TypedObject | None = None,
+        subresource: str = "",
+        force: bool = True,
+        field_manager: str | None = None,
+        dry_run: bool = False,
+    ) -> TypedT: ...
+    async def apply(
+        self,
+        obj: Object | TypedObject,
+        *,
+        owner: Object | TypedObject | None = None,
+        subresource: str = "",
+        force: bool = True,
+        field_manager: str | None = None,
+        dry_run: bool = False,
+    ) -> Object | TypedObject:
         """Apply ``obj`` (server-side apply) unless that would change nothing; return the resulting object.
 
         ``obj`` contains all fields that we want to own, and no others. ``owner`` becomes its controller. ``force``
@@ -251,12 +314,17 @@ class Client:
         that changes the cached object is stored and delivered to them before ``apply`` returns. The same applies to all
         other writes.
         """
-        manager = field_manager or self.field_manager
-        desired = encode_string_data(obj)
+        desired = encode_string_data(to_object(obj))
         if owner is not None:
-            desired = set_controller_owner(desired, owner)
+            desired = set_controller_owner(desired, to_object(owner))
+        intent = ApplyIntent(desired, field_manager or self.field_manager, subresource)
+        result = await self._apply(intent, force=force, dry_run=dry_run)
+        applied: Object | TypedObject = _kind_of(obj).decode(result)
+        return applied
+
+    async def _apply(self, intent: ApplyIntent, *, force: bool, dry_run: bool) -> Object:
+        desired, subresource = dict(intent.desired), intent.subresource
         gvk = gvk_of(desired)
-        intent = ApplyIntent(desired, manager, subresource)
         stored = None
         if not dry_run and subresource in {"", "status"}:
             cached = cache_key(self.mapper, gvk, key_of(desired))
@@ -271,7 +339,7 @@ class Client:
         request = APIRequest(
             "PATCH",
             target.path,
-            params={"fieldManager": manager, "force": "true" if force else "false"},
+            params={"fieldManager": intent.manager, "force": "true" if force else "false"},
             content_type=_APPLY,
             idempotent=not resource_version_of(desired),
             verb="apply",
@@ -291,7 +359,7 @@ class Client:
 
     async def delete(
         self,
-        gvk: GVK,
+        kind: ObjectKind[Any],
         key: NamespacedName,
         *,
         uid: str | None = None,
@@ -305,6 +373,7 @@ class Client:
         ``uid`` and ``resource_version`` are preconditions; if they do not hold,
         :class:`~cfo.runtime.client.errors.Conflict` is raised.
         """
+        gvk = kind.gvk
         target = await resolve_object(self.mapper, gvk, key)
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         options = {
@@ -340,7 +409,7 @@ class Client:
 
     async def delete_collection(
         self,
-        gvk: GVK,
+        kind: ObjectKind[Any],
         *,
         namespace: str = "",
         label_selector: str = "",
@@ -348,6 +417,7 @@ class Client:
         propagation_policy: Propagation | str | None = None,
     ) -> None:
         """Request the deletion of all matching objects; for a namespaced kind, in one namespace."""
+        gvk = kind.gvk
         target = await resolve_collection(self.mapper, gvk, namespace)
         request = APIRequest(
             "DELETE",
@@ -469,6 +539,11 @@ class Client:
         """
         if uid_before or not self._cached_uid(target):
             self._cache.record_deletion(target.gvk, target.key, uid_before)
+
+
+def _kind_of(obj: Object | TypedObject) -> ObjectKind[Any]:
+    """Return the kind that decodes the response to a write of ``obj``."""
+    return type(obj) if isinstance(obj, TypedObject) else gvk_of(obj)
 
 
 def _was_removed(obj: Object) -> bool:

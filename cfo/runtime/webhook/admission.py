@@ -47,6 +47,7 @@ __all__ = [
 
 P = ParamSpec("P")
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 Warnings: TypeAlias = Sequence[str] | None
 """Warnings for the user about a request that a validator allows; ``None`` if there are none."""
@@ -201,10 +202,13 @@ class InvalidObject(FieldErrors):
         )
 
 
-class Defaulter(Protocol):
-    """Sets defaults in an object before it is validated and stored. It is not called for deletions."""
+class Defaulter(Protocol[T]):
+    """Sets defaults in an object before it is validated and stored. It is not called for deletions.
 
-    def default(self, obj: Object, request: AdmissionRequest) -> Object | Awaitable[Object | None] | None:
+    ``T`` is the type of the objects of the registered kind: a dict, or an instance of the class.
+    """
+
+    def default(self, obj: T, request: AdmissionRequest) -> T | Awaitable[T | None] | None:
         """Modify ``obj`` in place, or return the object to store instead.
 
         Must be idempotent, because the API server may call it again with the result. ``request.warn`` adds warnings
@@ -213,21 +217,23 @@ class Defaulter(Protocol):
         ...
 
 
-class Validator(Protocol):
-    """Validates an object before it is stored, after all defaulters have run.
+class Validator(Protocol[T_contra]):
+    """Validates an object before it is stored, after all defaulters have run; ``T_contra`` is the type of its objects.
 
     Each method returns warnings for the user, and raises to deny the request (see the module).
     """
 
-    def validate_create(self, obj: Object, request: AdmissionRequest) -> Warnings | Awaitable[Warnings]:
+    def validate_create(self, obj: T_contra, request: AdmissionRequest) -> Warnings | Awaitable[Warnings]:
         """Validate the creation of ``obj``."""
         ...
 
-    def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> Warnings | Awaitable[Warnings]:
+    def validate_update(
+        self, old: T_contra, obj: T_contra, request: AdmissionRequest
+    ) -> Warnings | Awaitable[Warnings]:
         """Validate the update of ``old`` to ``obj``."""
         ...
 
-    def validate_delete(self, obj: Object, request: AdmissionRequest) -> Warnings | Awaitable[Warnings]:
+    def validate_delete(self, obj: T_contra, request: AdmissionRequest) -> Warnings | Awaitable[Warnings]:
         """Validate the deletion of ``obj``. Called only if the webhook is registered for deletions."""
         ...
 

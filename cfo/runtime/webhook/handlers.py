@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import orjson
 import structlog
 
 from cfo.runtime.client.errors import APIError
-from cfo.runtime.field import FieldErrors
-from cfo.runtime.objects import Object
+from cfo.runtime.field import FieldErrors, causes
+from cfo.runtime.objects import Object, ObjectKind, is_deleting, to_object
+from cfo.runtime.resource.errors import InvalidResource
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
     AdmissionResponse,
@@ -44,11 +45,16 @@ async def _await_if_needed(value: T | Awaitable[T]) -> T:
     return value
 
 
-class DefaultingHandler:
-    """Responds with a JSON patch of the changes that ``defaulter`` makes. Deletions are allowed without calling it."""
+class DefaultingHandler(Generic[T]):
+    """Responds with a JSON patch of the changes that ``defaulter`` makes. Deletions are allowed without calling it.
 
-    def __init__(self, defaulter: Defaulter) -> None:
+    The defaulter receives objects as ``kind`` decodes them. An object that does not fit a class is denied, unless it is
+    being deleted: it can then lose its finalizers.
+    """
+
+    def __init__(self, defaulter: Defaulter[T], kind: ObjectKind[T]) -> None:
         self._defaulter = defaulter
+        self._kind = kind
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Call the defaulter for the object of the request."""
@@ -57,42 +63,64 @@ class DefaultingHandler:
         if request.object is None:
             return errored(400, f"{request.operation} without object")
         raw = request.raw_object or orjson.dumps(request.object)
-        result: Object | None = await _await_if_needed(self._defaulter.default(request.object, request))
-        return patched("", *await request.compute(_patch, raw, request.object if result is None else result))
+        try:
+            obj = self._kind.decode(request.object)
+        except InvalidResource:
+            if is_deleting(request.object):
+                return allowed()
+            raise
+        result: T | None = await _await_if_needed(self._defaulter.default(obj, request))
+        return patched("", *await request.compute(_patch, raw, obj if result is None else result))
 
 
-def _patch(raw: bytes, changed: Object) -> Sequence[Mapping[str, Any]]:
-    return json_patch(orjson.loads(raw), changed)
+def _patch(raw: bytes, changed: Any) -> Sequence[Mapping[str, Any]]:
+    return json_patch(orjson.loads(raw), to_object(changed))
 
 
-class ValidatingHandler:
-    """Responds with the result of ``validator``."""
+class ValidatingHandler(Generic[T]):
+    """Responds with the result of ``validator``, which receives objects as ``kind`` decodes them.
 
-    def __init__(self, validator: Validator) -> None:
+    An object that does not fit a class is denied, unless it is deleted or being deleted. The update that repairs such
+    an object is validated like a creation.
+    """
+
+    def __init__(self, validator: Validator[T], kind: ObjectKind[T]) -> None:
         self._validator = validator
+        self._kind = kind
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Call the validator method for the operation; CONNECT is allowed without a call, as in controller-runtime."""
         missing = errored(400, f"{request.operation} without object or oldObject")
-        warnings: Warnings
+        validator, kind = self._validator, self._kind
+        waiting: Warnings | Awaitable[Warnings] = None
         match request.operation:
             case Operation.CREATE:
                 if request.object is None:
                     return missing
-                warnings = await _await_if_needed(self._validator.validate_create(request.object, request))
+                waiting = validator.validate_create(kind.decode(request.object), request)
             case Operation.UPDATE:
                 if request.object is None or request.old_object is None:
                     return missing
-                warnings = await _await_if_needed(
-                    self._validator.validate_update(request.old_object, request.object, request)
-                )
+                if (old := self._decode_stored(request.old_object)) is not None:
+                    waiting = validator.validate_update(old, kind.decode(request.object), request)
+                elif not is_deleting(request.object):
+                    waiting = validator.validate_create(kind.decode(request.object), request)
             case Operation.DELETE:
                 if request.old_object is None:
                     return missing
-                warnings = await _await_if_needed(self._validator.validate_delete(request.old_object, request))
+                if (old := self._decode_stored(request.old_object)) is not None:
+                    waiting = validator.validate_delete(old, request)
             case _:
-                warnings = None
+                pass
+        warnings = await _await_if_needed(waiting)
         return allowed().with_warnings(*(warnings or ()))
+
+    def _decode_stored(self, obj: Object) -> T | None:
+        """Return the stored object, or ``None`` if it does not fit the class."""
+        try:
+            return self._kind.decode(obj)
+        except InvalidResource:
+            return None
 
 
 def denial(error: Exception, request: AdmissionRequest) -> AdmissionResponse | None:
@@ -100,10 +128,10 @@ def denial(error: Exception, request: AdmissionRequest) -> AdmissionResponse | N
     match error:
         case Denied() | InvalidObject():
             return error.response
-        case FieldErrors():
+        case FieldErrors() | InvalidResource():
             identity = {"name": request.name, "group": request.kind.group, "kind": request.kind.kind}
             details = {key: value for key, value in identity.items() if value}
-            return denied(str(error), details={**details, "causes": error.causes})
+            return denied(str(error), details={**details, "causes": causes(error.errors)})
         case APIError():
             return denied(error.message, code=error.code, reason=error.reason, details=error.details)
         case _:

@@ -10,16 +10,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION
-from cfo.runtime.objects import GVK, Object
+from cfo.runtime.objects import GVK, Object, ObjectKind
+from cfo.runtime.resource.declaration import plural_of
 from cfo.runtime.webhook.admission import Defaulter, Handler, Operation, Validator
 from cfo.runtime.webhook.conversion import Converter
 from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 
-__all__ = ["CONVERSION_PATH", "Webhook", "Webhooks", "plural"]
+__all__ = ["CONVERSION_PATH", "Webhook", "Webhooks"]
+
+T = TypeVar("T")
 
 CONVERSION_PATH: Final = "/convert"
 
@@ -127,10 +130,10 @@ class Webhooks:
 
     def register(
         self,
-        gvk: GVK,
+        kind: ObjectKind[T],
         *,
-        defaulter: Defaulter | None = None,
-        validator: Validator | None = None,
+        defaulter: Defaulter[T] | None = None,
+        validator: Validator[T] | None = None,
         converter: Converter | None = None,
         resource: str = "",
         defaulter_name: str = "",
@@ -141,28 +144,33 @@ class Webhooks:
     ) -> None:
         """Register the webhooks of one kind, as controller-runtime's webhook builder does.
 
+        ``kind`` is a GVK or a class; a defaulter and a validator of a class receive its instances. An object that does
+        not fit the class is denied with one cause for each field.
+
         The defaulter gets the path ``/mutate-<group>-<version>-<kind>``, the validator ``/validate-...``, and the
         converter (for all versions of the kind) ``/convert``. ``resource`` is the plural name of the resource, by
-        default derived from the kind. ``defaulter_name`` and ``validator_name`` are the names of the webhooks, by
-        default ``m<kind>.kb.io`` and ``v<kind>.kb.io``. ``validator_operations`` are the operations of the validator,
-        by default ``operations``. ``settings`` are further fields of :class:`Webhook`, for both webhooks.
+        default the one that the class declares, or derived from the kind. ``defaulter_name`` and ``validator_name``
+        are the names of the webhooks, by default ``m<kind>.kb.io`` and ``v<kind>.kb.io``. ``validator_operations`` are
+        the operations of the validator, by default ``operations``. ``settings`` are further fields of
+        :class:`Webhook`, for both webhooks.
 
         Raises :class:`ValueError` if there is nothing to register, if a field is invalid, or if a path, a name or the
         converter of the kind is already registered.
         """
+        gvk = kind.gvk
         if defaulter is None and validator is None and converter is None:
             raise ValueError(f"{gvk}: a defaulter, a validator or a converter is required")
-        kind = gvk.kind.lower()
-        suffix = "-".join((gvk.group.replace(".", "-"), gvk.version, kind))
+        word = gvk.kind.lower()
+        suffix = "-".join((gvk.group.replace(".", "-"), gvk.version, word))
         new_webhook = partial(
-            Webhook, groups=(gvk.group,), versions=(gvk.version,), resources=(resource or plural(kind),), **settings
+            Webhook, groups=(gvk.group,), versions=(gvk.version,), resources=(resource or plural_of(kind),), **settings
         )
         if defaulter is not None:
             self.add(
                 new_webhook(
-                    name=defaulter_name or f"m{kind}.kb.io",
+                    name=defaulter_name or f"m{word}.kb.io",
                     path=f"/mutate-{suffix}",
-                    handler=DefaultingHandler(defaulter),
+                    handler=DefaultingHandler(defaulter, kind),
                     mutating=True,
                     operations=tuple(operations),
                 )
@@ -170,9 +178,9 @@ class Webhooks:
         if validator is not None:
             self.add(
                 new_webhook(
-                    name=validator_name or f"v{kind}.kb.io",
+                    name=validator_name or f"v{word}.kb.io",
                     path=f"/validate-{suffix}",
-                    handler=ValidatingHandler(validator),
+                    handler=ValidatingHandler(validator, kind),
                     mutating=False,
                     operations=tuple(operations if validator_operations is None else validator_operations),
                 )
@@ -219,13 +227,3 @@ def _client_config(address: ServiceReference | WebhookURL, path: str, ca_bundle:
     if address.port != 443:
         service["port"] = address.port
     return {"service": service, **config}
-
-
-def plural(kind: str) -> str:
-    """Guess the plural resource name of a kind, as apimachinery's ``UnsafeGuessKindToResource`` does."""
-    word = kind.lower()
-    if word.endswith("s"):
-        return f"{word}es"
-    if word.endswith("y"):
-        return f"{word[:-1]}ies"
-    return f"{word}s"

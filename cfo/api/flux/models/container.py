@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from cfo.api.flux.models.core import ResourceRequirements, SecurityContext
-from cfo.api.schema import ATOMIC, APIModel, Int32
+from cfo.runtime import ATOMIC, APIModel, Int32
 
 __all__ = ["MiniClusterContainer", "Volume"]
 

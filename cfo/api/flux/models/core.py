@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cfo.api.schema import APIModel, Int64, Quantity
+from cfo.runtime import APIModel, Int64, Quantity
 
 __all__ = ["LabelSelector", "PodSecurityContext", "ResourceRequirements", "SecurityContext"]
 

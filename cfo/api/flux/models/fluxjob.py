@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from cfo.api.flux.kinds import FLUX_JOB
 from cfo.api.flux.models.core import ResourceRequirements
 from cfo.api.flux.models.minicluster import MiniClusterSpec
-from cfo.api.schema import APIModel, Conditions, Int32, Int64, custom_resource_definition, without_defaults
-from cfo.runtime import Object
+from cfo.runtime import (
+    APIModel,
+    Conditions,
+    CustomResource,
+    Int32,
+    Int64,
+    Object,
+    PrinterColumn,
+    custom_resource_definition,
+    without_defaults,
+)
 
 __all__ = ["FluxJob", "FluxJobSpec", "FluxJobStatus", "fluxjob_crd"]
 
@@ -84,7 +93,16 @@ class FluxJobStatus(APIModel):
     start_time: Annotated[_Time | None, Field(description="Time at which the job was launched.")] = None
 
 
-class FluxJob(APIModel):
+_COLUMNS = [
+    PrinterColumn("State", '.status.conditions[?(@.status=="True")].type'),
+    PrinterColumn("Size", ".spec.size", "integer"),
+    PrinterColumn("Position", ".status.position", "integer"),
+    PrinterColumn("Exit Code", ".status.exitCode", "integer", priority=1),
+    PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
+]
+
+
+class FluxJob(CustomResource, group=FLUX_JOB.group, version=FLUX_JOB.version, printer_columns=_COLUMNS):
     """One command that runs in a MiniCluster of its own, once its FluxSetup has quota for it."""
 
     spec: FluxJobSpec | None = None
@@ -97,21 +115,7 @@ def fluxjob_crd() -> Object:
     The template has no defaults and no required containers, because it is merged with the defaults of the FluxSetup.
     The API server adds the defaults to the MiniCluster that results.
     """
-    columns: list[dict[str, Any]] = [
-        {"name": "State", "type": "string", "jsonPath": '.status.conditions[?(@.status=="True")].type'},
-        {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
-        {"name": "Position", "type": "integer", "jsonPath": ".status.position"},
-        {"name": "Exit Code", "type": "integer", "jsonPath": ".status.exitCode", "priority": 1},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-    ]
-    crd = custom_resource_definition(
-        FluxJob,
-        group=FLUX_JOB.group,
-        version=FLUX_JOB.version,
-        kind=FLUX_JOB.kind,
-        plural="fluxjobs",
-        printer_columns=columns,
-    )
+    crd = custom_resource_definition(FluxJob)
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     spec = schema["properties"]["spec"]["properties"]
     spec["template"] = without_defaults(spec["template"])

@@ -11,8 +11,18 @@ from cfo.api.flux.models.core import LabelSelector
 from cfo.api.flux.models.flux_options import FluxOptions
 from cfo.api.flux.models.minicluster import PodOptions
 from cfo.api.flux.names import Fairness, Preemption, Queue, QueueingStrategy
-from cfo.api.schema import APIModel, Conditions, Int32, Int64, Quantity, custom_resource_definition, without_defaults
-from cfo.runtime import Object
+from cfo.runtime import (
+    APIModel,
+    Conditions,
+    CustomResource,
+    Int32,
+    Int64,
+    Object,
+    PrinterColumn,
+    Quantity,
+    custom_resource_definition,
+    without_defaults,
+)
 
 __all__ = ["FluxSetup", "FluxSetupSpec", "FluxSetupStatus", "fluxsetup_crd"]
 
@@ -99,7 +109,17 @@ class FluxSetupStatus(APIModel):
     used_resources: Int32 | None = Field(default=None, description="Number of pods that hold quota.")
 
 
-class FluxSetup(APIModel):
+_COLUMNS = [
+    PrinterColumn("Active", '.status.conditions[?(@.type=="Active")].status'),
+    PrinterColumn("Max Size", ".spec.max-size", "integer"),
+    PrinterColumn("Used", ".status.usedResources", "integer"),
+    PrinterColumn("Admitted", ".status.admittedWorkloads", "integer"),
+    PrinterColumn("Pending", ".status.pendingWorkloads", "integer"),
+    PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
+]
+
+
+class FluxSetup(CustomResource, group=FLUX_SETUP.group, version=FLUX_SETUP.version, printer_columns=_COLUMNS):
     """An administrator's quota for the FluxJobs of a set of namespaces."""
 
     spec: FluxSetupSpec | None = None
@@ -111,22 +131,7 @@ def fluxsetup_crd() -> Object:
 
     The parts of a MiniCluster's spec have no defaults, because the FluxJob's template replaces them field by field.
     """
-    columns = [
-        {"name": "Active", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Active")].status'},
-        {"name": "Max Size", "type": "integer", "jsonPath": ".spec.max-size"},
-        {"name": "Used", "type": "integer", "jsonPath": ".status.usedResources"},
-        {"name": "Admitted", "type": "integer", "jsonPath": ".status.admittedWorkloads"},
-        {"name": "Pending", "type": "integer", "jsonPath": ".status.pendingWorkloads"},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-    ]
-    crd = custom_resource_definition(
-        FluxSetup,
-        group=FLUX_SETUP.group,
-        version=FLUX_SETUP.version,
-        kind=FLUX_SETUP.kind,
-        plural="fluxsetups",
-        printer_columns=columns,
-    )
+    crd = custom_resource_definition(FluxSetup)
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     defaults = spec["properties"]["mini-cluster"]["properties"]
     for name in ("flux", "pod"):

@@ -10,8 +10,19 @@ from cfo.api.flux.kinds import MINICLUSTER
 from cfo.api.flux.models.container import MiniClusterContainer
 from cfo.api.flux.models.core import PodSecurityContext
 from cfo.api.flux.models.flux_options import FluxOptions
-from cfo.api.schema import ATOMIC, APIModel, Condition, Int32, Int64, Quantity, custom_resource_definition
-from cfo.runtime import Object
+from cfo.runtime import (
+    ATOMIC,
+    APIModel,
+    Condition,
+    CustomResource,
+    Int32,
+    Int64,
+    Object,
+    PrinterColumn,
+    Quantity,
+    Scale,
+    custom_resource_definition,
+)
 
 __all__ = ["MiniCluster", "MiniClusterSpec", "MiniClusterStatus", "PodOptions", "minicluster_crd"]
 
@@ -149,7 +160,21 @@ class MiniClusterStatus(APIModel):
     ] = None
 
 
-class MiniCluster(APIModel):
+_COLUMNS = [
+    PrinterColumn("Size", ".spec.size", "integer"),
+    PrinterColumn("Ready", ".status.ready", "integer"),
+    PrinterColumn("State", '.status.conditions[?(@.status=="True")].type'),
+    PrinterColumn("Age", ".metadata.creationTimestamp", "date"),
+]
+
+
+class MiniCluster(
+    CustomResource,
+    group=MINICLUSTER.group,
+    version=MINICLUSTER.version,
+    printer_columns=_COLUMNS,
+    scale=Scale(spec_replicas=".spec.size", status_replicas=".status.size", label_selector=".status.selector"),
+):
     """A Flux instance on the pods of an Indexed Job."""
 
     spec: MiniClusterSpec | None = None
@@ -158,22 +183,4 @@ class MiniCluster(APIModel):
 
 def minicluster_crd() -> Object:
     """Return the CRD of MiniClusters."""
-    columns = [
-        {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
-        {"name": "Ready", "type": "integer", "jsonPath": ".status.ready"},
-        {"name": "State", "type": "string", "jsonPath": '.status.conditions[?(@.status=="True")].type'},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-    ]
-    return custom_resource_definition(
-        MiniCluster,
-        group=MINICLUSTER.group,
-        version=MINICLUSTER.version,
-        kind=MINICLUSTER.kind,
-        plural="miniclusters",
-        printer_columns=columns,
-        scale={
-            "labelSelectorPath": ".status.selector",
-            "specReplicasPath": ".spec.size",
-            "statusReplicasPath": ".status.size",
-        },
-    )
+    return custom_resource_definition(MiniCluster)

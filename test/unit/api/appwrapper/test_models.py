@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from cfo.api.appwrapper.models import AppWrapper, appwrapper_crd
+from cfo.api.appwrapper.names import APPWRAPPER
 
 RECORDED = Path(__file__).parents[5] / "shared/crds/workload.codeflare.dev_appwrappers.yaml"
 
@@ -45,10 +46,13 @@ def test_template_is_an_embedded_resource_with_any_fields() -> None:
 
 def test_unknown_fields_are_preserved_by_models() -> None:
     wire = {
+        "apiVersion": APPWRAPPER.api_version,
+        "kind": APPWRAPPER.kind,
+        "metadata": {"name": "a", "unknown": [None]},
         "spec": {
             "components": [{"template": {"kind": "Pod", "x": 1}, "unknown": True}],
             "suspend": True,
             "new": {"a": 1},
-        }
+        },
     }
-    assert AppWrapper.model_validate(wire).model_dump(by_alias=True, exclude_none=True) == wire
+    assert AppWrapper.decode(wire).to_object() == wire

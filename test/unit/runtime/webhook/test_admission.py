@@ -214,7 +214,7 @@ class WidgetWebhook:
 
 
 async def test_defaulter_results_in_a_patch_warnings_and_audit_annotations() -> None:
-    response, failed = await respond(DefaultingHandler(WidgetWebhook()), read_review(review()))
+    response, failed = await respond(DefaultingHandler(WidgetWebhook(), WIDGET), read_review(review()))
     assert not failed
     assert list(response.patch) == [{"op": "replace", "path": "/spec/size", "value": 2}]
     assert response.warnings == ("size is 2 now",)
@@ -226,19 +226,19 @@ async def test_defaulter_can_return_another_object() -> None:
         async def default(self, obj: Object, request: AdmissionRequest) -> Object:
             return {"spec": {"size": 3}}
 
-    response, _ = await respond(DefaultingHandler(ReplacingDefaulter()), request())
+    response, _ = await respond(DefaultingHandler(ReplacingDefaulter(), WIDGET), request())
     assert list(response.patch) == [{"op": "replace", "path": "/spec/size", "value": 3}]
 
 
 async def test_deletions_are_not_defaulted() -> None:
     response, _ = await respond(
-        DefaultingHandler(WidgetWebhook(ValueError("must not be called"))), request(Operation.DELETE)
+        DefaultingHandler(WidgetWebhook(ValueError("must not be called")), WIDGET), request(Operation.DELETE)
     )
     assert response.allowed
 
 
 async def test_validator_is_called_for_each_operation() -> None:
-    handler = ValidatingHandler(WidgetWebhook())
+    handler = ValidatingHandler(WidgetWebhook(), WIDGET)
     created, _ = await respond(handler, request())
     assert (created.allowed, created.warnings) == (True, ("a warning",))
     unchanged, _ = await respond(handler, request(Operation.UPDATE, old_object={"spec": {"size": 1}}))
@@ -260,15 +260,15 @@ async def test_validator_is_called_for_each_operation() -> None:
 
 async def test_request_without_its_objects_is_a_bad_request() -> None:
     for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE):
-        response, failed = await respond(ValidatingHandler(WidgetWebhook()), request(operation, object=None))
+        response, failed = await respond(ValidatingHandler(WidgetWebhook(), WIDGET), request(operation, object=None))
         assert (response.allowed, response.code, failed) == (False, 400, False)
-    response, _ = await respond(DefaultingHandler(WidgetWebhook()), request(object=None))
+    response, _ = await respond(DefaultingHandler(WidgetWebhook(), WIDGET), request(object=None))
     assert response.code == 400
 
 
 async def test_invalid_object_error_has_the_format_of_the_api_server() -> None:
     error = InvalidObject(WIDGET, "w", [required("spec.size"), invalid("spec.color", "x", "no color")])
-    response, failed = await respond(ValidatingHandler(WidgetWebhook(error)), request())
+    response, failed = await respond(ValidatingHandler(WidgetWebhook(error), WIDGET), request())
     assert (response.code, response.reason, failed) == (422, "Invalid", False)
     assert response.message == (
         'Widget.acme.io "w" is invalid: [spec.size: Required value, spec.color: Invalid value: "x": no color]'
@@ -278,7 +278,7 @@ async def test_invalid_object_error_has_the_format_of_the_api_server() -> None:
 
 async def test_api_error_of_a_validator_is_passed_on() -> None:
     error = Conflict(409, {"reason": "Conflict", "message": "the object has been modified", "details": {"name": "x"}})
-    response, failed = await respond(ValidatingHandler(WidgetWebhook(error)), request())
+    response, failed = await respond(ValidatingHandler(WidgetWebhook(error), WIDGET), request())
     assert (response.code, response.reason, response.message, failed) == (
         409,
         "Conflict",
@@ -289,7 +289,7 @@ async def test_api_error_of_a_validator_is_passed_on() -> None:
 
 @pytest.mark.parametrize("handler", [DefaultingHandler, ValidatingHandler])
 async def test_any_other_error_is_an_internal_error_of_the_webhook(handler: Any) -> None:
-    response, failed = await respond(handler(WidgetWebhook(IndexError("list index out of range"))), request())
+    response, failed = await respond(handler(WidgetWebhook(IndexError("list index out of range")), WIDGET), request())
     assert failed
     assert response == errored(500, "the webhook failed: IndexError: list index out of range")
 
@@ -300,5 +300,5 @@ async def test_warnings_are_returned_with_a_denial() -> None:
             request.warn("one", "one")
             raise Denied("no")
 
-    response, _ = await respond(ValidatingHandler(DenyingWebhook()), request())
+    response, _ = await respond(ValidatingHandler(DenyingWebhook(), WIDGET), request())
     assert (response.allowed, response.warnings) == (False, ("one",))

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, plural
 from cfo.runtime.objects import GVK, Object
 from cfo.runtime.webhook.admission import AdmissionRequest, Operation
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
-from cfo.runtime.webhook.registration import Webhooks, plural
+from cfo.runtime.webhook.registration import Webhooks
 
 CLUSTER = GVK("ray.io", "v1", "RayCluster")
 SERVICE = ServiceReference("operators", "hooks")

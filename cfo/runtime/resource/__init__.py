@@ -1,0 +1,1 @@
+"""Typed resources: classes that declare kinds, and their CRDs. Only the modules that need pydantic import it."""

@@ -1,0 +1,1 @@
+"""``cfo new``: writes the project of a new operator."""

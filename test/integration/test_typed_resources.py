@@ -1,0 +1,210 @@
+"""Typed resources on a control plane: CRDs, reads, writes, predicates, webhooks, conversions, and `cfo crd`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cfo.cli import cli
+from cfo.runtime import (
+    GVK,
+    AdmissionRequest,
+    Builder,
+    ClientConfig,
+    FieldErrors,
+    Forbidden,
+    GenerationChanged,
+    Invalid,
+    InvalidResource,
+    Manager,
+    ManagerOptions,
+    NamespacedName,
+    ObjectMeta,
+    Request,
+    Result,
+    ValueChanged,
+    custom_resource_definition,
+    field,
+)
+from envtest import ControlPlane
+from test.support.config_map_webhooks import OPTIONS, SERVICE, free_url
+from test.support.raycluster_environment import eventually
+from test.support.website import Website, WebsiteBeta, WebsiteSpec, WebsiteStatus, conversions
+
+KEY = NamespacedName("default", "a")
+DICTS = Website.gvk
+MODULE = "test.support.website"
+
+
+class WebsiteWebhook:
+    """Sets a note, and rejects pages without content."""
+
+    def default(self, obj: Website, request: AdmissionRequest) -> None:
+        if obj.spec.note is None:
+            obj.spec.note = f"created by {request.user_info.username}"
+
+    def validate_create(self, obj: Website, request: AdmissionRequest) -> None:
+        if not obj.spec.html:
+            raise FieldErrors([field.required("spec.html", "must contain the page")])
+
+    def validate_update(self, old: Website, obj: Website, request: AdmissionRequest) -> list[str]:
+        return ["fewer replicas"] if obj.spec.replicas < old.spec.replicas else []
+
+    def validate_delete(self, obj: Website, request: AdmissionRequest) -> None:
+        pass
+
+
+class WebsiteReconciler:
+    """Reports the wanted replicas as ready."""
+
+    def __init__(self, manager: Manager) -> None:
+        self.client = manager.client
+        self.reconciled: list[str] = []
+
+    async def reconcile(self, request: Request) -> Result:
+        website = await self.client.get(Website, request)
+        if website is None or website.is_deleting:
+            return Result()
+        self.reconciled.append(website.spec.html)
+        status = WebsiteStatus(ready_replicas=website.spec.replicas)
+        await self.client.apply(Website.intent(request, status=status), subresource="status")
+        return Result()
+
+
+@asynccontextmanager
+async def environment(plane: ControlPlane) -> AsyncIterator[tuple[Manager, WebsiteReconciler]]:
+    crd = custom_resource_definition(
+        Website, WebsiteBeta, conversion_service=NamespacedName(SERVICE.namespace, SERVICE.name)
+    )
+    options = replace(OPTIONS, url=free_url(), conversion_crds=("websites.example.com",))
+    manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager="websites", webhook=options))
+    webhook = WebsiteWebhook()
+    manager.webhooks.register(Website, defaulter=webhook, validator=webhook, converter=conversions)
+    reconciler = WebsiteReconciler(manager)
+    changed = ValueChanged(Website, lambda website: website.spec.replicas)
+    Builder(manager).for_(Website, GenerationChanged(), changed).complete(reconciler)
+    async with manager:
+        await manager.client.create(crd)
+        await manager.started()
+
+        async def is_served() -> bool:
+            created = await manager.client.create(website("probe"), dry_run=True)
+            beta = GVK("example.com", "v1beta1", "Website")
+            return created.spec.note is not None and await manager.api_reader.list(beta, live=True) == []
+
+        await eventually(is_served, "the webhooks are called")
+        yield manager, reconciler
+
+
+def website(name: str, **spec: object) -> Website:
+    return Website(
+        metadata=ObjectMeta(namespace="default", name=name), spec=WebsiteSpec.model_validate({"html": "<p>", **spec})
+    )
+
+
+async def test_website_is_typed_from_the_crd_to_the_conversion(plane: ControlPlane) -> None:
+    async with environment(plane) as (manager, reconciler):
+        await _use(manager, reconciler)
+
+
+async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
+    client = manager.client
+
+    # Writes return instances with what the API server and the webhook set.
+    created = await client.create(website("a"))
+    assert (created.spec.replicas, created.spec.note) == (1, "created by admin")
+    assert created.metadata.uid
+    assert created.key == KEY
+
+    async def ready_replicas() -> int:
+        current = await client.get(Website, KEY)
+        assert current is not None
+        return current.status.ready_replicas
+
+    async def is_ready() -> bool:
+        return await ready_replicas() == 1
+
+    await eventually(is_ready, "the status is applied")
+
+    # Reads come from the informer; a read-modify-write keeps what another client added.
+    current = await client.get(Website, KEY)
+    assert current is not None
+    informer = manager.cache.informer(Website)
+    assert informer is manager.cache.informer(DICTS)
+    assert [found.key for found in informer.reader_of(Website).list("default")] == [KEY]
+    assert [found.key for found in await client.list(Website, namespace="default")] == [KEY]
+    with pytest.raises(ValueError, match="the informer holds Website"):
+        informer.reader_of(WebsiteBeta)
+    current.metadata.annotations["example.com/seen"] = "yes"
+    current.spec.hosts.append("a.example.com")
+    updated = await client.update(current)
+    assert updated.spec.hosts == ["a.example.com"]
+    assert await ready_replicas() == 1
+    patched = await client.patch(Website, KEY, {"spec": {"note": "changed"}})
+    assert patched.spec.note == "changed"
+    assert len(reconciler.reconciled) == 1  # ValueChanged: the replicas are the same
+
+    # An apply owns only the fields that were set, and is skipped if it changes nothing.
+    applied = await client.apply(website("a", replicas=2))
+    again = await client.apply(website("a", replicas=2))
+    assert applied.metadata.generation == again.metadata.generation
+
+    async def is_scaled() -> bool:
+        return await ready_replicas() == 2
+
+    await eventually(is_scaled, "the changed number of replicas is reconciled")
+    child = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": "child"}}
+    owned = await client.apply(child, owner=applied)
+    assert owned["metadata"]["ownerReferences"][0]["uid"] == applied.metadata.uid
+
+    # The class, the CEL rules and the webhook reject invalid objects.
+    with pytest.raises(Forbidden, match=r"spec\.html: Required value: must contain the page"):
+        await client.create(website("b", html=""))
+    with pytest.raises(Invalid, match="too many replicas"):
+        await client.create(website("b", replicas=20))
+    broken = {**website("b").to_object(), "spec": {"html": 1}}
+    with pytest.raises(Forbidden, match=r"spec\.html: Invalid value: 1: Input should be a valid string"):
+        await client.create(broken)
+
+    # The other version is converted, and keeps what it cannot express in an annotation.
+    beta = await client.get(WebsiteBeta, KEY, live=True)
+    assert beta is not None
+    assert beta.spec.page == "<p>"
+    assert beta.metadata.annotations["example.com/replicas"] == "2"
+    beta.metadata.labels["from"] = "beta"
+    assert (await client.update(beta)).metadata.labels == {"from": "beta"}
+    converted = await client.get(Website, KEY, live=True)
+    assert converted is not None
+    assert (converted.spec.replicas, converted.metadata.labels) == (2, {"from": "beta"})
+    with pytest.raises(InvalidResource, match="must be Website"):
+        Website.decode(beta.to_object())
+    assert await client.delete(Website, KEY)
+
+
+def test_crd_command_prints_crds_and_finds_breaking_changes(tmp_path: Path) -> None:
+    runner = CliRunner()
+    assert "conversion_service is required" in runner.invoke(cli, ["crd", MODULE]).output
+    result = runner.invoke(cli, ["crd", f"{MODULE}:Website", "--conversion-service", "websites/webhooks"])
+    assert result.exit_code == 0, result.output
+    (crd,) = yaml.safe_load_all(result.output)
+    assert crd["metadata"]["name"] == "websites.example.com"
+
+    released = tmp_path / "released.yaml"
+    arguments = ["crd", MODULE, "--conversion-service", "websites/webhooks", "--check", str(released)]
+    released.write_text(result.output)
+    assert runner.invoke(cli, arguments).exit_code == 0
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["properties"]["color"] = {"type": "string"}
+    released.write_text(yaml.safe_dump(crd))
+    result = runner.invoke(cli, arguments)
+    assert result.exit_code == 1
+    assert "websites.example.com: v1.spec.color: the field was removed" in result.output
+    assert "1 breaking changes since" in result.output
+    assert runner.invoke(cli, ["crd", f"{MODULE}:Port"]).exit_code == 2
+    assert runner.invoke(cli, ["crd", "no.such.module"]).exit_code == 2

@@ -1,0 +1,56 @@
+"""The types that type checkers infer from a kind: instances for a class, dicts for a GVK.
+
+This module is not run: mypy (strict) checks it. It reports an ``ignore`` comment without an error, too.
+"""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from cfo.runtime import (
+    DEPLOYMENT,
+    AdmissionRequest,
+    Builder,
+    Client,
+    Manager,
+    Object,
+    Request,
+    TypedReader,
+    ValueChanged,
+)
+from test.support.website import Website
+
+
+class DictWebhook:
+    """A defaulter of dicts."""
+
+    def default(self, obj: Object, request: AdmissionRequest) -> None: ...
+
+
+class WebsiteWebhook:
+    """A defaulter of typed objects."""
+
+    def default(self, obj: Website, request: AdmissionRequest) -> None: ...
+
+
+async def check_types(client: Client, request: Request, manager: Manager) -> None:
+    website = await client.get(Website, request)
+    assert_type(website, Website | None)
+    assert_type(await client.get(DEPLOYMENT, request), Object | None)
+    assert_type(await client.list(Website), list[Website])
+    assert_type(await client.list(DEPLOYMENT), list[Object])
+    assert_type(await client.patch(Website, request, {}), Website)
+    assert website is not None
+    assert_type(await client.create(website), Website)
+    assert_type(await client.update(website, subresource="status"), Website)
+    assert_type(await client.apply(website), Website)
+    assert_type(await client.apply({"kind": "ConfigMap", "data": {"a": "b"}}, owner=website), Object)
+    assert_type(website.spec.replicas, int)
+    assert_type(manager.cache.informer(Website).reader_of(Website), TypedReader[Website])
+    Builder(manager).for_(Website, ValueChanged(Website, lambda obj: obj.spec.html)).owns(DEPLOYMENT)
+    manager.webhooks.register(Website, defaulter=WebsiteWebhook())
+    manager.webhooks.register(DEPLOYMENT, defaulter=DictWebhook())
+    website.spec.replicas = "one"  # type: ignore[assignment]
+    ValueChanged(Website, lambda obj: obj.spec.color)  # type: ignore[attr-defined]
+    manager.webhooks.register(Website, defaulter=DictWebhook())  # type: ignore[misc]
+    await client.get("Website", request)  # type: ignore[arg-type]

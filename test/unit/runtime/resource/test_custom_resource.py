@@ -1,0 +1,134 @@
+"""Instances of typed resources keep the whole object, and write what was set, read or changed."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from cfo.runtime import (
+    CustomResource,
+    InvalidResource,
+    NamespacedName,
+    ObjectMeta,
+    SchemaError,
+    TerminalError,
+)
+from test.support.website import Port, Website, WebsiteSpec, WebsiteStatus
+
+KEY = NamespacedName("default", "a")
+
+
+def website(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Website",
+        "metadata": {"namespace": "default", "name": "a", "resourceVersion": "7", "unknown": {"x": None}},
+        "spec": {"html": "<p>", "unknown": [1, None], "replicas_": 2, **spec},
+        "top": None,
+    }
+
+
+def test_unknown_fields_survive_a_round_trip() -> None:
+    stored = website(replicas=3, ports=[{"name": "http", "number": 80, "appProtocol": "h2c"}])
+    stored["spec"]["ready_replicas"] = "the python name of another field"
+    assert Website.decode(deepcopy(stored)).to_object() == stored
+
+
+def test_unset_fields_are_not_written() -> None:
+    stored = website()
+    assert Website.decode(deepcopy(stored)).spec.replicas == 1
+    assert Website.decode(deepcopy(stored)).to_object() == stored
+
+
+def test_changed_fields_are_written() -> None:
+    obj = Website.decode(website())
+    obj.spec.replicas = 5
+    obj.spec.hosts.append("a.example.com")
+    obj.spec.ports.append(Port(name="http", number=80))
+    obj.metadata.labels["a"] = "b"
+    obj.metadata.finalizers.append("example.com/f")
+    obj.status.ready_replicas = 2
+    written = obj.to_object()
+    assert written["spec"]["replicas"] == 5
+    assert written["spec"]["hosts"] == ["a.example.com"]
+    assert written["spec"]["ports"] == [{"name": "http", "number": 80}]
+    assert written["metadata"]["labels"] == {"a": "b"}
+    assert written["metadata"]["finalizers"] == ["example.com/f"]
+    assert written["status"] == {"readyReplicas": 2}
+    assert written["spec"]["unknown"] == [1, None]
+
+
+def test_default_that_is_changed_in_one_object_does_not_change_others() -> None:
+    Website.decode(website()).spec.hosts.append("a")
+    assert Website.decode(website()).spec.hosts == []
+
+
+def test_none_removes_a_field() -> None:
+    obj = Website.decode(website(note="x"))
+    obj.spec.note = None
+    assert "note" not in obj.to_object()["spec"]
+
+
+def test_new_object_is_written_with_its_kind_and_without_defaults() -> None:
+    obj = Website(metadata=ObjectMeta(name="a"), spec=WebsiteSpec(html="<p>"))
+    assert obj.to_object() == {
+        "apiVersion": "example.com/v1",
+        "kind": "Website",
+        "metadata": {"name": "a"},
+        "spec": {"html": "<p>"},
+    }
+
+
+def test_intent_has_only_the_given_fields() -> None:
+    assert Website.intent(KEY, status=WebsiteStatus(ready_replicas=3)) == {
+        "apiVersion": "example.com/v1",
+        "kind": "Website",
+        "metadata": {"namespace": "default", "name": "a"},
+        "status": {"readyReplicas": 3},
+    }
+    with pytest.raises(TypeError, match=r"Website\.intent: 'stats' is not a field"):
+        Website.intent(KEY, stats=1)
+    with pytest.raises(InvalidResource, match=r"status: Invalid value: 1"):
+        Website.intent(KEY, status=1)
+
+
+def test_invalid_object_is_reported_with_the_paths_of_its_fields() -> None:
+    stored = website(replicas="many", ports=[{"name": "http", "number": 0}])
+    del stored["spec"]["html"]
+    with pytest.raises(InvalidResource) as raised:
+        Website.decode(stored)
+    assert isinstance(raised.value, TerminalError)
+    assert {error.field for error in raised.value.errors} == {"spec.html", "spec.replicas", "spec.ports[0].number"}
+    assert str(raised.value).startswith("Website default/a: [")
+    assert "spec.html: Required value" in str(raised.value)
+
+
+def test_object_of_another_kind_is_rejected() -> None:
+    with pytest.raises(InvalidResource, match=r'"Website\.v2\.example\.com": must be Website\.v1\.example\.com'):
+        Website.decode({**website(), "apiVersion": "example.com/v2"})
+
+
+def test_key_and_deletion_are_properties() -> None:
+    obj = Website.decode(website())
+    assert obj.key == KEY
+    assert not obj.is_deleting
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"group": "example", "version": "v1"}, "group: 'example': must be a domain name"),
+        ({"group": "example.com"}, "version: '': must be a lower-case DNS label"),
+        ({"group": "example.com", "version": "v1", "kind": "thing"}, "kind: 'thing': must be a CamelCase word"),
+        ({"group": "example.com", "version": "v1", "plural": "Things"}, "plural: 'Things': must be"),
+        (
+            {"group": "example.com", "version": "v1", "scope": "Global"},
+            "scope: 'Global': must be Namespaced or Cluster",
+        ),
+    ],
+)
+def test_invalid_declaration_is_rejected(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        type("Thing", (CustomResource,), {}, **keywords)

@@ -1,0 +1,141 @@
+"""The CRDs of typed resources, and the limits of structural schemas."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from cfo.runtime import (
+    APIModel,
+    CustomResource,
+    NamespacedName,
+    SchemaError,
+    custom_resource_definition,
+    structural_schema,
+)
+from test.support.website import Website, WebsiteBeta
+
+SERVICE = NamespacedName("websites", "webhooks")
+
+
+def test_crd_has_the_declared_names_columns_rules_and_list_types() -> None:
+    crd = custom_resource_definition(Website)
+    assert crd["metadata"]["name"] == "websites.example.com"
+    assert crd["spec"]["names"] == {
+        "kind": "Website",
+        "listKind": "WebsiteList",
+        "plural": "websites",
+        "singular": "website",
+        "shortNames": ["ws"],
+        "categories": ["all"],
+    }
+    (version,) = crd["spec"]["versions"]
+    assert version["additionalPrinterColumns"] == [
+        {"name": "Ready", "type": "integer", "jsonPath": ".status.readyReplicas"}
+    ]
+    assert version["subresources"] == {
+        "status": {},
+        "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.readyReplicas"},
+    }
+    schema = version["schema"]["openAPIV3Schema"]
+    assert schema["required"] == ["spec"]
+    assert schema["properties"]["metadata"] == {"type": "object"}
+    spec = schema["properties"]["spec"]
+    assert spec["x-kubernetes-validations"] == [{"rule": "self.replicas < 10", "message": "too many replicas"}]
+    fields = spec["properties"]
+    assert fields["html"]["x-kubernetes-validations"] == [{"rule": "self == oldSelf", "message": "is immutable"}]
+    assert fields["replicas"] == {"type": "integer", "format": "int32", "minimum": 0, "default": 1}
+    assert fields["hosts"]["x-kubernetes-list-type"] == "set"
+    assert fields["ports"]["x-kubernetes-list-map-keys"] == ["name"]
+    number = fields["ports"]["items"]["properties"]["number"]
+    assert (number["minimum"], number["exclusiveMinimum"], number["maximum"]) == (0, True, 65535)
+    assert "default" not in schema["properties"]["status"]["properties"]["readyReplicas"]
+
+
+def test_crd_of_two_versions_has_a_conversion_webhook() -> None:
+    crd = custom_resource_definition(Website, WebsiteBeta, conversion_service=SERVICE)
+    assert [(version["name"], version["storage"]) for version in crd["spec"]["versions"]] == [
+        ("v1", True),
+        ("v1beta1", False),
+    ]
+    assert crd["spec"]["versions"][1]["deprecated"] is True
+    assert crd["spec"]["conversion"]["webhook"]["clientConfig"] == {
+        "service": {"namespace": "websites", "name": "webhooks", "path": "/convert"}
+    }
+
+
+class OtherScope(CustomResource, group="example.com", version="v2", kind="Website", scope="Cluster"):
+    """A version with another scope."""
+
+
+class SecondStorage(
+    WebsiteBeta, group="example.com", version="v3", kind="Website", short_names=["ws"], categories=["all"]
+):
+    """A version that is also stored."""
+
+
+class Base(CustomResource):
+    """A class without a kind."""
+
+
+@pytest.mark.parametrize(
+    ("versions", "message"),
+    [
+        ([], "at least one version"),
+        ([Base], "class Base: declares no kind"),
+        ([Website, WebsiteBeta], "the versions have different schemas: a conversion_service is required"),
+        ([Website, OtherScope], "group, names and scope of v2 and v1 must be equal"),
+        ([Website, SecondStorage], "storage must be true for one version, is for: v1, v3"),
+        ([WebsiteBeta], "storage must be true for one version, is for: none"),
+        ([Website, Website], "several classes declare the same version"),
+    ],
+)
+def test_versions_that_do_not_fit_together_are_rejected(versions: list[type[CustomResource]], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        custom_resource_definition(*versions)
+
+
+class Node(APIModel):
+    """A type that contains itself."""
+
+    children: list[Node] = Field(default_factory=list)
+
+
+def model_with(annotation: Any) -> type[APIModel]:
+    return type("Model", (APIModel,), {"__annotations__": {"field": annotation}})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "message"),
+    [
+        (int | str, "field: a union of types has no structural schema"),
+        (tuple[int, str], "field: a tuple has no structural schema"),
+        (Node, r"field\.children\[\]: the type Node, which contains itself, has no structural schema"),
+        (list[dict[str, int | bool]], r"field\[\]\.\*: a union of types"),
+    ],
+)
+def test_types_that_crds_cannot_express_are_rejected(annotation: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        structural_schema(model_with(annotation))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "schema"),
+    [
+        (Any, {"x-kubernetes-preserve-unknown-fields": True}),
+        (dict[str, Any], {"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+        (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
+        (set[str], {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}),
+        (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
+        (Annotated[int, Field(gt=1, ge=2)], {"type": "integer", "minimum": 2}),
+        (
+            Annotated[float, Field(lt=1, multiple_of=0.5)],
+            {"type": "number", "maximum": 1, "exclusiveMaximum": True, "multipleOf": 0.5},
+        ),
+        (Annotated[str | None, Field(min_length=1, pattern="a+")], {"type": "string", "minLength": 1, "pattern": "a+"}),
+    ],
+)
+def test_constraints_of_fields_are_in_the_schema(annotation: Any, schema: dict[str, Any]) -> None:
+    assert structural_schema(model_with(annotation))["properties"]["field"] == schema
