@@ -14,6 +14,9 @@ from .cache.selectors import LabelSelector as LabelSelector
 from .cache.selectors import Selection as Selection
 from .cache.selectors import SelectorError as SelectorError
 from .cache.store import Event as Event
+from .cause import Cause as Cause
+from .cause import Causes as Causes
+from .cause import CauseType as CauseType
 from .client.api_request import APIRequest as APIRequest
 from .client.apply import ApplyIntent as ApplyIntent
 from .client.apply import is_applied as is_applied
@@ -60,6 +63,7 @@ from .clock import rfc3339 as rfc3339
 from .controller import Controller as Controller
 from .controller import ControllerOptions as ControllerOptions
 from .controller import ReconcileTimeout as ReconcileTimeout
+from .controller import reconcile_causes as reconcile_causes
 from .controller import reconcile_id as reconcile_id
 from .discovery import DiscoveryIncomplete as DiscoveryIncomplete
 from .discovery import Resource as Resource
