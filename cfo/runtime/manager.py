@@ -36,6 +36,8 @@ from cfo.runtime.objects import GVK, NamespacedName
 from cfo.runtime.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
+    from aiohttp.web import RouteDef
+
     from cfo.runtime.metrics_server import MetricsTLS
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
@@ -57,7 +59,8 @@ class ManagerOptions:
     ``burst`` limit the rate of requests on the client side (``None``: only the server limits it). With
     ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
     while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
-    webhooks).
+    webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`cfo.runtime.debug`, or ``metrics``
+    to serve them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports).
     """
 
     field_manager: str = "cfo"
@@ -67,6 +70,7 @@ class ManagerOptions:
     metrics_bind_address: str = "0"
     metrics_tls: MetricsTLS | None = None
     health_bind_address: str = "0"
+    debug_bind_address: str = "0"
     graceful_shutdown_timeout: float | None = 30.0
     qps: float | None = None
     burst: int | None = None
@@ -112,7 +116,9 @@ class Manager:
         self._lifecycle = Lifecycle(
             grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._elector
         )
-        self._metrics_endpoint = self._new_metrics_endpoint()
+        self._elected: list[ElectedControllers] = []
+        self._debug_endpoint, debug_routes = self._new_debug_endpoint()
+        self._metrics_endpoint = self._new_metrics_endpoint(debug_routes)
         self._health_endpoint = self.health.endpoint(self.options.health_bind_address)
         self._add_own_runnables()
         self.metrics.observe_cache(lambda: self.cache.informers)
@@ -157,6 +163,7 @@ class Manager:
         transport = Transport(self.transport.config, observe=self.metrics.observe_exchange, clock=self.clock)
         group = ElectedControllers(f"lease {options.name}", transport, new_elector)
         self.add(group)
+        self._elected.append(group)
         return group
 
     @property
@@ -178,6 +185,11 @@ class Manager:
     def health_port(self) -> int:
         """The port of the health server; 0 while it is not running."""
         return self._health_endpoint.port
+
+    @property
+    def debug_port(self) -> int:
+        """The port of the debug server on the loopback address; 0 while it is not running."""
+        return self._debug_endpoint.port if self._debug_endpoint is not None else 0
 
     @property
     def webhooks(self) -> Webhooks:
@@ -265,6 +277,8 @@ class Manager:
         self._lifecycle.add(EventLoopWatchdog(self.metrics.event_loop_lag), Phase.SERVERS)
         self._lifecycle.add(self._metrics_endpoint, Phase.SERVERS)
         self._lifecycle.add(self._health_endpoint, Phase.SERVERS)
+        if self._debug_endpoint is not None:
+            self._lifecycle.add(self._debug_endpoint, Phase.SERVERS)
         self._lifecycle.add(self.cache, Phase.CACHES)
         self._lifecycle.add(self._broadcaster, Phase.ALL_REPLICAS)
         self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
@@ -290,7 +304,28 @@ class Manager:
             clock=self.clock,
         )
 
-    def _new_metrics_endpoint(self) -> Endpoint:
+    def _new_debug_endpoint(self) -> tuple[Endpoint | None, list[RouteDef]]:
+        """Return the debug server on a loopback address, and the routes for the metrics server."""
+        address = self.options.debug_bind_address
+        if address in ("", "0"):
+            return None, []
+        from cfo.runtime.debug import METRICS_SERVER, DebugReports, loopback_endpoint  # lazily: disabled by default
+
+        reports = DebugReports(
+            controllers=lambda: self.controllers,
+            informers=lambda: self.cache.informers,
+            electors=lambda: [
+                *([self._elector] if self._elector is not None else ()),
+                *(group.elector for group in self._elected),
+            ],
+        )
+        if address != METRICS_SERVER:
+            return loopback_endpoint(address, reports), []
+        if self.options.metrics_tls is None:
+            raise ValueError(f"debug_bind_address: {address!r}: requires metrics_tls, which authenticates clients")
+        return None, reports.routes()
+
+    def _new_metrics_endpoint(self, debug_routes: list[RouteDef]) -> Endpoint:
         address, tls = self.options.metrics_bind_address, self.options.metrics_tls
         if tls is None:
             return self.metrics.endpoint(address)
@@ -298,7 +333,8 @@ class Manager:
         from cfo.runtime.metrics_server import MetricsAuthorizer, SecureMetricsEndpoint
 
         authorizer = MetricsAuthorizer(self.api_reader, self.clock)
-        return SecureMetricsEndpoint(address, self.metrics.routes(), tls, authorizer, self.clock)
+        routes = [*self.metrics.routes(), *debug_routes]
+        return SecureMetricsEndpoint(address, routes, tls, authorizer, self.clock)
 
     def _new_elector(self) -> LeaderElector | None:
         options = self.options.leader_election

@@ -158,6 +158,16 @@ class Informer:
         return self._problem or "; ".join(errors)
 
     @property
+    def lag(self) -> float | None:
+        """The seconds since the API server last sent an event, a bookmark or a list; ``None`` before the first one.
+
+        A healthy watch receives a bookmark about once a minute. With several watches, the greatest lag.
+        """
+        heard = [reflector.heard_at for reflector in self._reflectors]
+        known = [at for at in heard if at is not None]
+        return self._clock.monotonic() - min(known) if known and len(known) == len(heard) else None
+
+    @property
     def is_forbidden(self) -> bool:
         """Whether the permission to list or watch is missing; the informer retries periodically."""
         return any(reflector.forbidden for reflector in self._reflectors)
