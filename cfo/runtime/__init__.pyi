@@ -1,5 +1,8 @@
 from . import field as field
 from . import logs as logs
+from .apply_set import ApplySetError as ApplySetError
+from .apply_set import apply_set as apply_set
+from .apply_set import apply_set_id as apply_set_id
 from .availability import AVAILABILITY_RULES as AVAILABILITY_RULES
 from .builder import Builder as Builder
 from .builder import SelectionKeywords as SelectionKeywords
@@ -7,6 +10,9 @@ from .cache.cache import Cache as Cache
 from .cache.cache import SyncTimeoutError as SyncTimeoutError
 from .cache.entry import Entry as Entry
 from .cache.entry import Meta as Meta
+from .cache.indexes import by_controller as by_controller
+from .cache.indexes import by_label as by_label
+from .cache.indexes import by_owner as by_owner
 from .cache.informer import Informer as Informer
 from .cache.informer import Reader as Reader
 from .cache.selectors import FieldSelector as FieldSelector
@@ -60,6 +66,8 @@ from .clock import FakeClock as FakeClock
 from .clock import SystemClock as SystemClock
 from .clock import micro_time as micro_time
 from .clock import rfc3339 as rfc3339
+from .conditions import Conditions as Conditions
+from .conditions import has_condition as has_condition
 from .controller import Controller as Controller
 from .controller import ControllerOptions as ControllerOptions
 from .controller import ReconcileTimeout as ReconcileTimeout
@@ -74,6 +82,8 @@ from .events import EventRecorder as EventRecorder
 from .events import EventType as EventType
 from .field import FieldError as FieldError
 from .field import FieldErrors as FieldErrors
+from .finalizer import Finalizer as Finalizer
+from .finalizer import set_finalizer as set_finalizer
 from .handler import EnqueueRequestForObject as EnqueueRequestForObject
 from .handler import EnqueueRequestForOwner as EnqueueRequestForOwner
 from .handler import EnqueueRequestsFromMapFunc as EnqueueRequestsFromMapFunc
@@ -160,6 +170,7 @@ from .reconcile import policy_rules as policy_rules
 from .source import Channel as Channel
 from .source import Kind as Kind
 from .source import Source as Source
+from .wait import wait_for as wait_for
 from .webhook.admission import AdmissionRequest as AdmissionRequest
 from .webhook.admission import AdmissionResponse as AdmissionResponse
 from .webhook.admission import Defaulter as Defaulter
