@@ -141,6 +141,7 @@ from .objects import owner_references_of as owner_references_of
 from .objects import resource_version_of as resource_version_of
 from .objects import set_condition as set_condition
 from .objects import uid_of as uid_of
+from .otel import OpenTelemetryTracing as OpenTelemetryTracing
 from .predicate import AnnotationChanged as AnnotationChanged
 from .predicate import GenerationChanged as GenerationChanged
 from .predicate import LabelChanged as LabelChanged
@@ -170,6 +171,7 @@ from .reconcile import policy_rules as policy_rules
 from .source import Channel as Channel
 from .source import Kind as Kind
 from .source import Source as Source
+from .tracing import Tracing as Tracing
 from .wait import wait_for as wait_for
 from .webhook.admission import AdmissionRequest as AdmissionRequest
 from .webhook.admission import AdmissionResponse as AdmissionResponse

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from cfo.runtime.objects import GVK
 from cfo.runtime.ratelimit import RateLimiter
 from cfo.runtime.reconcile import Reconciler, Request, Result, TerminalError
 from cfo.runtime.source import Source
+from cfo.runtime.tracing import Tracing
 from cfo.runtime.workqueue import QueueShutDown, WorkQueue
 
 __all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_causes", "reconcile_id"]
@@ -32,6 +34,7 @@ __all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_cau
 _log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 _NO_CAUSES = Causes()
+_NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
 
 _EXPECTED = (APIError, TransportError, UnknownKind, TerminalError)
@@ -108,6 +111,8 @@ class Controller:
         self.queue: WorkQueue[Request] = WorkQueue(
             rate_limiter=self.options.rate_limiter, clock=self._clock, metrics=registry.queue(name)
         )
+        self.tracing: Tracing | None = None
+        """Set by the manager: what traces the reconciles."""
         self._sources: list[Source] = []
         self._tasks: TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -192,14 +197,24 @@ class Controller:
         causes = self.queue.causes(request)
         _reconcile_id.set(identity)
         _reconcile_causes.set(causes)
-        with structlog.contextvars.bound_contextvars(
-            namespace=request.namespace, name=request.name, reconcileID=identity, causes=causes
+        span = (
+            self.tracing.reconcile(self.name, self.kind, request, identity, causes)
+            if self.tracing is not None
+            else _NO_SPAN
+        )
+        with (
+            span as fields,
+            structlog.contextvars.bound_contextvars(
+                namespace=request.namespace, name=request.name, reconcileID=identity, causes=causes, **fields
+            ),
         ):
             started = self._clock.monotonic()
             try:
                 result = await self._reconcile(request)
             except Exception as error:  # noqa: BLE001
                 self._failed(request, priority, error)
+                if self.tracing is not None:
+                    self.tracing.record_failure(error)
             else:
                 self._succeeded(request, priority, result)
             finally:

@@ -33,6 +33,7 @@ from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, Lea
 from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.tracing import Tracing
 from cfo.runtime.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class ManagerOptions:
     ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
     while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
     webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`cfo.runtime.debug`, or ``metrics``
-    to serve them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports).
+    to serve them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces
+    reconciles, requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces).
     """
 
     field_manager: str = "cfo"
@@ -71,6 +73,7 @@ class ManagerOptions:
     metrics_tls: MetricsTLS | None = None
     health_bind_address: str = "0"
     debug_bind_address: str = "0"
+    tracing: Tracing | None = None
     graceful_shutdown_timeout: float | None = 30.0
     qps: float | None = None
     burst: int | None = None
@@ -143,6 +146,7 @@ class Manager:
         if controller.name in self._controllers:
             raise ValueError(f"controller {controller.name!r} already exists: logs and metrics need unique names")
         self._controllers[controller.name] = controller
+        controller.tracing = self.options.tracing
         if group is not None:
             group.add_controller(controller)
         else:
@@ -292,6 +296,7 @@ class Manager:
             burst=self.options.burst,
             observe=self.metrics.observe_exchange,
             clock=self.clock,
+            tracing=self.options.tracing,
         )
 
     def _new_cache(self) -> Cache:
@@ -364,6 +369,7 @@ class Manager:
             health=self.health,
             add=self._lifecycle.add,
             add_controller=self.add_controller,
+            tracing=self.options.tracing,
         )
         return WebhookService(dependencies, self.options.webhook)
 
