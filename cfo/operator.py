@@ -329,6 +329,7 @@ def new_manager(
             metrics_bind_address=configuration.metrics.bind_address,
             metrics_tls=_metrics_tls(configuration.metrics, namespace),
             health_bind_address=configuration.health.bind_address,
+            debug_bind_address=configuration.debug.bind_address,
             qps=connection.qps if limited else None,
             burst=connection.burst if limited else None,
             leader_election=leader_election_options(target, configuration.leader_election, namespace),

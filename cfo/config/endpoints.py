@@ -1,4 +1,4 @@
-"""The sections ``metrics``, ``health`` and ``webhook``: the servers of the operator."""
+"""The sections ``metrics``, ``health``, ``debug`` and ``webhook``: the servers of the operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictStr, model_valida
 
 from cfo.config.section import DNS_LABEL, Section
 
-__all__ = ["HealthConfiguration", "MetricsConfiguration", "WebhookConfiguration"]
+__all__ = ["DebugConfiguration", "HealthConfiguration", "MetricsConfiguration", "WebhookConfiguration"]
 
 
 def _bind_address(value: object) -> object:
@@ -79,6 +79,33 @@ class HealthConfiguration(Section):
     )
     liveness_endpoint_name: EndpointName = Field(
         default="healthz", description="Name of the liveness check, a path below `/healthz`."
+    )
+
+
+def _debug_address(value: object) -> object:
+    if value == "metrics" or _bind_address(value) in ("", "0"):
+        return value
+    host = str(value).rpartition(":")[0].strip("[]")
+    if host != "localhost" and not (_is_ip_address(host) and ip_address(host).is_loopback):
+        raise ValueError('must be a loopback address such as "127.0.0.1:6060", "metrics", or "0" to disable the server')
+    return value
+
+
+def _is_ip_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+class DebugConfiguration(Section):
+    """Reports about queues, informers, leases, tasks and the largest objects, under the path `/debug`."""
+
+    bind_address: Annotated[str, BeforeValidator(_debug_address)] = Field(
+        default="0",
+        description='Loopback address to listen on, such as `127.0.0.1:6060`; `"metrics"` serves the reports on the '
+        'metrics endpoint, which requires `metrics.secureServing`; `"0"` disables them.',
     )
 
 

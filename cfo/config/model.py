@@ -13,7 +13,7 @@ from typing import Self
 from pydantic import Field, StrictInt, model_validator
 
 from cfo.config.appwrapper import AppWrapperConfiguration
-from cfo.config.endpoints import HealthConfiguration, MetricsConfiguration, WebhookConfiguration
+from cfo.config.endpoints import DebugConfiguration, HealthConfiguration, MetricsConfiguration, WebhookConfiguration
 from cfo.config.flux import FluxConfiguration
 from cfo.config.inferencestack import InferenceStackConfiguration
 from cfo.config.kuberay import KubeRayConfiguration
@@ -64,12 +64,19 @@ class OperatorConfiguration(Section):
     client_connection: ClientConnection = Field(default_factory=ClientConnection)
     metrics: MetricsConfiguration = Field(default_factory=MetricsConfiguration)
     health: HealthConfiguration = Field(default_factory=HealthConfiguration)
+    debug: DebugConfiguration = Field(default_factory=DebugConfiguration)
     leader_election: LeaderElection = Field(default_factory=LeaderElection)
     webhook: WebhookConfiguration = Field(default_factory=WebhookConfiguration)
     kuberay: KubeRayConfiguration = Field(default_factory=KubeRayConfiguration)
     appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
     flux: FluxConfiguration = Field(default_factory=FluxConfiguration)
     inference_stack: InferenceStackConfiguration = Field(default_factory=InferenceStackConfiguration)
+
+    @model_validator(mode="after")
+    def _debug_clients_are_authenticated(self) -> Self:
+        if self.debug.bind_address == "metrics" and not self.metrics.secure_serving:
+            raise ValueError('debug.bindAddress "metrics" requires metrics.secureServing: true')
+        return self
 
     @model_validator(mode="after")
     def _namespaces_can_be_selected(self) -> Self:

@@ -1,5 +1,8 @@
 from . import field as field
 from . import logs as logs
+from .apply_set import ApplySetError as ApplySetError
+from .apply_set import apply_set as apply_set
+from .apply_set import apply_set_id as apply_set_id
 from .availability import AVAILABILITY_RULES as AVAILABILITY_RULES
 from .builder import Builder as Builder
 from .builder import SelectionKeywords as SelectionKeywords
@@ -7,6 +10,9 @@ from .cache.cache import Cache as Cache
 from .cache.cache import SyncTimeoutError as SyncTimeoutError
 from .cache.entry import Entry as Entry
 from .cache.entry import Meta as Meta
+from .cache.indexes import by_controller as by_controller
+from .cache.indexes import by_label as by_label
+from .cache.indexes import by_owner as by_owner
 from .cache.informer import Informer as Informer
 from .cache.informer import Reader as Reader
 from .cache.informer import TypedReader as TypedReader
@@ -15,6 +21,9 @@ from .cache.selectors import LabelSelector as LabelSelector
 from .cache.selectors import Selection as Selection
 from .cache.selectors import SelectorError as SelectorError
 from .cache.store import Event as Event
+from .cause import Cause as Cause
+from .cause import Causes as Causes
+from .cause import CauseType as CauseType
 from .client.api_request import APIRequest as APIRequest
 from .client.apply import ApplyIntent as ApplyIntent
 from .client.apply import is_applied as is_applied
@@ -61,9 +70,12 @@ from .clock import FakeClock as FakeClock
 from .clock import SystemClock as SystemClock
 from .clock import micro_time as micro_time
 from .clock import rfc3339 as rfc3339
+from .conditions import Conditions as Conditions
+from .conditions import has_condition as has_condition
 from .controller import Controller as Controller
 from .controller import ControllerOptions as ControllerOptions
 from .controller import ReconcileTimeout as ReconcileTimeout
+from .controller import reconcile_causes as reconcile_causes
 from .controller import reconcile_id as reconcile_id
 from .discovery import DiscoveryIncomplete as DiscoveryIncomplete
 from .discovery import Resource as Resource
@@ -75,6 +87,8 @@ from .events import EventRecorder as EventRecorder
 from .events import EventType as EventType
 from .field import FieldError as FieldError
 from .field import FieldErrors as FieldErrors
+from .finalizer import Finalizer as Finalizer
+from .finalizer import set_finalizer as set_finalizer
 from .handler import EnqueueRequestForObject as EnqueueRequestForObject
 from .handler import EnqueueRequestForOwner as EnqueueRequestForOwner
 from .handler import EnqueueRequestsFromMapFunc as EnqueueRequestsFromMapFunc
@@ -136,6 +150,7 @@ from .objects import resource_version_of as resource_version_of
 from .objects import set_condition as set_condition
 from .objects import to_object as to_object
 from .objects import uid_of as uid_of
+from .otel import OpenTelemetryTracing as OpenTelemetryTracing
 from .predicate import AnnotationChanged as AnnotationChanged
 from .predicate import GenerationChanged as GenerationChanged
 from .predicate import LabelChanged as LabelChanged
@@ -176,7 +191,7 @@ from .resource.errors import SchemaError as SchemaError
 from .resource.field_types import ATOMIC as ATOMIC
 from .resource.field_types import SET as SET
 from .resource.field_types import Condition as Condition
-from .resource.field_types import Conditions as Conditions
+from .resource.field_types import ConditionList as ConditionList
 from .resource.field_types import EmbeddedResource as EmbeddedResource
 from .resource.field_types import Int32 as Int32
 from .resource.field_types import Int64 as Int64
@@ -193,6 +208,8 @@ from .resource.schema import without_defaults as without_defaults
 from .source import Channel as Channel
 from .source import Kind as Kind
 from .source import Source as Source
+from .tracing import Tracing as Tracing
+from .wait import wait_for as wait_for
 from .webhook.admission import AdmissionRequest as AdmissionRequest
 from .webhook.admission import AdmissionResponse as AdmissionResponse
 from .webhook.admission import Defaulter as Defaulter

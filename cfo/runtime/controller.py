@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
+from cfo.runtime.cause import Cause, Causes, CauseType
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, OwnerDeleted, TransportError, UnknownKind
 from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.metrics import Metrics
@@ -24,12 +26,16 @@ from cfo.runtime.objects import GVK
 from cfo.runtime.ratelimit import RateLimiter
 from cfo.runtime.reconcile import Reconciler, Request, Result, TerminalError
 from cfo.runtime.source import Source
+from cfo.runtime.tracing import Tracing
 from cfo.runtime.workqueue import QueueShutDown, WorkQueue
 
-__all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_id"]
+__all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_causes", "reconcile_id"]
 
 _log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
+_NO_CAUSES = Causes()
+_NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
+_reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
 
 _EXPECTED = (APIError, TransportError, UnknownKind, TerminalError)
 """Errors that are logged without a stack trace, because their message is sufficient."""
@@ -41,6 +47,15 @@ _PANICS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameErr
 def reconcile_id() -> str:
     """Return the ID of the current reconcile, as in its log lines; empty outside a reconcile."""
     return _reconcile_id.get()
+
+
+def reconcile_causes() -> Causes:
+    """Return what queued the current reconcile, as in its log lines; empty outside a reconcile.
+
+    They are for logs and metrics. A reconciler must not decide by them what to do: events are merged, and the first
+    reconcile after a start has only the initial list as its cause.
+    """
+    return _reconcile_causes.get()
 
 
 class ReconcileTimeout(TimeoutError):
@@ -96,6 +111,8 @@ class Controller:
         self.queue: WorkQueue[Request] = WorkQueue(
             rate_limiter=self.options.rate_limiter, clock=self._clock, metrics=registry.queue(name)
         )
+        self.tracing: Tracing | None = None
+        """Set by the manager: what traces the reconciles."""
         self._sources: list[Source] = []
         self._tasks: TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -177,20 +194,33 @@ class Controller:
 
     async def _handle(self, request: Request, priority: int) -> None:
         identity = str(uuid.uuid4())
+        causes = self.queue.causes(request)
         _reconcile_id.set(identity)
-        with structlog.contextvars.bound_contextvars(
-            namespace=request.namespace, name=request.name, reconcileID=identity
+        _reconcile_causes.set(causes)
+        span = (
+            self.tracing.reconcile(self.name, self.kind, request, identity, causes)
+            if self.tracing is not None
+            else _NO_SPAN
+        )
+        with (
+            span as fields,
+            structlog.contextvars.bound_contextvars(
+                namespace=request.namespace, name=request.name, reconcileID=identity, causes=causes, **fields
+            ),
         ):
             started = self._clock.monotonic()
             try:
                 result = await self._reconcile(request)
             except Exception as error:  # noqa: BLE001
                 self._failed(request, priority, error)
+                if self.tracing is not None:
+                    self.tracing.record_failure(error)
             else:
                 self._succeeded(request, priority, result)
             finally:
                 self._metrics.seconds.observe(self._clock.monotonic() - started)
                 _reconcile_id.set("")
+                _reconcile_causes.set(_NO_CAUSES)
 
     async def _reconcile(self, request: Request) -> Result:
         """Return the reconciler's result; raise an :class:`Exception` for any failure except our own cancellation."""
@@ -218,7 +248,8 @@ class Controller:
         if result.requeue_after > 0:
             self._metrics.requeue_after.inc()
             again = priority if result.priority is None else result.priority
-            self.queue.add_after(request, result.requeue_after, priority=again)
+            cause = Cause(CauseType.REQUEUE_AFTER, detail=f"{result.requeue_after:g} s")
+            self.queue.add_after(request, result.requeue_after, priority=again, cause=cause)
             _log.debug("Reconciled", requeue_after=result.requeue_after)
         else:
             self._metrics.success.inc()
@@ -237,7 +268,8 @@ class Controller:
             return
         retry_after = max((leaf.retry_after or 0.0 for leaf in errors if isinstance(leaf, APIError)), default=0.0)
         delay = max(self.queue.backoff(request), retry_after)
-        self.queue.add_after(request, delay, priority=priority)
+        cause = Cause(CauseType.RETRY, detail=type(errors[0]).__name__)
+        self.queue.add_after(request, delay, priority=priority, cause=cause)
         fields = {
             "error": _join(errors),
             "retry_in": round(delay, 3),

@@ -47,7 +47,7 @@ class ElectedControllers:
     def __init__(self, name: str, transport: Transport, new_elector: Callable[[Transport], LeaderElector]) -> None:
         self.name = name
         self._transport = transport
-        self._elector = new_elector(transport)
+        self.elector = new_elector(transport)
         self._controllers: list[Controller] = []
         self._tasks: TaskGroup | None = None
         self._gate: WriteGate | None = None
@@ -57,7 +57,7 @@ class ElectedControllers:
     @property
     def is_leader(self) -> bool:
         """Whether this process holds the Lease at this moment."""
-        return self._elector.is_leader
+        return self.elector.is_leader
 
     def add_controller(self, controller: Controller) -> None:
         """Add a controller; it starts immediately if this process holds the Lease."""
@@ -81,7 +81,7 @@ class ElectedControllers:
                 await first_of(self._acquired.wait, self._stopping.wait)
                 if self._acquired.is_set():
                     await self._run_controllers()
-                self._elector.stop()
+                self.elector.stop()
         except BaseExceptionGroup as group:
             lost, _ = group.split(LeadershipLost)
             if lost is not None:
@@ -90,10 +90,10 @@ class ElectedControllers:
 
     async def _elect(self) -> None:
         write_gate.set(None)  # the election writes the Lease on which the gate depends
-        await self._elector.run(task_status=_Started(self._acquired))
+        await self.elector.run(task_status=_Started(self._acquired))
 
     async def _run_controllers(self) -> None:
-        self._gate = _BothGates(write_gate.get(), self._elector)
+        self._gate = _BothGates(write_gate.get(), self.elector)
         async with anyio.create_task_group() as self._tasks:
             for controller in self._controllers:
                 self._tasks.start_soon(self._run_controller, controller)

@@ -223,6 +223,11 @@ class LeaderElector:
         """The identity of the last observed leader; empty if the Lease has no holder."""
         return str(self._spec.get("holderIdentity") or "")
 
+    @property
+    def lease_seconds(self) -> float:
+        """The seconds for which this process remains the leader without another renewal; 0 if it is not the leader."""
+        return max(self._remaining(), 0.0) if self._leading else 0.0
+
     def check(self) -> None:
         """Raise :class:`~cfo.runtime.client.write_gate.WriteRejected` unless this process is the leader right now."""
         if not self._leading:

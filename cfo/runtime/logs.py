@@ -3,8 +3,8 @@
 Libraries log through ``structlog.get_logger(name)`` and do not depend on this module; a program calls :func:`configure`
 once. The keys match controller-runtime's zap logger (``ts``, ``level``, ``logger``, ``msg``, ``error``), so that tools
 for the Go operator's logs work unchanged. Every line logged in a reconcile has ``controller``, ``controllerGroup``,
-``controllerKind``, ``namespace``, ``name`` and ``reconcileID``; these are context variables, so that no logger has to
-be passed around.
+``controllerKind``, ``namespace``, ``name``, ``reconcileID`` and ``causes`` (what queued the reconcile, converted to a
+string only if the line is written); these are context variables, so that no logger has to be passed around.
 """
 
 from __future__ import annotations

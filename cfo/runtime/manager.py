@@ -34,9 +34,12 @@ from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, Lea
 from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK, NamespacedName, ObjectKind
+from cfo.runtime.tracing import Tracing
 from cfo.runtime.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
+    from aiohttp.web import RouteDef
+
     from cfo.runtime.metrics_server import MetricsTLS
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
@@ -58,7 +61,9 @@ class ManagerOptions:
     ``burst`` limit the rate of requests on the client side (``None``: only the server limits it). With
     ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
     while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
-    webhooks).
+    webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`cfo.runtime.debug`, or ``metrics``
+    to serve them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces
+    reconciles, requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces).
     """
 
     field_manager: str = "cfo"
@@ -68,6 +73,8 @@ class ManagerOptions:
     metrics_bind_address: str = "0"
     metrics_tls: MetricsTLS | None = None
     health_bind_address: str = "0"
+    debug_bind_address: str = "0"
+    tracing: Tracing | None = None
     graceful_shutdown_timeout: float | None = 30.0
     qps: float | None = None
     burst: int | None = None
@@ -113,7 +120,9 @@ class Manager:
         self._lifecycle = Lifecycle(
             grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._elector
         )
-        self._metrics_endpoint = self._new_metrics_endpoint()
+        self._elected: list[ElectedControllers] = []
+        self._debug_endpoint, debug_routes = self._new_debug_endpoint()
+        self._metrics_endpoint = self._new_metrics_endpoint(debug_routes)
         self._health_endpoint = self.health.endpoint(self.options.health_bind_address)
         self._add_own_runnables()
         self.metrics.observe_cache(lambda: self.cache.informers)
@@ -138,6 +147,7 @@ class Manager:
         if controller.name in self._controllers:
             raise ValueError(f"controller {controller.name!r} already exists: logs and metrics need unique names")
         self._controllers[controller.name] = controller
+        controller.tracing = self.options.tracing
         if group is not None:
             group.add_controller(controller)
         else:
@@ -158,6 +168,7 @@ class Manager:
         transport = Transport(self.transport.config, observe=self.metrics.observe_exchange, clock=self.clock)
         group = ElectedControllers(f"lease {options.name}", transport, new_elector)
         self.add(group)
+        self._elected.append(group)
         return group
 
     @property
@@ -179,6 +190,11 @@ class Manager:
     def health_port(self) -> int:
         """The port of the health server; 0 while it is not running."""
         return self._health_endpoint.port
+
+    @property
+    def debug_port(self) -> int:
+        """The port of the debug server on the loopback address; 0 while it is not running."""
+        return self._debug_endpoint.port if self._debug_endpoint is not None else 0
 
     @property
     def webhooks(self) -> Webhooks:
@@ -281,6 +297,8 @@ class Manager:
         self._lifecycle.add(EventLoopWatchdog(self.metrics.event_loop_lag), Phase.SERVERS)
         self._lifecycle.add(self._metrics_endpoint, Phase.SERVERS)
         self._lifecycle.add(self._health_endpoint, Phase.SERVERS)
+        if self._debug_endpoint is not None:
+            self._lifecycle.add(self._debug_endpoint, Phase.SERVERS)
         self._lifecycle.add(self.cache, Phase.CACHES)
         self._lifecycle.add(self._broadcaster, Phase.ALL_REPLICAS)
         self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
@@ -294,6 +312,7 @@ class Manager:
             burst=self.options.burst,
             observe=self.metrics.observe_exchange,
             clock=self.clock,
+            tracing=self.options.tracing,
         )
 
     def _new_cache(self) -> Cache:
@@ -306,7 +325,28 @@ class Manager:
             clock=self.clock,
         )
 
-    def _new_metrics_endpoint(self) -> Endpoint:
+    def _new_debug_endpoint(self) -> tuple[Endpoint | None, list[RouteDef]]:
+        """Return the debug server on a loopback address, and the routes for the metrics server."""
+        address = self.options.debug_bind_address
+        if address in ("", "0"):
+            return None, []
+        from cfo.runtime.debug import METRICS_SERVER, DebugReports, loopback_endpoint  # lazily: disabled by default
+
+        reports = DebugReports(
+            controllers=lambda: self.controllers,
+            informers=lambda: self.cache.informers,
+            electors=lambda: [
+                *([self._elector] if self._elector is not None else ()),
+                *(group.elector for group in self._elected),
+            ],
+        )
+        if address != METRICS_SERVER:
+            return loopback_endpoint(address, reports), []
+        if self.options.metrics_tls is None:
+            raise ValueError(f"debug_bind_address: {address!r}: requires metrics_tls, which authenticates clients")
+        return None, reports.routes()
+
+    def _new_metrics_endpoint(self, debug_routes: list[RouteDef]) -> Endpoint:
         address, tls = self.options.metrics_bind_address, self.options.metrics_tls
         if tls is None:
             return self.metrics.endpoint(address)
@@ -314,7 +354,8 @@ class Manager:
         from cfo.runtime.metrics_server import MetricsAuthorizer, SecureMetricsEndpoint
 
         authorizer = MetricsAuthorizer(self.api_reader, self.clock)
-        endpoint = SecureMetricsEndpoint(address, self.metrics.routes(), tls, authorizer, self.clock)
+        routes = [*self.metrics.routes(), *debug_routes]
+        endpoint = SecureMetricsEndpoint(address, routes, tls, authorizer, self.clock)
         if tls.cert_dir is not None:
             self.health.add_ready_check("metrics-certificate", endpoint.check)
         return endpoint
@@ -347,6 +388,7 @@ class Manager:
             health=self.health,
             add=self._lifecycle.add,
             add_controller=self.add_controller,
+            tracing=self.options.tracing,
         )
         return WebhookService(dependencies, self.options.webhook)
 

@@ -11,6 +11,7 @@ import structlog
 from cfo.runtime.availability import is_served
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
+from cfo.runtime.cause import Cause, CauseType
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.handler import EventHandler
@@ -64,6 +65,7 @@ class Kind:
         self._clock = clock or SystemClock()
         self._controller = ""
         self._queue: WorkQueue[Request] | None = None
+        self._listed = Cause(CauseType.LISTED, informer.gvk)
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
         """Start adding requests to ``queue``, first for the objects that the informer already holds."""
@@ -99,9 +101,14 @@ class Kind:
                 name=event.key.name,
             )
             return
-        priority = LOW_PRIORITY if event.initial else 0
+        if not requests:
+            return
+        if event.initial:
+            priority, cause = LOW_PRIORITY, self._listed
+        else:
+            priority, cause = 0, Cause.of_event(self.informer.gvk, event)
         for request in requests:
-            self._queue.add(request, priority=priority)
+            self._queue.add(request, priority=priority, cause=cause)
 
 
 class InformerSync:
@@ -129,21 +136,26 @@ class Channel:
 
     def __init__(self) -> None:
         self._queue: WorkQueue[Request] | None = None
-        self._pending: dict[Request, int] = {}
+        self._pending: dict[Request, tuple[int, Cause]] = {}
 
-    def enqueue(self, requests: Iterable[Request], *, priority: int = 0) -> None:
-        """Enqueue ``requests``; requests enqueued before the start are kept until then."""
+    def enqueue(self, requests: Iterable[Request], *, priority: int = 0, reason: str = "") -> None:
+        """Enqueue ``requests``; requests enqueued before the start are kept until then.
+
+        ``reason`` says why, in a few words, for :func:`~cfo.runtime.controller.reconcile_causes` and log lines.
+        """
+        cause = Cause(CauseType.GENERIC, detail=reason)
         for request in requests:
             if self._queue is None:
-                self._pending[request] = max(priority, self._pending.get(request, priority))
+                known, _ = self._pending.get(request, (priority, cause))
+                self._pending[request] = max(priority, known), cause
             else:
-                self._queue.add(request, priority=priority)
+                self._queue.add(request, priority=priority, cause=cause)
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
         """Enqueue the requests kept so far in ``queue``, and later requests directly."""
         self._queue = queue
-        for request, priority in self._pending.items():
-            queue.add(request, priority=priority)
+        for request, (priority, cause) in self._pending.items():
+            queue.add(request, priority=priority, cause=cause)
         self._pending.clear()
 
     async def wait_for_sync(self) -> None:

@@ -7,6 +7,9 @@ a back-off that grows with each failure (``rate_limited``); if an item is added 
 highest priority apply. Items with a higher priority are handed out first; items of equal priority are handed out in the
 order in which they became ready.
 
+Each entry has the causes that queued it (:mod:`cfo.runtime.cause`). To compare the states of an updated object, a cause
+refers to both; a queue holds at most 4 MiB of such states and records later causes without them.
+
 A queue belongs to one event loop and uses no locks; only :meth:`WorkQueue.get` and
 :meth:`WorkQueue.shut_down_with_drain` wait.
 """
@@ -16,19 +19,23 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Iterator
+from typing import Final, Generic, NamedTuple, TypeVar
 
+from cfo.runtime.cause import Cause, Causes, CauseType
 from cfo.runtime.clock import Clock, SystemClock, Timer
 from cfo.runtime.metrics import QueueMetrics
 from cfo.runtime.ratelimit import RateLimiter, default_rate_limiter
 
-__all__ = ["LOW_PRIORITY", "QueueShutDown", "WorkQueue"]
+__all__ = ["LOW_PRIORITY", "QueueShutDown", "QueuedItem", "WorkQueue"]
 
 LOW_PRIORITY = -100
 """The priority of objects of an initial list (controller-runtime's ``LowPriority``)."""
 
 _MAX_STALE = 64
+_MAX_HELD: Final = 4 * 1024 * 1024
+_NO_CAUSES: Final = Causes()
+_GENERIC: Final = Cause(CauseType.GENERIC)
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -40,7 +47,7 @@ class QueueShutDown(Exception):
 class _Entry(Generic[Item]):
     """A queued item. ``ready_at`` is None when it can be handed out; ``stale`` means that another entry replaced it."""
 
-    __slots__ = ("item", "order", "priority", "queued_at", "ready_at", "stale")
+    __slots__ = ("causes", "item", "order", "priority", "queued_at", "ready_at", "stale")
 
     def __init__(self, item: Item, priority: int, order: int, ready_at: float | None, queued_at: float) -> None:
         self.item = item
@@ -49,6 +56,26 @@ class _Entry(Generic[Item]):
         self.ready_at = ready_at
         self.queued_at = queued_at
         self.stale = False
+        self.causes = _NO_CAUSES
+
+
+class _Running(NamedTuple):
+    started_at: float
+    causes: Causes
+
+
+class QueuedItem(NamedTuple, Generic[Item]):
+    """An item of a queue, for reports.
+
+    ``running``: a worker processes it. ``seconds``: how long it has been running or ready, or, negative, until it
+    becomes ready.
+    """
+
+    item: Item
+    running: bool
+    priority: int
+    seconds: float
+    causes: Causes
 
 
 class WorkQueue(Generic[Item]):
@@ -69,7 +96,8 @@ class WorkQueue(Generic[Item]):
         self._waiting: list[tuple[float, int, _Entry[Item]]] = []
         self._ready_count = 0
         self._stale_count = 0
-        self._processing: dict[Item, float] = {}
+        self._processing: dict[Item, _Running] = {}
+        self._held = 0
         self._order = 0
         self._getters: deque[asyncio.Future[None]] = deque()
         self._timer: Timer | None = None
@@ -99,10 +127,33 @@ class WorkQueue(Generic[Item]):
         """Whether :meth:`shut_down` was called."""
         return self._shut_down
 
-    def add(self, item: Item, *, priority: int = 0, after: float = 0.0, rate_limited: bool = False) -> None:
+    def causes(self, item: Item) -> Causes:
+        """Return the causes of ``item`` while a worker processes it, else no causes."""
+        running = self._processing.get(item)
+        return running.causes if running is not None else _NO_CAUSES
+
+    def items(self) -> Iterator[QueuedItem[Item]]:
+        """Yield the items that are running, ready and delayed. Use it at once: changes of the queue invalidate it."""
+        now = self._clock.monotonic()
+        for item, running in self._processing.items():
+            yield QueuedItem(item, True, 0, now - running.started_at, running.causes)
+        for item, entry in self._entries.items():
+            since = entry.queued_at if entry.ready_at is None else entry.ready_at
+            yield QueuedItem(item, False, entry.priority, now - since, entry.causes)
+
+    def add(
+        self,
+        item: Item,
+        *,
+        priority: int = 0,
+        after: float = 0.0,
+        rate_limited: bool = False,
+        cause: Cause = _GENERIC,
+    ) -> None:
         """Add ``item`` now, after ``after`` seconds, or after the rate limiter's delay (the earlier of both).
 
-        Has no effect after :meth:`shut_down`.
+        ``cause`` is merged with the causes of an item that is ready already. For a delayed item, the causes are those
+        of its earliest time. Has no effect after :meth:`shut_down`.
         """
         if self._shut_down:
             return
@@ -115,18 +166,25 @@ class WorkQueue(Generic[Item]):
             self._metrics.retries.inc()
         entry = self._entries.get(item)
         if entry is None:
-            self._insert(item, priority, ready_at, now)
+            self._insert(item, priority, ready_at, now, self._hold(Causes.of(cause)))
         elif entry.ready_at is None:
+            if ready_at is None:
+                self._held -= entry.causes.held
+                entry.causes = self._hold(entry.causes.followed_by(cause))
             if priority > entry.priority:
                 self._raise_priority(entry, priority)
         elif ready_at is None or ready_at < entry.ready_at or priority > entry.priority:
             self._make_stale(entry)
+            causes = entry.causes
+            if ready_at is None or ready_at < entry.ready_at:
+                self._held -= causes.held
+                causes = self._hold(Causes.of(cause))
             earliest = None if ready_at is None else min(ready_at, entry.ready_at)
-            self._insert(item, max(priority, entry.priority), earliest, now)
+            self._insert(item, max(priority, entry.priority), earliest, now, causes)
 
-    def add_after(self, item: Item, seconds: float, *, priority: int = 0) -> None:
+    def add_after(self, item: Item, seconds: float, *, priority: int = 0, cause: Cause = _GENERIC) -> None:
         """Add ``item`` after ``seconds``."""
-        self.add(item, priority=priority, after=seconds)
+        self.add(item, priority=priority, after=seconds, cause=cause)
 
     def add_rate_limited(self, item: Item, *, priority: int = 0) -> None:
         """Count a failure of ``item`` and add it after the rate limiter's delay."""
@@ -169,11 +227,11 @@ class WorkQueue(Generic[Item]):
 
     def done(self, item: Item) -> None:
         """Mark ``item``, which :meth:`get` returned, as finished, so that it can be handed out again."""
-        started = self._processing.pop(item, None)
-        if started is None:
+        running = self._processing.pop(item, None)
+        if running is None:
             return
         if self._metrics:
-            self._metrics.work_seconds.observe(self._clock.monotonic() - started)
+            self._metrics.work_seconds.observe(self._clock.monotonic() - running.started_at)
         entry = self._entries.get(item)
         if entry is not None and entry.ready_at is None:
             heapq.heappush(self._ready, (-entry.priority, entry.order, entry))
@@ -194,9 +252,18 @@ class WorkQueue(Generic[Item]):
         self.shut_down()
         await self._idle.wait()
 
-    def _insert(self, item: Item, priority: int, ready_at: float | None, now: float) -> None:
+    def _hold(self, causes: Causes) -> Causes:
+        """Count the states that ``causes`` refer to, or return the causes without states if they are too many."""
+        held = causes.held
+        if held and self._held + held > _MAX_HELD:
+            return causes.without_states()
+        self._held += held
+        return causes
+
+    def _insert(self, item: Item, priority: int, ready_at: float | None, now: float, causes: Causes) -> None:
         self._order += 1
         entry = _Entry(item, priority, self._order, ready_at, now)
+        entry.causes = causes
         self._entries[item] = entry
         if ready_at is None:
             self._make_ready(entry)
@@ -232,6 +299,7 @@ class WorkQueue(Generic[Item]):
         entry.stale = True
         self._order += 1
         raised = _Entry(entry.item, priority, self._order, None, entry.queued_at)
+        raised.causes = entry.causes
         self._entries[entry.item] = raised
         if entry.item not in self._processing:
             heapq.heappush(self._ready, (-priority, raised.order, raised))
@@ -244,7 +312,8 @@ class WorkQueue(Generic[Item]):
             del self._entries[entry.item]
             self._ready_count -= 1
             now = self._clock.monotonic()
-            self._processing[entry.item] = now
+            self._held -= entry.causes.held
+            self._processing[entry.item] = _Running(now, entry.causes)
             self._idle.clear()
             if self._metrics:
                 self._metrics.depth(entry.priority).dec()
@@ -290,4 +359,4 @@ class WorkQueue(Generic[Item]):
 
     def _ages(self) -> list[float]:
         now = self._clock.monotonic()
-        return [now - started for started in self._processing.values()]
+        return [now - running.started_at for running in self._processing.values()]

@@ -16,6 +16,7 @@ from cfo.runtime import (
     READ,
     Builder,
     ClientConfig,
+    Finalizer,
     LeaderElectionOptions,
     Manager,
     ManagerOptions,
@@ -23,11 +24,11 @@ from cfo.runtime import (
     Request,
     Result,
     Rule,
-    has_finalizer,
-    is_deleting,
     leader_election_rules,
     load_config,
     logs,
+    name_of,
+    namespace_of,
     policy_rules,
 )
 
@@ -43,6 +44,7 @@ class BucketReconciler:
 
     def __init__(self, manager: Manager, root: Path) -> None:
         self.client = manager.client
+        self.finalizer = Finalizer(manager.client, FINALIZER)
         self.root = root
         self.removed = Counter("bucket_directories_removed", "Removed directories", registry=manager.metrics.registry)
 
@@ -51,22 +53,21 @@ class BucketReconciler:
         bucket = await self.client.get(BUCKET, request)
         if bucket is None:
             return Result()
-        directory = self.root / request.namespace / request.name
-        if not is_deleting(bucket):
-            await self.apply_finalizers(bucket, [FINALIZER])
-            directory.mkdir(parents=True, exist_ok=True)
-        elif has_finalizer(bucket, FINALIZER):
-            with contextlib.suppress(FileNotFoundError):  # a reconcile may run twice
-                await anyio.to_thread.run_sync(shutil.rmtree, directory)
-            self.removed.inc()
-            await self.apply_finalizers(bucket, [])
-        return Result()
+        return await self.finalizer.reconcile(bucket, apply=self.create_directory, cleanup=self.remove_directory)
 
-    async def apply_finalizers(self, bucket: Object, finalizers: list[str]) -> None:
-        """Own exactly ``finalizers``: server-side apply merges the list with the finalizers of other controllers."""
-        identity = {key: bucket["metadata"][key] for key in ("namespace", "name", "uid")}
-        metadata = {**identity, "finalizers": finalizers}
-        await self.client.apply({"apiVersion": BUCKET.api_version, "kind": BUCKET.kind, "metadata": metadata})
+    async def create_directory(self, bucket: Object) -> None:
+        """Create the directory of a bucket that has the finalizer."""
+        self.directory_of(bucket).mkdir(parents=True, exist_ok=True)
+
+    async def remove_directory(self, bucket: Object) -> None:
+        """Remove the directory of a bucket that is being deleted; this may run twice."""
+        with contextlib.suppress(FileNotFoundError):
+            await anyio.to_thread.run_sync(shutil.rmtree, self.directory_of(bucket))
+        self.removed.inc()
+
+    def directory_of(self, bucket: Object) -> Path:
+        """Return the directory of a bucket."""
+        return self.root / namespace_of(bucket) / name_of(bucket)
 
 
 def new_manager(config: ClientConfig, root: Path, metrics: str = ":8080", health: str = ":8081") -> Manager:

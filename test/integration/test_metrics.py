@@ -136,7 +136,7 @@ def metric_problems(metrics: Iterable[Metric]) -> Iterable[str]:
 
 
 async def test_secure_metrics_require_authorization(plane: ControlPlane) -> None:
-    manager = new_manager(plane, metrics_tls=MetricsTLS())
+    manager = new_manager(plane, metrics_tls=MetricsTLS(), debug_bind_address="metrics")
     async with manager:
         await manager.started()
         client = manager.api_reader
@@ -164,6 +164,11 @@ async def test_secure_metrics_require_authorization(plane: ControlPlane) -> None
         status, body = await scrape(manager, "https", ssl=False, headers={"Authorization": f"Bearer {other}"})
         assert status == 200
         assert "controller_runtime_reconcile_total" in families(body)
+        debug = f"https://localhost:{manager.metrics_port}/debug/queue"
+        async with aiohttp.ClientSession() as session:
+            for bearer, expected in ((other, 403), (plane.token, 200), ("", 401)):
+                async with session.get(debug, ssl=False, headers={"Authorization": f"Bearer {bearer}"}) as response:
+                    assert response.status == expected
         get_sample_value = manager.metrics.registry.get_sample_value
         host = manager.transport.host
         before = get_sample_value("rest_client_requests_total", {"code": "201", "method": "POST", "host": host})

@@ -10,7 +10,7 @@ from cfo.runtime import (
     SET,
     APIModel,
     CELRule,
-    Conditions,
+    ConditionList,
     Conversions,
     CustomResource,
     Int32,
@@ -42,7 +42,7 @@ class WebsiteStatus(APIModel):
     """The observed state of a Website."""
 
     ready_replicas: Int32 = 0
-    conditions: Conditions = Field(default_factory=list)
+    conditions: ConditionList = Field(default_factory=list)
 
 
 class Website(

@@ -316,6 +316,9 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
         ),
         ("leaderElection: {resourceLock: endpoints}", "leaderElection.resourceLock: 'endpoints': must be 'leases'"),
         ("webhook: {bindAddress: '0'}", "webhook.bindAddress: '0': must be HOST:PORT"),
+        ("debug: {bindAddress: ':6060'}", "debug.bindAddress: ':6060': must be a loopback address"),
+        ("debug: {bindAddress: '192.0.2.1:6060'}", "debug.bindAddress: '192.0.2.1:6060': must be a loopback address"),
+        ("debug: {bindAddress: metrics}", 'debug.bindAddress "metrics" requires metrics.secureServing'),
         ("webhook: {enabled: 1}", "webhook.enabled: 1: must be true or false"),
         ("webhook: {serviceName: A_b}", "webhook.serviceName: 'A_b': must be the name of a Service"),
         (

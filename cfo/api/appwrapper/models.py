@@ -13,7 +13,7 @@ from pydantic import Field
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.runtime import (
     APIModel,
-    Conditions,
+    ConditionList,
     CustomResource,
     EmbeddedResource,
     Int32,
@@ -98,7 +98,7 @@ class ComponentStatus(APIModel):
     """The observed state of one component."""
 
     api_version: str = Field(description="apiVersion of the component.")
-    conditions: Conditions | None = Field(default=None, description="The component's state.")
+    conditions: ConditionList | None = Field(default=None, description="The component's state.")
     kind: str = Field(description="Kind of the component.")
     name: str = Field(description="Name of the component.")
     pod_sets: list[AppWrapperPodSet] = Field(description="Pod sets of the component, declared or inferred.")
@@ -110,7 +110,7 @@ class AppWrapperStatus(APIModel):
     component_status: list[ComponentStatus] | None = Field(
         default=None, description="State of the components, in the order of the spec."
     )
-    conditions: Conditions | None = Field(default=None, description="The AppWrapper's state.")
+    conditions: ConditionList | None = Field(default=None, description="The AppWrapper's state.")
     phase: str | None = Field(default=None, description="Phase of the AppWrapper.")
     resetting_count: Int32 | None = Field(default=None, description="Number of retries since admission.")
 

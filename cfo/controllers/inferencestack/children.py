@@ -6,7 +6,7 @@ cluster might not serve (KEDA, Gateway API, Prometheus operator) are watched fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -35,6 +35,7 @@ from cfo.runtime import (
     Manager,
     NamespacedName,
     Object,
+    by_controller,
     gvk_of,
     key_of,
     uid_of,
@@ -60,11 +61,6 @@ MAX_CACHED_BYTES: Final = 1 << 20
 
 _SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 _OWNER_INDEX: Final = "inferencestack-owner"
-
-
-def _controller_uid(entry: Entry) -> Iterable[str]:
-    controller = entry.meta.controller
-    return (controller.uid,) if controller is not None else ()
 
 
 class _Watcher(NamedTuple):
@@ -159,4 +155,4 @@ class Children:
 
     def _create(self, gvk: GVK) -> Informer:
         informer = self._manager.cache.informer(gvk, label_selector=_SELECTOR, max_bytes=MAX_CACHED_BYTES)
-        return informer.add_index(_OWNER_INDEX, _controller_uid)
+        return informer.add_index(_OWNER_INDEX, by_controller)

@@ -25,7 +25,7 @@ from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
 from cfo.controllers.raycluster.cookie_secret import CookieSecret
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.finalizer import FINALIZER, set_finalizer
+from cfo.controllers.raycluster.finalizer import FINALIZER, FINALIZER_MANAGER
 from cfo.controllers.raycluster.head_pods import HeadPodReplacer
 from cfo.controllers.raycluster.oauth_informers import (
     OAuthInformers,
@@ -69,12 +69,12 @@ from cfo.runtime import (
     Result,
     Rule,
     SelectionKeywords,
-    has_finalizer,
     is_deleting,
     key_of,
     namespace_of,
     on_update,
     or_,
+    set_finalizer,
     uid_of,
 )
 
@@ -109,6 +109,7 @@ class OAuthReconciler:
         informers: OAuthInformers,
     ) -> None:
         self._client = client
+        self._finalizer_client = client.with_field_manager(FINALIZER_MANAGER)
         self._events = events
         self._config = config
         self._platform = environment.platform
@@ -207,9 +208,7 @@ class OAuthReconciler:
 
     async def _may_write(self, cluster: Object) -> bool:
         """Set the finalizer; return whether the proxy's objects may be written: the cluster exists and may run."""
-        stored: Object | None = cluster
-        if not has_finalizer(cluster, FINALIZER):
-            stored = await set_finalizer(self._client, cluster, present=True)
+        stored = await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=True)
         return stored is not None and not is_deleting(stored) and not is_suspended(stored)
 
     async def _write_routes(
@@ -248,8 +247,8 @@ class OAuthReconciler:
         """Delete the cluster's ClusterRoleBindings, regardless of their names, then remove the finalizer."""
         cluster = children.cluster
         await self._bindings.delete(children)
-        if not children.failed and has_finalizer(cluster, FINALIZER):
-            await set_finalizer(self._client, cluster, present=False)
+        if not children.failed:
+            await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=False)
 
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:

@@ -203,12 +203,35 @@ class Cache(ClientCache):
 
     # For the client (cfo.runtime.client.object_cache.ClientCache).
 
-    def covers(self, gvk: GVK, namespace: str) -> bool:
-        """Return whether a synced informer, without selectors and limits and not metadata-only, holds the namespace.
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
+        """Return whether :meth:`covering_informer` finds an informer."""
+        return self.covering_informer(gvk, namespace, label_selector) is not None
 
-        An empty namespace means all objects of all namespaces to which the cache is restricted.
+    def covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer | None:
+        """Return a synced informer that holds all objects of the namespace that ``label_selector`` matches.
+
+        It is not metadata-only, has no field selector and no limit of the size, and each requirement of its label
+        selector is in ``label_selector`` or in the selector of the cache. An empty namespace means all objects of all
+        namespaces to which the cache is restricted.
         """
-        return self._covering_informer(gvk, namespace) is not None
+        informers = self._of_kind.get(gvk)
+        if not informers:
+            return None
+        restriction = self._selectors.get(gvk, LabelSelector())
+        required = {*restriction.requirements, *LabelSelector.of(label_selector).requirements} if label_selector else ()
+        for informer in informers:
+            selection = informer.selection
+            if selection.metadata_only or selection.max_bytes or selection.field_selector:
+                continue
+            if selection.label_selector != restriction and not (
+                required and set(selection.label_selector.requirements).issubset(required)
+            ):
+                continue
+            if informer.has_synced and (
+                selection.namespaces == self._namespaces if not namespace else informer.watches_namespace(namespace)
+            ):
+                return informer
+        return None
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
         """Return a copy of the object, or ``None``; raises :class:`LookupError` if :meth:`covers` is false."""
@@ -216,7 +239,8 @@ class Cache(ClientCache):
 
     def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
         """Return copies of the matching objects; raises :class:`LookupError` if :meth:`covers` is false."""
-        return self._require_covering_informer(gvk, namespace).reader.list(namespace, label_selector)
+        informer = self._require_covering_informer(gvk, namespace, label_selector)
+        return informer.reader.list(namespace, label_selector)
 
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
         """Return the newest state of the object in any informer that is not metadata-only."""
@@ -290,22 +314,8 @@ class Cache(ClientCache):
             return labels
         return LabelSelector.of(f"{restriction},{labels}") if labels else restriction
 
-    def _covering_informer(self, gvk: GVK, namespace: str) -> Informer | None:
-        restriction = self._selectors.get(gvk, LabelSelector())
-        for informer in self._of_kind.get(gvk, ()):
-            selection = informer.selection
-            if selection.metadata_only or selection.max_bytes:
-                continue
-            if selection.field_selector or selection.label_selector != restriction:
-                continue
-            if informer.has_synced and (
-                selection.namespaces == self._namespaces if not namespace else informer.watches_namespace(namespace)
-            ):
-                return informer
-        return None
-
-    def _require_covering_informer(self, gvk: GVK, namespace: str) -> Informer:
-        informer = self._covering_informer(gvk, namespace)
+    def _require_covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer:
+        informer = self.covering_informer(gvk, namespace, label_selector)
         if informer is None:
             raise LookupError(f"{gvk} in {namespace or 'all namespaces'}: no informer covers it")
         return informer

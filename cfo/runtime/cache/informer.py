@@ -197,6 +197,16 @@ class Informer:
         return self._problem or "; ".join(errors)
 
     @property
+    def lag(self) -> float | None:
+        """The seconds since the API server last sent an event, a bookmark or a list; ``None`` before the first one.
+
+        A healthy watch receives a bookmark about once a minute. With several watches, the greatest lag.
+        """
+        heard = [reflector.heard_at for reflector in self._reflectors]
+        known = [at for at in heard if at is not None]
+        return self._clock.monotonic() - min(known) if known and len(known) == len(heard) else None
+
+    @property
     def is_forbidden(self) -> bool:
         """Whether the permission to list or watch is missing; the informer retries periodically."""
         return any(reflector.forbidden for reflector in self._reflectors)
@@ -208,6 +218,36 @@ class Informer:
         """
         while not (self.has_synced or (unless_forbidden and self.is_forbidden)):
             await self._changed.wait()
+
+    async def wait_for(
+        self, key: NamespacedName, condition: Callable[[Object | None], bool], *, timeout: float | None
+    ) -> Object | None:
+        """Wait until ``condition`` accepts the object (``None``: it does not exist), and return the object.
+
+        ``condition`` is called after each change of the object. Raises :class:`TimeoutError` after ``timeout`` seconds
+        (``None``: waits forever).
+        """
+        changed = anyio.Event()
+
+        def notify(event: Event) -> None:
+            if event.key == key:
+                changed.set()
+
+        self._handlers.append(notify)
+        try:
+            with anyio.fail_after(timeout):
+                await self.wait_for_sync()
+                while True:
+                    changed = anyio.Event()
+                    obj = self.reader.get(key)
+                    if condition(obj):
+                        return obj
+                    await changed.wait()
+        except TimeoutError:
+            problem = f" ({self.problem})" if self.problem else ""
+            raise TimeoutError(f"{self.gvk} {key}: condition not met after {timeout:g} s{problem}") from None
+        finally:
+            self._handlers.remove(notify)
 
     def add_handler(self, handler: Handler) -> None:
         """Call ``handler`` immediately for all existing objects (as ``initial``), and later for every change."""

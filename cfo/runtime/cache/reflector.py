@@ -172,6 +172,8 @@ class Reflector:
         self.state = State.LISTING
         self.error = ""
         self.forbidden = False
+        self.heard_at: float | None = None
+        """When the API server last sent something (monotonic time); it sends a bookmark about once a minute."""
         self._transport = transport
         self._resource = resource
         self._path = resource.path(feed.namespace)
@@ -312,6 +314,7 @@ class Reflector:
                 break
             page = await self._get_page({**self._selectors, "continue": page.metadata.continue_}, limit)
         listing.commit(version)
+        self.heard_at = self._clock.monotonic()
         self._version = version
         self._use_quorum = self._must_check_position = False
         return True
@@ -373,6 +376,7 @@ class Reflector:
                 with anyio.fail_after(idle_seconds) as idle_timeout:
                     while chunk := await body.readany():
                         idle_timeout.deadline = anyio.current_time() + idle_seconds
+                        self.heard_at = self._clock.monotonic()
                         for line in splitter.split(chunk):
                             try:
                                 self._process_line(line)

@@ -109,6 +109,11 @@ class Client:
         other.field_manager = field_manager
         return other
 
+    @property
+    def cache(self) -> ClientCache:
+        """The cache that serves reads; it holds nothing if the client has none."""
+        return self._cache
+
     # Reads.
 
     async def get(self, kind: ObjectKind[T], key: NamespacedName, *, live: bool = False) -> T | None:
@@ -150,7 +155,7 @@ class Client:
     ) -> list[Object]:
         if not live and not field_selector:
             cached = cache_key(self.mapper, gvk, NamespacedName(namespace, "")).namespace
-            if self._cache.covers(gvk, cached):
+            if self._cache.covers(gvk, cached, label_selector):
                 for key in self._cache.uncertain_keys(gvk, cached):
                     await self._get(gvk, key, live=False)
                 return self._cache.list(gvk, cached, label_selector)
@@ -174,6 +179,7 @@ class Client:
     ) -> list[T]:
         """Return copies of the objects that match; an empty ``namespace`` means all namespaces.
 
+        The cache also answers if an informer has a label selector whose requirements are all in ``label_selector``.
         Requests to the API server are in pages of 500; the list is restarted if the continue token expires.
         """
         found = await self._list(kind.gvk, namespace, label_selector, field_selector, live=live)

@@ -16,6 +16,7 @@ import ssl
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Self
@@ -36,6 +37,7 @@ from cfo.runtime.client.retry import Attempts
 from cfo.runtime.client.write_gate import write_gate
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.ratelimit import BucketRateLimiter
+from cfo.runtime.tracing import Tracing
 from cfo.version import __version__
 
 __all__ = ["Exchange", "Response", "Transport"]
@@ -114,6 +116,7 @@ class Transport:
 
     ``qps`` and ``burst`` limit the rate of requests on the client side. With ``qps`` of ``None``, 0 or less there is no
     limit, and the server's priority and fairness applies. ``observe`` is called with each :class:`Exchange`.
+    ``tracing`` traces requests (streams are not traced).
     """
 
     def __init__(
@@ -125,7 +128,9 @@ class Transport:
         user_agent: str = USER_AGENT,
         observe: Callable[[Exchange], None] | None = None,
         clock: Clock | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self.config = config
         self._clock = clock or SystemClock()
         self._bucket: BucketRateLimiter | None = None
@@ -177,6 +182,13 @@ class Transport:
         Raises :class:`~cfo.runtime.client.errors.APIError` and :class:`~cfo.runtime.client.errors.TransportError`, and
         its subclass :class:`~cfo.runtime.client.errors.ResponseTooLarge`.
         """
+        if self._tracing is None:
+            return await self._request(request)
+        headers = dict(request.headers)
+        with self._tracing.request(request.verb or request.method, request.resource or request.path, headers):
+            return await self._request(replace(request, headers=headers))
+
+    async def _request(self, request: APIRequest) -> Response:
         attempt = _first_attempt(request)
         limit = _TIMEOUT_SECONDS if request.timeout is None else request.timeout
         read_only = request.method == "GET"

@@ -12,7 +12,7 @@ __all__ = [
     "ATOMIC",
     "SET",
     "Condition",
-    "Conditions",
+    "ConditionList",
     "EmbeddedResource",
     "Int32",
     "Int64",
@@ -97,7 +97,7 @@ class Condition(APIModel):
     ]
 
 
-Conditions = Annotated[
+ConditionList = Annotated[
     list[Condition],
     Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
 ]

@@ -27,6 +27,7 @@ from cfo.runtime.metrics import Metrics
 from cfo.runtime.ratelimit import ExponentialRateLimiter
 from cfo.runtime.reconcile import READ, Reconciler, Request, Result, Rule
 from cfo.runtime.source import Channel, Kind
+from cfo.runtime.tracing import Tracing
 from cfo.runtime.webhook.certificates.ca_injector import CAInjector
 from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher, ClientCAWatcher
 from cfo.runtime.webhook.certificates.rotator import CertificateRotator
@@ -79,6 +80,7 @@ class WebhookDependencies:
     health: Health
     add: Callable[[Runnable, Phase], None]
     add_controller: Callable[[Controller], None]
+    tracing: Tracing | None = None
 
 
 class WebhookService:
@@ -127,6 +129,7 @@ class WebhookService:
             on_listening=self._reconcile,
             before_drain=self._restore_configurations,
             clock=clock,
+            tracing=dependencies.tracing,
         )
         dependencies.add(self.server, Phase.SERVERS)
         dependencies.add(cache, Phase.CACHES)

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from cfo.runtime.client.errors import AlreadyExists, Conflict, NotFound, OwnerDeleted, TooManyRequests, TransportError
 from cfo.runtime.clock import FakeClock
-from cfo.runtime.controller import Controller, ControllerOptions, reconcile_id
+from cfo.runtime.controller import Controller, ControllerOptions, reconcile_causes, reconcile_id
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK
 from cfo.runtime.reconcile import Request, Result, TerminalError
@@ -471,3 +471,24 @@ def test_invalid_options_are_rejected_by_name(options: dict[str, Any]) -> None:
 def test_negative_requeue_after_is_rejected() -> None:
     with pytest.raises(ValueError, match="requeue_after: -1"):
         Result(requeue_after=-1)
+
+
+async def test_causes_are_in_the_context_and_in_log_lines() -> None:
+    seen: list[str] = []
+
+    async def script(request: Request) -> Result:
+        seen.append(str(reconcile_causes()))
+        structlog.get_logger().info("reconciling")
+        if len(seen) == 1:
+            raise TransportError("connection refused", outcome_unknown=False)
+        return Result(requeue_after=30 if len(seen) == 2 else 0)
+
+    with capture_context_logs() as lines:
+        async with running(Harness(script)) as harness:
+            harness.channel.enqueue([A], reason="timer")
+            for seconds in (0, 1, 30):
+                harness.clock.advance(seconds)
+                await run_until_idle()
+    assert seen == ["generic: timer", "retry: TransportError", "requeue after: 30 s"]
+    assert [str(line["causes"]) for line in lines if line["event"] == "reconciling"] == seen
+    assert not reconcile_causes()

@@ -7,11 +7,27 @@ import json
 import logging
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
+import orjson
 import pytest
 import structlog
 
+from cfo.runtime import cause
+from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.cache.store import Event, EventType
+from cfo.runtime.cause import Cause, Causes
+from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.logs import configure
+from cfo.runtime.objects import NamespacedName
+
+KEY = NamespacedName("ns", "a")
+
+
+def state(value: int) -> Entry:
+    """Return a state of the ConfigMap ns/a."""
+    obj = {"metadata": {"namespace": "ns", "name": "a"}, "data": {"x": str(value)}}
+    return EntryDecoder(CONFIG_MAP).decode(orjson.dumps(obj))
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +67,23 @@ def test_json_lines_have_the_keys_of_zap_and_the_reconcile_context() -> None:
         "name": "a",
         "reconcileID": "r",
     }
+
+
+def test_causes_are_compared_only_for_lines_that_are_written() -> None:
+    for log_format in ("json", "console"):
+        stream = io.StringIO()
+        configure(log_format, "info", stream)  # type: ignore[arg-type]
+        log = structlog.get_logger("cfo.test")
+        update = Event(EventType.UPDATED, KEY, state(1), state(2))
+        causes = Causes.of(Cause.of_event(CONFIG_MAP, update))
+        with structlog.contextvars.bound_contextvars(causes=causes), mock.patch.object(cause, "changed_fields") as diff:
+            diff.return_value = ("data.x",)
+            log.debug("suppressed")
+            assert diff.call_count == 0
+            log.info("first")
+            log.info("second")
+            assert diff.call_count == 1
+        assert stream.getvalue().count("ConfigMap ns/a updated: data.x") == 2
 
 
 def test_exception_is_logged_on_one_line() -> None:

@@ -222,6 +222,22 @@ async def test_channel_keeps_requests_enqueued_before_start() -> None:
     assert await take_all(queue) == [(KEY, 0)]
 
 
+async def test_queue_has_the_causes_of_events_and_channels() -> None:
+    informer, queue, channel = FakeInformer(), create_queue(), Channel()
+    source = Kind(informer, EnqueueRequestForObject(), mapper=Mapper())  # type: ignore[arg-type]
+    await source.start("mirror", queue)
+    await channel.start("mirror", queue)
+    informer.send(added(entry(), initial=True))
+    informer.send(updated(entry(), entry(labels={"a": "b"})))
+    channel.enqueue([KEY], reason="rotation")
+    (item,) = queue.items()
+    assert [str(cause) for cause in item.causes] == [
+        "initial list of ConfigMap",
+        "ConfigMap ns/a updated: metadata.labels",
+        "generic: rotation",
+    ]
+
+
 async def test_informer_sync_waits_without_adding_a_handler() -> None:
     informer, queue = FakeInformer(), create_queue()
     condition = InformerSync(informer)  # type: ignore[arg-type]

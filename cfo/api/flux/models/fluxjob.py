@@ -11,7 +11,7 @@ from cfo.api.flux.models.core import ResourceRequirements
 from cfo.api.flux.models.minicluster import MiniClusterSpec
 from cfo.runtime import (
     APIModel,
-    Conditions,
+    ConditionList,
     CustomResource,
     Int32,
     Int64,
@@ -79,7 +79,7 @@ class FluxJobStatus(APIModel):
     """The observed state of a FluxJob."""
 
     completion_time: Annotated[_Time | None, Field(description="Time at which the job finished.")] = None
-    conditions: Conditions | None = Field(
+    conditions: ConditionList | None = Field(
         default=None, description="The five states, of which one is True, and further conditions."
     )
     exit_code: Int32 | None = Field(default=None, description="Exit code of the command.")

@@ -13,7 +13,7 @@ from cfo.api.flux.models.minicluster import PodOptions
 from cfo.api.flux.names import Fairness, Preemption, Queue, QueueingStrategy
 from cfo.runtime import (
     APIModel,
-    Conditions,
+    ConditionList,
     CustomResource,
     Int32,
     Int64,
@@ -101,7 +101,7 @@ class FluxSetupStatus(APIModel):
     """The observed state of a FluxSetup."""
 
     admitted_workloads: Int32 | None = Field(default=None, description="Number of jobs that hold quota.")
-    conditions: Conditions | None = Field(default=None, description="The FluxSetup's state.")
+    conditions: ConditionList | None = Field(default=None, description="The FluxSetup's state.")
     observed_generation: Int64 | None = Field(
         default=None, description="The metadata.generation that the status is based on."
     )

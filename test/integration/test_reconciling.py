@@ -1,0 +1,224 @@
+"""Finalizers, sets of objects, waiting and cached lists, on a control plane."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from cfo.runtime import (
+    CONFIG_MAP,
+    SECRET,
+    SERVICE_ACCOUNT,
+    ApplySetError,
+    ClientConfig,
+    Conflict,
+    Finalizer,
+    Manager,
+    ManagerOptions,
+    NamespacedName,
+    Object,
+    Result,
+    apply_set,
+    apply_set_id,
+    by_controller,
+    by_label,
+    by_owner,
+    has_finalizer,
+    key_of,
+    labels_of,
+    name_of,
+    owner_reference,
+    set_finalizer,
+    uid_of,
+    wait_for,
+)
+from envtest import ControlPlane
+
+FINALIZER = "example.com/cleanup"
+TOOL = "test/v1"
+
+
+def config_map(name: str, labels: dict[str, str] | None = None, **data: str) -> Object:
+    metadata = {"namespace": "default", "name": name, "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+@asynccontextmanager
+async def running_manager(plane: ControlPlane) -> AsyncIterator[Manager]:
+    manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager="test"))
+    manager.cache.informer(CONFIG_MAP)
+    async with manager:
+        await manager.started()
+        await manager.cache.wait_for_sync()
+        yield manager
+
+
+def requests(manager: Manager) -> float:
+    """Return the number of requests except watches."""
+
+    def samples() -> Iterator[float]:
+        for metric in manager.metrics.registry.collect():
+            if metric.name == "rest_client_requests":
+                yield from (sample.value for sample in metric.samples if sample.name.endswith("_total"))
+
+    return sum(samples())
+
+
+async def test_finalizer_is_added_before_work_and_removed_after_cleanup(plane: ControlPlane) -> None:
+    async with running_manager(plane) as manager:
+        client, calls = manager.client, list[str]()
+        unfinished = [Result(requeue_after=5), None]
+
+        async def apply(obj: Object) -> None:
+            assert has_finalizer(obj, FINALIZER)
+            calls.append("apply")
+
+        async def cleanup(obj: Object) -> Result | None:
+            calls.append("cleanup")
+            return unfinished.pop(0)
+
+        finalizer = Finalizer(client, FINALIZER)
+        created = await client.create(
+            config_map("bucket")
+            | {"metadata": {**config_map("bucket")["metadata"], "finalizers": ["other.example.com/x"]}}
+        )
+
+        async def reconcile() -> Result:
+            obj = await client.get(CONFIG_MAP, key_of(created))
+            assert obj is not None
+            return await finalizer.reconcile(obj, apply=apply, cleanup=cleanup)
+
+        assert await reconcile() == Result()
+        before = requests(manager)
+        assert await reconcile() == Result()
+        assert requests(manager) == before
+        await client.delete(CONFIG_MAP, key_of(created))
+        assert await reconcile() == Result(requeue_after=5)
+        assert has_finalizer(await client.get(CONFIG_MAP, key_of(created)) or {}, FINALIZER)
+        assert await reconcile() == Result()
+        stored = await client.get(CONFIG_MAP, key_of(created))
+        assert stored is not None
+        assert stored["metadata"]["finalizers"] == ["other.example.com/x"]
+        assert await reconcile() == Result()
+        assert calls == ["apply", "apply", "cleanup", "cleanup"]
+        with pytest.raises(Conflict):  # the object has changed since
+            await set_finalizer(client, created, FINALIZER, present=True)
+        await set_finalizer(client, stored, "other.example.com/x", present=False)
+        assert await set_finalizer(client, stored, FINALIZER, present=True) is None
+    with pytest.raises(ValueError, match="qualified name"):
+        Finalizer(client, "cleanup")
+
+
+async def test_set_is_applied_and_pruned_without_touching_other_objects(plane: ControlPlane) -> None:
+    async with running_manager(plane) as manager:
+        client = manager.client
+
+        async def names() -> set[str]:
+            selector = f"applyset.kubernetes.io/part-of={apply_set_id(parent)}"
+            found = [*await client.list(CONFIG_MAP, label_selector=selector)]
+            found += await client.list(SERVICE_ACCOUNT, label_selector=selector)
+            return {name_of(obj) for obj in found}
+
+        async def current() -> Object:
+            obj = await client.get(CONFIG_MAP, key_of(parent))
+            assert obj is not None
+            return obj
+
+        parent = await client.create(config_map("parent"))
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": "default", "name": "sa"}}
+        await apply_set(client, parent, [config_map("a"), config_map("b"), account], tooling=TOOL)
+        assert await names() == {"a", "b", "sa"}
+        annotations = (await current())["metadata"]["annotations"]
+        assert annotations["applyset.kubernetes.io/contains-group-kinds"] == "ConfigMap,ServiceAccount"
+        impostor = await client.create(config_map("impostor", {"applyset.kubernetes.io/part-of": apply_set_id(parent)}))
+        with pytest.raises(ApplySetError, match="ServiceAccount"):
+            await apply_set(client, await current(), [config_map("a")], tooling=TOOL)
+        await apply_set(client, await current(), [config_map("a")], tooling=TOOL, kinds=[SERVICE_ACCOUNT])
+        assert await names() == {"a", name_of(impostor)}
+        assert (await current())["metadata"]["annotations"][
+            "applyset.kubernetes.io/contains-group-kinds"
+        ] == "ConfigMap"
+        parent = await current()
+        before = requests(manager)
+        await apply_set(client, parent, [config_map("a")], tooling=TOOL)
+        assert requests(manager) == before
+        await client.create(config_map("foreign"))
+        for objects, tooling, reason in (
+            ([config_map("foreign")], TOOL, "not a member"),
+            ([config_map("a")], "kubectl/v1.36", "managed by test/v1"),
+        ):
+            with pytest.raises(ApplySetError, match=reason):
+                await apply_set(client, await current(), objects, tooling=tooling)
+        elsewhere = config_map("c")
+        elsewhere["metadata"]["namespace"] = "kube-system"
+        with pytest.raises(ValueError, match="namespace of its parent"):
+            await apply_set(client, parent, [elsewhere], tooling=TOOL)
+        await apply_set(client, await current(), [], tooling=TOOL, kinds=[CONFIG_MAP])
+        assert await names() == {name_of(impostor)}
+        assert await client.get(CONFIG_MAP, NamespacedName("default", "foreign")) is not None
+
+
+async def test_wait_returns_the_object_as_soon_as_it_meets_the_condition(plane: ControlPlane) -> None:
+    async with running_manager(plane) as manager:
+        for client in (manager.client, manager.api_reader):
+            key = NamespacedName("default", f"awaited-{client is manager.client}".lower())
+            async with anyio.create_task_group() as tasks:
+
+                async def change(key: NamespacedName = key) -> None:
+                    obj = await manager.client.create(config_map(key.name))
+                    await manager.client.apply({**obj, "data": {"state": "done"}, "metadata": key._asdict()})
+
+                tasks.start_soon(change)
+                obj = await wait_for(client, CONFIG_MAP, key, lambda obj: bool(obj and obj.get("data")), timeout=10)
+            assert obj is not None
+            assert obj["data"] == {"state": "done"}
+            await manager.client.delete(CONFIG_MAP, key)
+            assert await wait_for(client, CONFIG_MAP, key, lambda obj: obj is None, timeout=10) is None
+            with pytest.raises(TimeoutError, match=f"{key}: condition not met after 0.05 s"):
+                await wait_for(client, CONFIG_MAP, key, lambda obj: obj is not None, timeout=0.05)
+
+
+async def test_lists_with_the_selector_of_an_informer_make_no_request(plane: ControlPlane) -> None:
+    async with running_manager(plane) as manager:
+        client, secret = manager.client, {"apiVersion": "v1", "kind": "Secret"}
+        for name, labels in (("a", {"app": "x", "tier": "1"}), ("b", {"app": "x"}), ("c", {"app": "y"})):
+            await client.create({**secret, "metadata": {"namespace": "default", "name": name, "labels": labels}})
+        await manager.cache.informer(SECRET, label_selector="app=x").wait_for_sync()
+        before = requests(manager)
+        found = await client.list(SECRET, label_selector="app=x")
+        assert [name_of(obj) for obj in found] == ["a", "b"]
+        assert [name_of(obj) for obj in await client.list(SECRET, label_selector="tier=1,app=x")] == ["a"]
+        assert requests(manager) == before
+        assert [name_of(obj) for obj in await client.list(SECRET, label_selector="app=y")] == ["c"]
+        assert len(await client.list(SECRET, namespace="default")) >= 3
+        assert requests(manager) >= before + 2
+        await client.patch(SECRET, key_of(found[1]), {"metadata": {"labels": {"app": "y"}}})
+        assert [name_of(obj) for obj in await client.list(SECRET, label_selector="app=x")] == ["a"]
+
+
+async def test_objects_are_found_by_owner_and_by_label(plane: ControlPlane) -> None:
+    async with running_manager(plane) as manager:
+        client = manager.client
+        config_maps = manager.cache.informer(CONFIG_MAP)
+        for _ in range(2):  # adding an index again is allowed
+            config_maps.add_index("controller", by_controller).add_index("owner", by_owner)
+            config_maps.add_index("color", by_label("color"))
+        owner = await client.create(config_map("owner"))
+        other = await client.create(config_map("other"))
+        child = config_map("child", {"color": "red"})
+        child["metadata"]["ownerReferences"] = [owner_reference(owner), owner_reference(other, controller=False)]
+        await client.create(child)
+        reader = config_maps.reader
+        assert [name_of(obj) for obj in reader.list(index=("controller", uid_of(owner)))] == ["child"]
+        assert reader.list(index=("controller", uid_of(other))) == []
+        assert [name_of(obj) for obj in reader.list(index=("owner", uid_of(other)))] == ["child"]
+        assert [labels_of(obj) for obj in reader.list(index=("color", "red"))] == [{"color": "red"}]
+
+
+def test_id_of_a_set_is_that_of_kubectl() -> None:
+    # The Secret and the ID of kubectl's own tests and of the documentation of the label.
+    parent = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "my-set", "namespace": "test"}}
+    assert apply_set_id(parent) == "applyset-0eFHV8ySqp7XoShsGvyWFQD3s96yqwHmzc4e0HR1dsY-v1"
