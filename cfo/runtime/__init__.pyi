@@ -34,7 +34,6 @@ from .client.config import ClientConfig as ClientConfig
 from .client.config import ConfigError as ConfigError
 from .client.config import NoClusterConfigured as NoClusterConfigured
 from .client.config import load_config as load_config
-from .client.credentials import CredentialError as CredentialError
 from .client.credentials import Credentials as Credentials
 from .client.credentials import CredentialSource as CredentialSource
 from .client.errors import AlreadyExists as AlreadyExists
@@ -59,6 +58,7 @@ from .client.errors import TransportError as TransportError
 from .client.errors import Unauthorized as Unauthorized
 from .client.errors import UnknownKind as UnknownKind
 from .client.errors import UnsupportedMediaType as UnsupportedMediaType
+from .client.kubeconfig_errors import CredentialError as CredentialError
 from .client.kubeconfig_errors import KubeconfigError as KubeconfigError
 from .client.request_body import EncodingError as EncodingError
 from .client.transport import Exchange as Exchange
