@@ -115,6 +115,14 @@ def alerts() -> list[dict[str, Any]]:
             "the-webhook-certificate",
         ),
         _alert(
+            "CodeFlareOperatorConfigurationChanged",
+            f"max(cfo_configuration_changed{job}) > 0",
+            "1h",
+            "warning",
+            "The ConfigMap of the operator was changed more than an hour ago; restart the operator to apply it.",
+            "the-configuration-was-changed",
+        ),
+        _alert(
             "CodeFlareOperatorInformerNotSynced",
             f"min by (group, kind) (cfo_informer_synced{job}) == 0",
             "10m",

@@ -16,6 +16,7 @@ from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
+from cfo.configuration_watch import ConfigurationWatch
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.claims import ClaimMetrics
@@ -24,6 +25,7 @@ from cfo.controllers.raycluster.metrics import RayClusterMetrics
 from cfo.manifests.monitoring import alerts
 from cfo.operator import new_manager
 from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.cache.store import Event
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.kinds import CONFIG_MAP
 from cfo.runtime.objects import NamespacedName, Object
@@ -77,6 +79,7 @@ class Operator:
         self.webhooks, self.certificate = WebhookMetrics(registry), CertificateMetrics(registry)
         self.webhooks.expect("/validate")
         self.controller = self.manager.metrics.controller("mine", 1)
+        self.configuration = ConfigurationWatch(self.manager, NamespacedName("ns", "config"), config)
 
     def scrape(self) -> str:
         return generate_latest(self.manager.metrics.registry).decode()
@@ -108,6 +111,13 @@ def flux_setup(status: dict[str, Any]) -> Callable[[Operator], None]:
 def failing_application(operator: Operator) -> None:
     stack = {"apiVersion": "example.com/v1", "kind": "InferenceStack", "metadata": {"name": "s"}}
     operator.stacks.objects = [stored({**stack, "status": {"applications": [{"state": "Failed"}]}})]
+
+
+def changed_configuration(operator: Operator) -> None:
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config"}}
+    changed = stored({**config_map, "data": {"config.yaml": "kuberay: {ingressDomain: other.example.com}"}})
+    entry = EntryDecoder(CONFIG_MAP).decode(orjson.dumps(changed))
+    operator.configuration._handle(Event("ADDED", entry.key, None, entry))
 
 
 def failing_reviews(operator: Operator) -> None:
@@ -158,6 +168,7 @@ CASES: dict[str, tuple[Callable[[Operator], None], dict[str, str]]] = {
     "RayClustersWithoutMTLS": (without_mtls, NAMESPACES),
     "RayClusterCAExpires": (expiring_ca, NAMESPACES),
     "AppWrappersFail": (failed_wrapper, NAMESPACES),
+    "CodeFlareOperatorConfigurationChanged": (changed_configuration, {}),
     "CodeFlareOperatorInformerNotSynced": (unsynced_informer, {"kind": "ConfigMap"}),
     "CodeFlareOperatorFluxQueueBlocked": (flux_setup({"pendingWorkloads": 2}), {**NAMESPACES, "fluxsetup": "queue"}),
     "CodeFlareOperatorFluxSetupInvalid": (

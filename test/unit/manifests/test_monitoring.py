@@ -14,6 +14,7 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux import FLUX_SETUP
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
+from cfo.configuration_watch import ConfigurationWatch
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.claims import ClaimMetrics
@@ -26,6 +27,7 @@ from cfo.manifests.stack_operator import StackOperator
 from cfo.operator import new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.kinds import SECRET
+from cfo.runtime.objects import NamespacedName
 
 ROOT = Path(__file__).parents[3]
 PROMETHEUS_METRICS = {"up", "process_resident_memory_bytes"}
@@ -49,6 +51,7 @@ def operator_metrics() -> dict[str, set[str]]:
     clusters = manager.cache.informer(RAY_CLUSTER)
     secrets = manager.cache.informer(SECRET, metadata_only=True)
     RayClusterMetrics(manager.metrics.registry, all_enabled.kuberay, clusters.reader, secrets.reader)
+    ConfigurationWatch(manager, NamespacedName("ns", "config"), all_enabled)
     StackMetrics(manager.metrics.registry)
     ClaimMetrics(manager.metrics.registry)
     found: dict[str, set[str]] = {}
