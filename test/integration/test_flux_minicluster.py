@@ -13,6 +13,7 @@ from cfo.api.flux import MINICLUSTER
 from cfo.controllers.flux.minicluster.curve import z85_decode
 from cfo.runtime.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
 from cfo.runtime.objects import NamespacedName, Object, key_of, name_of, owner_reference, uid_of
+from envtest import EmbeddedControlPlane
 from test.support.flux_environment import (
     SCHEDULED,
     FluxEnvironment,
@@ -116,7 +117,14 @@ async def test_failed_command_fails_the_cluster(
     async with run_minicluster_controller(env):
         pod = pod_annotations(phase="Failed", exit_code="3", finish_after="0.1")
         await env.create(mini_cluster(size=1, pod=pod, **spec))
-        cluster = await env.wait_for_state(FINISHED)
+
+        async def has_finished() -> bool:
+            if isinstance(env.plane, EmbeddedControlPlane):
+                await env.plane.advance(30)  # past the delay before a Job replaces a failed pod
+            return state(await env.get(MINICLUSTER, "flux-sample")) == [FINISHED]
+
+        await eventually(has_finished, "the Job fails")
+        cluster = await env.get(MINICLUSTER, "flux-sample")
         outcome = condition(cluster, "Succeeded")
         assert (outcome["status"], outcome["reason"]) == ("False", "BackoffLimitExceeded")
         assert "exit code 3" in outcome["message"]
