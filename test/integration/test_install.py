@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from cfo.api.flux import MINICLUSTER, OBJECTS_READY
+from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.policies import DEFAULT_DENY_NAME, desired_default_deny
@@ -199,6 +200,7 @@ async def _run_lifecycle(
                 return all(any(kind == gvk.kind for kind, _ in found[0]) for gvk in kinds)
 
             await eventually(has_children, f"the children of {key}")
+            await eventually(partial(_has_own_conditions, environment, key), f"the conditions of {key}")
         for stack in samples:
             if stack["kind"] != "InferenceStack" or not openshift:
                 continue
@@ -224,6 +226,11 @@ async def _run_lifecycle(
         operator.process.terminate()
         assert await operator.exit_code() == 0, operator.output
     return operator_audit_events(environment)
+
+
+async def _has_own_conditions(environment: Environment, key: NamespacedName) -> bool:
+    cluster = await environment.client.get(RAY_CLUSTER, key)
+    return find_condition(((cluster or {}).get("status") or {}).get("conditions"), EXPOSED) is not None
 
 
 async def _has_flux_objects(environment: Environment, key: NamespacedName) -> bool:
