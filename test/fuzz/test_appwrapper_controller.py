@@ -13,7 +13,7 @@ from cfo.api.appwrapper import PodSetError
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import ComponentObject, components_of, desired_object, recorded_uids
 from cfo.controllers.appwrapper.injection import InjectionError
-from cfo.controllers.appwrapper.pods import Pod
+from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.appwrapper.workload import (
     WORKLOADS,
@@ -49,7 +49,7 @@ PODS = st.lists(
         Pod,
         st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown", ""]),
         deleting=st.booleans(),
-        exit_codes=st.tuples(st.integers(0, 255)),
+        terminated=st.tuples(st.builds(Termination, st.text(max_size=8), st.integers(0, 255), st.text(max_size=100))),
     ),
     max_size=4,
 )
