@@ -78,8 +78,15 @@ QUIET_SECONDS = 1.0
 """How long the conditions must have been the same before they are written."""
 
 
+class _StoredCondition(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class _Status(msgspec.Struct, gc=False):
-    conditions: list[dict[str, Any]] | None = None
+    conditions: tuple[_StoredCondition, ...] | None = None
 
 
 class _Cluster(msgspec.Struct, gc=False):
@@ -89,10 +96,14 @@ class _Cluster(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Cluster)
 
 
-def _own_conditions(cluster: Entry) -> list[dict[str, Any]]:
-    status = _decoder.decode(cluster.raw).status
+def _own_conditions(cluster: Entry) -> list[_StoredCondition]:
+    """Return our conditions; none if the status has other types, which a CRD without a schema accepts."""
+    try:
+        status = _decoder.decode(cluster.raw).status
+    except msgspec.ValidationError:
+        return []
     conditions = (status.conditions if status is not None else None) or ()
-    return [item for item in conditions if item.get("type") in CONDITION_TYPES]
+    return [item for item in conditions if item.type in CONDITION_TYPES]
 
 
 _OWN_CONDITIONS_CHANGED = on_update(lambda old, new: _own_conditions(old) != _own_conditions(new))
