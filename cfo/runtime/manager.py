@@ -20,15 +20,15 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.availability import Availability
 from cfo.runtime.cache.cache import Cache
-from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
+from cfo.runtime.cluster import Cluster
 from cfo.runtime.controller import Controller
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.elected_controllers import ElectedControllers
 from cfo.runtime.endpoint import Endpoint
-from cfo.runtime.events import EventBroadcaster, EventRecorder
+from cfo.runtime.events import EventRecorder
 from cfo.runtime.health import Health
 from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
 from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
@@ -40,6 +40,8 @@ from cfo.runtime.watchdog import EventLoopWatchdog
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
 
+    from cfo.runtime.clusters.options import ClusterOptions
+    from cfo.runtime.clusters.registry import Clusters
     from cfo.runtime.metrics_server import MetricsTLS
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
@@ -64,6 +66,8 @@ class ManagerOptions:
     webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`cfo.runtime.debug`, or ``metrics``
     to serve them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces
     reconciles, requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces).
+    ``clusters`` are settings of the clusters that are engaged at run time; ``field_manager``, ``field_managers``,
+    ``namespaces``, ``selectors``, ``qps`` and ``burst`` apply to each of them, too.
     """
 
     field_manager: str = "cfo"
@@ -80,6 +84,7 @@ class ManagerOptions:
     burst: int | None = None
     leader_election: LeaderElectionOptions | None = None
     webhook: WebhookOptions | None = None
+    clusters: ClusterOptions | None = None
 
 
 class Manager:
@@ -104,16 +109,16 @@ class Manager:
         self.clock: Clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
         self._owns_transport = isinstance(target, ClientConfig)
-        self.transport = self._new_transport(target) if isinstance(target, ClientConfig) else target
-        self.mapper = RESTMapper(self.transport, clock=self.clock)
-        self.cache = self._new_cache()
-        field_manager = self.options.field_manager
-        self.client = Client(self.transport, self.mapper, field_manager=field_manager, cache=self.cache)
-        self.api_reader = Client(self.transport, self.mapper, field_manager=field_manager)
+        self._local = self._new_cluster("", self._new_transport(target) if isinstance(target, ClientConfig) else target)
+        self.transport = self._local.transport
+        self.mapper = self._local.mapper
+        self.cache = self._local.cache
+        self.client = self._local.client
+        self.api_reader = self._local.api_reader
+        self._clusters: Clusters | None = None
         self.health = Health()
         self._controllers: dict[str, Controller] = {}
         self._context: AbstractAsyncContextManager[Self] | None = None
-        self._broadcaster = EventBroadcaster(self.api_reader, clock=self.clock)
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
         self._election_transport: Transport | None = None
         self._elector = self._new_elector()
@@ -237,9 +242,36 @@ class Manager:
         self._metrics_endpoint.add_routes(routes)
         add_public_paths(public_paths)
 
+    @property
+    def clusters(self) -> Clusters:
+        """The clusters that are engaged in addition to the local one, and their providers."""
+        if self._clusters is None:
+            from cfo.runtime.clusters.registry import Clusters  # lazily: most operators have one cluster
+
+            self._clusters = Clusters(
+                self._local,
+                self._new_cluster,
+                options=self.options.clusters,
+                qps=self.options.qps,
+                burst=self.options.burst,
+                clock=self.clock,
+                metrics=self.metrics,
+                tracing=self.options.tracing,
+            )
+            self.add(self._clusters)
+            self.add(self._clusters.reconciles)
+        return self._clusters
+
+    def cluster(self, name: str) -> Cluster:
+        """Return a cluster by name: the local one (empty), or one that is engaged.
+
+        Raises :class:`~cfo.runtime.clusters.options.ClusterNotFound`, after which a reconcile is not retried.
+        """
+        return self._local if not name else self.clusters[name]
+
     def events(self, component: str) -> EventRecorder:
         """Return a recorder for Events reported by ``component`` (usually a controller's name)."""
-        return self._broadcaster.recorder(component)
+        return self._local.events(component)
 
     async def started(self) -> None:
         """Wait until everything has started, including the controllers.
@@ -300,7 +332,7 @@ class Manager:
         if self._debug_endpoint is not None:
             self._lifecycle.add(self._debug_endpoint, Phase.SERVERS)
         self._lifecycle.add(self.cache, Phase.CACHES)
-        self._lifecycle.add(self._broadcaster, Phase.ALL_REPLICAS)
+        self._lifecycle.add(self._local.broadcaster, Phase.ALL_REPLICAS)
         self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
         if self._elector is not None:
             self._lifecycle.add(self._elector, Phase.ELECTION)
@@ -315,10 +347,15 @@ class Manager:
             tracing=self.options.tracing,
         )
 
-    def _new_cache(self) -> Cache:
+    def _new_cluster(self, name: str, transport: Transport) -> Cluster:
+        mapper = RESTMapper(transport, clock=self.clock)
+        cache = self._new_cache(transport, mapper)
+        return Cluster(name, transport, mapper, cache, field_manager=self.options.field_manager, clock=self.clock)
+
+    def _new_cache(self, transport: Transport, mapper: RESTMapper) -> Cache:
         return Cache(
-            self.transport,
-            self.mapper,
+            transport,
+            mapper,
             field_managers={self.options.field_manager, *self.options.field_managers},
             namespaces=self.options.namespaces,
             selectors=self.options.selectors,
@@ -335,6 +372,7 @@ class Manager:
         reports = DebugReports(
             controllers=lambda: self.controllers,
             informers=lambda: self.cache.informers,
+            clusters=lambda: self._clusters.reports() if self._clusters is not None else (),
             electors=lambda: [
                 *([self._elector] if self._elector is not None else ()),
                 *(group.elector for group in self._elected),

@@ -228,9 +228,10 @@ class Informer:
         (``None``: waits forever).
         """
         changed = anyio.Event()
+        name = NamespacedName(*key)
 
         def notify(event: Event) -> None:
-            if event.key == key:
+            if event.key == name:
                 changed.set()
 
         self._handlers.append(notify)
