@@ -152,6 +152,11 @@ class Transport:
         self._ssl: ssl.SSLContext | None = None
         self._logged_warnings: OrderedDict[str, None] = OrderedDict()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent: the transport was entered and has not been closed."""
+        return self._session is not None
+
     async def __aenter__(self) -> Self:
         self._session = _new_session(keepalive_timeout=_IDLE_CONNECTION_SECONDS)
         # Each stream gets a new connection, because a pooled connection may be dead like the one before it.
