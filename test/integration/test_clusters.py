@@ -430,7 +430,7 @@ async def test_repeated_engagement_leaves_nothing_behind(fleet: Fleet) -> None:
         await cycle()
         before = state()
         assert before[2:] == (0, 0)
-        references = [await cycle() for _ in range(20)]
+        references = [await cycle() for _ in range(8)]
 
         async def same_state() -> bool:
             return state() == before

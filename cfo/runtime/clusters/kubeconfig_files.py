@@ -24,6 +24,8 @@ __all__ = ["KubeconfigFiles"]
 
 _SUFFIXES: Final = (".kubeconfig.yaml", ".kubeconfig.yml", ".kubeconfig", ".yaml", ".yml")
 _MAX_FILES: Final = 1000
+_LOGIN_SECONDS: Final = 30.0
+"""How long an exec plugin of a trusted kubeconfig has to return credentials."""
 
 
 class KubeconfigFiles:
@@ -75,15 +77,19 @@ class KubeconfigFiles:
             self._refused.discard(name)
             try:
                 aware.engage(name, await self._load(path, content))
-            except (KubeconfigError, ConfigError) as error:
-                aware.reject(name, str(error) if self.trusted else f"{path}: {error}")
+            except (KubeconfigError, ConfigError, TimeoutError) as error:
+                if self.trusted:
+                    self._refused.add(name)  # a login can fail for a while, so it is tried again
+                reason = str(error) or f"no credentials within {_LOGIN_SECONDS:g} s"
+                aware.reject(name, reason if reason.startswith(str(path)) else f"{path}: {reason}")
             except ClusterRefused as error:
                 self._refused.add(name)
                 aware.reject(name, str(error))
 
     async def _load(self, path: Path, content: bytes) -> ClientConfig:
         if self.trusted:
-            return await load_config(str(path))
+            with anyio.fail_after(_LOGIN_SECONDS):
+                return await load_config(str(path))
         return await to_thread.run_sync(parse_untrusted_kubeconfig, content, self.policy)
 
     def _read(self) -> dict[str, tuple[Path, bytes]]:

@@ -116,7 +116,7 @@ class ControllerReconciles:
     async def run(self, request: Request, reconcile: Callable[[Request], Awaitable[Result]]) -> Result:
         """Call ``reconcile``.
 
-        Failures after the cluster was disengaged are ignored, because its queue is empty and must stay so.
+        Its failures and results after the cluster was disengaged are ignored, because nothing must be queued for it.
         """
         engagement = self._clusters.engagement(request.cluster)
         with anyio.CancelScope() as scope, self._clusters.reconciles.running.include(scope):
@@ -124,13 +124,14 @@ class ControllerReconciles:
                 return await reconcile(request)
             with engagement.reconciles.include(scope), self._counted(request.cluster):
                 try:
-                    return await reconcile(request)
+                    result = await reconcile(request)
                 except Exception as error:
                     not_found = isinstance(error, ClusterNotFound) and error.name == request.cluster
                     if not (not_found or engagement.stopping.is_set()):
                         raise
                     _log.debug("Reconcile ended after the cluster was disengaged", error=str(error))
                     return Result()
+                return Result() if engagement.stopping.is_set() else result
         _log.info("Reconcile cancelled, because the cluster was disengaged or the process stops")
         return Result()
 
