@@ -1,6 +1,6 @@
 """Kubeconfigs of other authors, for example from Secrets.
 
-Whoever writes a kubeconfig decides which programs its clients run (``exec``), which files they read (``tokenFile``,
+The author of a kubeconfig decides which programs its clients run (``exec``), which files they read (``tokenFile``,
 ``client-certificate``), and where they connect to. Therefore only credentials that are in the kubeconfig itself are
 accepted here, and nothing is read or started. Sizes are limited before anything is parsed. Messages name fields and
 contain no values.

@@ -38,7 +38,7 @@ class KubeconfigFiles:
 
     Kubeconfigs are checked as those of Secrets (:class:`~cfo.runtime.clusters.kubeconfig_secrets.KubeconfigSecrets`),
     with the same ``policy``. With ``trusted`` they may also run exec plugins and read files, as kubectl allows: set it
-    only if nobody else can write the files.
+    only if no one else can write the files.
     """
 
     def __init__(self, *paths: str | Path, policy: KubeconfigPolicy | None = None, trusted: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Clusters from the kubeconfigs in Secrets of the local cluster, as multicluster-runtime's ``kubeconfig`` provider.
 
-The Secrets are read by an informer of exactly these Secrets. Whoever can write one of them decides where the operator
+The Secrets are read by an informer of exactly these Secrets. The author of such a Secret decides where the operator
 connects to, so :mod:`cfo.runtime.client.untrusted_kubeconfig` accepts only credentials in the kubeconfig itself.
 """
 
