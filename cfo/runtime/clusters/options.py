@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
@@ -21,6 +21,7 @@ __all__ = [
     "ClusterScope",
     "ClusterSelection",
     "ClusterSetup",
+    "EngageableClusters",
 ]
 
 
@@ -56,6 +57,22 @@ ClusterSelection: TypeAlias = ClusterScope | Callable[[Cluster], bool]
 
 ClusterSetup: TypeAlias = Callable[[Cluster], Awaitable[None] | None]
 """A function that prepares a cluster, for example with indexes, before controllers get requests for it."""
+
+
+class EngageableClusters(Protocol):
+    """The engaged clusters, for sources and handlers; :attr:`Manager.clusters` implements it."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the engaged clusters."""
+        ...
+
+    def add_engage_handler(self, handler: Callable[[Cluster], None]) -> None:
+        """Call ``handler`` for each engaged cluster: immediately, or after its setup. It must not block or raise."""
+        ...
+
+    def remove_engage_handler(self, handler: Callable[[Cluster], None]) -> None:
+        """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

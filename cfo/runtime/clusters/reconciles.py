@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import anyio
 import structlog
@@ -18,14 +18,12 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.cause import Causes
 from cfo.runtime.clock import Clock, sleep_unless
+from cfo.runtime.cluster import Cluster
 from cfo.runtime.clusters.options import ClusterNotFound
 from cfo.runtime.controller import Controller
 from cfo.runtime.reconcile import Request, Result
 
-if TYPE_CHECKING:
-    from cfo.runtime.clusters.registry import Clusters
-
-__all__ = ["ControllerReconciles", "ReconcileDrain", "RunningReconciles"]
+__all__ = ["ControllerReconciles", "EngagedCluster", "ReconcileDrain", "RunningReconciles"]
 
 _CANCEL_SECONDS: Final = 1.0
 """How long to wait for reconciles that were cancelled; code in threads cannot be cancelled."""
@@ -64,6 +62,25 @@ class RunningReconciles:
             _log.warning("Reconciles did not end after they were cancelled", running=len(self._scopes))
 
 
+class EngagedCluster(Protocol):
+    """A cluster that is engaged, or is being disengaged."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster."""
+        ...
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set when the cluster is disengaged."""
+        ...
+
+    @property
+    def reconciles(self) -> RunningReconciles:
+        """Its running reconciles."""
+        ...
+
+
 class ReconcileDrain:
     """Ends the reconciles of all controllers with provided clusters when the manager stops; a runnable of the leader.
 
@@ -90,11 +107,22 @@ class ReconcileDrain:
 
 
 class ControllerReconciles:
-    """The reconciles of one controller (:class:`~cfo.runtime.controller.ClusterReconciles`)."""
+    """The reconciles of one controller (:class:`~cfo.runtime.controller.ClusterReconciles`).
 
-    def __init__(self, clusters: Clusters, controller: Controller, limit: int) -> None:
-        self._clusters = clusters
+    ``engaged`` returns an engaged cluster by name. ``running`` are the reconciles of all controllers. ``limit``: how
+    many workers one cluster occupies (0: a quarter of them).
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        engaged: Callable[[str], EngagedCluster | None],
+        running: RunningReconciles,
+        limit: int,
+    ) -> None:
         self._controller = controller
+        self._engaged = engaged
+        self._all_running = running
         self._limit = limit or max(1, controller.options.max_concurrent_reconciles // 4)
         self._running: dict[str, int] = {}
         self._aside: dict[str, dict[Request, tuple[int, Causes]]] = {}
@@ -103,7 +131,7 @@ class ControllerReconciles:
         """Return whether to reconcile the request now; requests of clusters that are not engaged are dropped."""
         if not request.cluster:
             return True
-        engagement = self._clusters.engagement(request.cluster)
+        engagement = self._engaged(request.cluster)
         if engagement is None:
             self._controller.queue.forget(request)
             return False
@@ -118,8 +146,8 @@ class ControllerReconciles:
 
         Its failures and results after the cluster was disengaged are ignored, because nothing must be queued for it.
         """
-        engagement = self._clusters.engagement(request.cluster)
-        with anyio.CancelScope() as scope, self._clusters.reconciles.running.include(scope):
+        engagement = self._engaged(request.cluster)
+        with anyio.CancelScope() as scope, self._all_running.include(scope):
             if engagement is None:
                 return await reconcile(request)
             with engagement.reconciles.include(scope), self._counted(request.cluster):
@@ -141,7 +169,7 @@ class ControllerReconciles:
         self._controller.queue.drop(lambda request: request.cluster == cluster)
 
     def _limit_of(self, cluster: str) -> int:
-        engagement = self._clusters.engagement(cluster)
+        engagement = self._engaged(cluster)
         return self._limit if engagement is None or engagement.cluster.responds else 1
 
     @contextmanager

@@ -147,16 +147,13 @@ class Clusters:
 
     def add_controller(self, controller: Controller, watches: Sequence[ClusterWatch]) -> None:
         """Make a controller watch the engaged clusters and those that are engaged later."""
-        reconciles = ControllerReconciles(self, controller, self.options.max_concurrent_reconciles)
+        limit = self.options.max_concurrent_reconciles
+        reconciles = ControllerReconciles(controller, self._engaged.get, self.reconciles.running, limit)
         controller.cluster_reconciles = reconciles
         self._controllers[controller] = reconciles, watches
         for engagement in self._engaged.values():
             if engagement.is_ready:
                 self._attach(engagement, controller, watches)
-
-    def engagement(self, name: str) -> Engagement | None:
-        """Return the engagement of a cluster; ``None`` if it is not engaged."""
-        return self._engaged.get(name)
 
     # For providers, through _Aware.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -13,6 +12,7 @@ from cfo.runtime.cache.store import Event
 from cfo.runtime.cause import Cause, CauseType
 from cfo.runtime.clock import Clock
 from cfo.runtime.cluster import Cluster
+from cfo.runtime.clusters.options import EngageableClusters
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.handler import EnqueueRequestForObject, EventHandler
 from cfo.runtime.objects import ClusterRequest
@@ -20,9 +20,6 @@ from cfo.runtime.predicate import Predicate
 from cfo.runtime.reconcile import Request
 from cfo.runtime.source import Kind
 from cfo.runtime.workqueue import WorkQueue
-
-if TYPE_CHECKING:
-    from cfo.runtime.clusters.registry import Clusters
 
 _log = structlog.get_logger(__name__)
 
@@ -99,7 +96,7 @@ class EnqueueForEachCluster:
     :class:`~cfo.runtime.handler.EnqueueRequestForObject`.
     """
 
-    def __init__(self, clusters: Clusters, handler: EventHandler | None = None) -> None:
+    def __init__(self, clusters: EngageableClusters, handler: EventHandler | None = None) -> None:
         self._clusters = clusters
         self._handler = handler or EnqueueRequestForObject()
 
@@ -120,7 +117,7 @@ class EngagedClusters:
     :class:`ClusterKind`.
     """
 
-    def __init__(self, clusters: Clusters, function: Callable[[Cluster], Iterable[Request]]) -> None:
+    def __init__(self, clusters: EngageableClusters, function: Callable[[Cluster], Iterable[Request]]) -> None:
         self._clusters = clusters
         self._function = function
         self._queue: WorkQueue[Request] | None = None
