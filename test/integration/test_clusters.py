@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
@@ -28,6 +29,7 @@ from cfo.runtime import (
     ClusterScope,
     KubeconfigFiles,
     KubeconfigSecrets,
+    LeaderElectionOptions,
     Manager,
     ManagerOptions,
     NamespacedName,
@@ -43,6 +45,7 @@ from envtest import ControlPlane
 from test.support.clusters import (
     NAMESPACE,
     SOURCE,
+    Distributor,
     StaticClusters,
     config_map,
     data_of,
@@ -241,11 +244,14 @@ async def test_cluster_that_does_not_respond_delays_nothing_and_is_used_once_it_
 
 async def test_objects_of_one_name_in_several_clusters_are_different_requests(fleet: Fleet) -> None:
     seen: dict[str, Any] = {}
+    logged: dict[str, Any] = {}
     manager = fleet.manager()
 
     async def reconcile(request: Request) -> None:
         found = await manager.cluster(request.cluster).client.get(CONFIG_MAP, request)
         seen[request.cluster] = (found or {}).get("data")
+        fields = structlog.contextvars.get_contextvars()
+        logged[request.cluster] = fields.get("cluster"), str(fields["causes"])
 
     recording(manager, reconcile, clusters=ClusterScope.ALL)
     manager.clusters.add_provider(StaticClusters(a=fleet.a, b=fleet.b))
@@ -257,6 +263,14 @@ async def test_objects_of_one_name_in_several_clusters_are_different_requests(fl
             return seen == {"": {"in": "local"}, "a": {"in": "a"}, "b": {"in": "b"}}
 
         await eventually(all_seen, "all three")
+        assert {cluster: fields[0] for cluster, fields in logged.items()} == {"": None, "a": "a", "b": "b"}
+        await fleet.client_a.patch(CONFIG_MAP, NamespacedName(NAMESPACE, "same"), {"data": {"in": "changed"}})
+
+        async def is_seen() -> bool:
+            return seen["a"] == {"in": "changed"}
+
+        await eventually(is_seen)
+        assert logged["a"][1] == "ConfigMap cluster://a/default/same updated: data.in"
         (controller,) = manager.controllers
         assert not len(controller.queue)
 
@@ -503,6 +517,45 @@ async def test_lease_of_the_local_cluster_fences_writes_to_other_clusters(fleet:
         finally:
             write_gate.reset(token)
         assert await data_of(fleet.client_a, NamespacedName(NAMESPACE, "map")) is None
+
+
+async def test_standby_replica_serves_the_clusters_after_it_became_the_leader(fleet: Fleet) -> None:
+    def replica(identity: str) -> tuple[Manager, Distributor, StaticClusters]:
+        election = LeaderElectionOptions(name="fleet", namespace=NAMESPACE, identity=identity, retry_period=0.05)
+        options = ManagerOptions(field_manager="fleet", leader_election=election)
+        manager = Manager(ClientConfig.for_control_plane(fleet.local), options)
+        clusters = StaticClusters(a=fleet.a)
+        manager.clusters.add_provider(clusters)
+        return manager, distribute(manager), clusters
+
+    await fleet.client.create(config_map(data={"sky": "blue"}, distribute="true"))
+    leader, _, _ = replica("leader")
+    standby, distributor, clusters = replica("standby")
+    async with AsyncExitStack() as leading:
+        await leading.enter_async_context(running(leader))
+        await copied(fleet.client_a, {"sky": "blue"})
+        async with standby:
+            await engaged(standby, "a")
+            clusters.engage("b", fleet.b)
+            await engaged(standby, "a", "b")
+            clusters.disengage("a")
+            assert distributor.reconciled == []
+            await leading.aclose()
+            await copied(fleet.client_b, {"sky": "blue"})
+    assert {request.cluster for request in distributor.reconciled} == {"b"}
+
+
+async def test_cluster_with_too_large_responses_is_reported(fleet: Fleet) -> None:
+    manager = fleet.manager(max_response_bytes=100)
+    distribute(manager)
+    manager.clusters.add_provider(StaticClusters(a=fleet.a))
+    async with running(manager):
+
+        async def is_reported() -> bool:
+            return "a" in manager.clusters and "more than 100 bytes" in manager.cluster("a").problem
+
+        await eventually(is_reported)
+        assert metrics_of(manager)['cfo_cluster_up{cluster="a"}'] == 0
 
 
 async def test_kubeconfig_files_are_followed(fleet: Fleet, tmp_path: Path) -> None:
