@@ -531,17 +531,17 @@ async def test_standby_replica_serves_the_clusters_after_it_became_the_leader(fl
     await fleet.client.create(config_map(data={"sky": "blue"}, distribute="true"))
     leader, _, _ = replica("leader")
     standby, distributor, clusters = replica("standby")
-    async with AsyncExitStack() as leading:
-        await leading.enter_async_context(running(leader))
-        await copied(fleet.client_a, {"sky": "blue"})
-        async with standby:
-            await engaged(standby, "a")
-            clusters.engage("b", fleet.b)
-            await engaged(standby, "a", "b")
-            clusters.disengage("a")
-            assert distributor.reconciled == []
-            await leading.aclose()
-            await copied(fleet.client_b, {"sky": "blue"})
+    leading = asyncio.create_task(leader.run())
+    await copied(fleet.client_a, {"sky": "blue"})
+    async with standby:
+        await engaged(standby, "a")
+        clusters.engage("b", fleet.b)
+        await engaged(standby, "a", "b")
+        clusters.disengage("a")
+        assert distributor.reconciled == []
+        leader.stop()
+        await leading
+        await copied(fleet.client_b, {"sky": "blue"})
     assert {request.cluster for request in distributor.reconciled} == {"b"}
 
 
