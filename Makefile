@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-tools test-programs test-envtest test-envtest-musl test-install test-sdk test-clients fuzz soak chaos lint docs manifests bench bench-report lock clean
+.PHONY: help run demo test test-tools test-programs test-envtest test-envtest-musl test-install test-releases test-sdk test-clients fuzz soak chaos lint docs manifests bench bench-report lock clean
 .PHONY: test-browser audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -23,6 +23,9 @@ run: $(VENV)/.installed ## Run the operator and the samples on the embedded cont
 
 demo: $(VENV)/.installed ## Like run, but stop when every sample has settled (fails after 60 s)
 	$(BIN)/cfo run --embedded --apply config/samples --overview --until-settled 60
+
+# Tests start hundreds of processes, each of which would compile all modules.
+test test-envtest test-programs test-releases fuzz: export PYTHONDONTWRITEBYTECODE :=
 
 TEST_JOBS ?= 2
 test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in parallel)
@@ -47,6 +50,9 @@ test-tools: ## Install promtool from Debian's or Ubuntu's packages; without it, 
 
 test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install
+
+test-releases: $(VENV)/.installed ## Run a sequence of releases and hotfixes in a scratch clone
+	$(BIN)/python -m pytest -m nightly test/integration/test_release.py
 
 FUZZ_EXAMPLES ?= 20000
 
