@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,6 +23,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marker = item.get_closest_marker("embedded")
         if marker is not None:
             item.add_marker(pytest.mark.skip(reason=f"needs the embedded control plane: {marker.kwargs['reason']}"))
+
+
+def pytest_collection_finish() -> None:
+    """Exclude modules and collected tests from garbage collections, which took a fifth of the time, and do fewer."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture
