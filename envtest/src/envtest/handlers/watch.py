@@ -14,7 +14,8 @@ import orjson
 
 from envtest.context import RequestContext
 from envtest.errors import StatusError
-from envtest.http import Request, log_failure
+from envtest.failure_log import log_failure
+from envtest.http import Request
 from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse
 from envtest.listing import ListOptions, list_options, parse_revision, too_old_error
