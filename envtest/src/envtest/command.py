@@ -6,6 +6,7 @@ Only click is imported at import time, so that ``cfo`` can list its commands qui
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import sys
 from importlib import import_module
@@ -133,7 +134,11 @@ def command(
             scenario=scenario,
         )
         asyncio.run(_serve(plane, kubeconfig))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            _fail(ValueError(f"--port {port}: is in use on {host}; set another port, or 0 for a free one"))
+        _fail(error)
+    except ValueError as error:
         _fail(error)
 
 
@@ -164,7 +169,7 @@ def assets(folder: Path | None, kubernetes_version: str) -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
-    """Exit with one line: with code 2 for invalid input, and 1 for all other failures, such as a port in use."""
+    """Exit with one line: with code 2 for invalid input, such as a port in use, and 1 for all other failures."""
     click.echo(f"Error: {error}", err=True)
     sys.exit(2 if isinstance(error, ValueError | FileExistsError) else 1)
 
