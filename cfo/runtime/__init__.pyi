@@ -25,6 +25,7 @@ from .cause import Cause as Cause
 from .cause import Causes as Causes
 from .cause import CauseType as CauseType
 from .client.api_request import APIRequest as APIRequest
+from .client.apply import ABSENT_VERSION as ABSENT_VERSION
 from .client.apply import ApplyIntent as ApplyIntent
 from .client.apply import is_applied as is_applied
 from .client.client import Client as Client
