@@ -73,6 +73,7 @@ from .clock import micro_time as micro_time
 from .clock import rfc3339 as rfc3339
 from .conditions import Conditions as Conditions
 from .conditions import has_condition as has_condition
+from .connect import connect as connect
 from .controller import Controller as Controller
 from .controller import ControllerOptions as ControllerOptions
 from .controller import ReconcileTimeout as ReconcileTimeout
@@ -173,6 +174,7 @@ from .ratelimit import RateLimiter as RateLimiter
 from .reconcile import CRUD as CRUD
 from .reconcile import READ as READ
 from .reconcile import WRITE as WRITE
+from .reconcile import ReconcileError as ReconcileError
 from .reconcile import Reconciler as Reconciler
 from .reconcile import Request as Request
 from .reconcile import Result as Result

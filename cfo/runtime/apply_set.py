@@ -34,6 +34,7 @@ from cfo.runtime.objects import (
     to_object,
     uid_of,
 )
+from cfo.runtime.reconcile import ReconcileError
 
 __all__ = ["ApplySetError", "apply_set", "apply_set_id"]
 
@@ -47,7 +48,7 @@ _MAX_NAMED: Final = 5
 """The number of unknown kinds that an error names: users can write the annotation."""
 
 
-class ApplySetError(Exception):
+class ApplySetError(ReconcileError):
     """Raised when a set must not be applied: it belongs to another tool, or an object is not one of its members."""
 
 
@@ -76,8 +77,9 @@ class _Scope(NamedTuple):
         return _Scope(self.kinds | other.kinds, self.namespaces | other.namespaces)
 
 
-def apply_set_id(parent: Mapping[str, Any]) -> str:
+def apply_set_id(parent: Object | TypedObject) -> str:
     """Return the ID of the set whose parent is ``parent``; it is derived from name, namespace, kind and group."""
+    parent = to_object(parent)
     gvk = gvk_of(parent)
     identity = f"{name_of(parent)}.{namespace_of(parent)}.{gvk.kind}.{gvk.group}"
     digest = base64.urlsafe_b64encode(hashlib.sha256(identity.encode()).digest()).decode().rstrip("=")
