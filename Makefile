@@ -111,6 +111,8 @@ lint: $(VENV)/.types ## Check style, types, layers, generated files and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@rm -rf build/types && $(BIN)/cfo new website-operator build/types >/dev/null
+	cd build/types && MYPYPATH=$(CURDIR) $(abspath $(BIN))/python -m mypy --cache-dir $(CURDIR)/.mypy_cache/scaffold
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m hack.generate --check
