@@ -206,5 +206,10 @@ def test_crd_command_prints_crds_and_finds_breaking_changes(tmp_path: Path) -> N
     assert result.exit_code == 1
     assert "websites.example.com: v1.spec.color: the field was removed" in result.output
     assert "1 breaking changes since" in result.output
+    for broken in ({"spec": "x"}, {"spec": {"versions": [1]}}, {"spec": {"versions": [{"name": "v1", "schema": 1}]}}):
+        released.write_text(yaml.safe_dump({**crd, **broken}))
+        result = runner.invoke(cli, arguments)
+        assert (result.exit_code, result.output.count("\n")) == (2, 1), result.output
+        assert "websites.example.com: not a valid CRD" in result.output
     assert runner.invoke(cli, ["crd", f"{MODULE}:Port"]).exit_code == 2
     assert runner.invoke(cli, ["crd", "no.such.module"]).exit_code == 2
