@@ -172,6 +172,16 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
     with pytest.raises(Forbidden, match=r"spec\.html: Invalid value: 1: Input should be a valid string"):
         await client.create(broken)
 
+    # The patch of the defaulter contains only its changes: the API server rejects what the class would convert.
+    for field_name, value in (("replicas", "3"), ("replicas", True), ("note", None)):
+        lax = website("b").to_object()
+        lax["spec"][field_name] = value
+        if value is None:
+            assert (await client.create(lax, dry_run=True))["spec"]["note"] == "created by admin"
+            continue
+        with pytest.raises(Invalid, match=rf"spec.{field_name}: Invalid value"):
+            await client.create(lax)
+
     # The other version is converted, and keeps what it cannot express in an annotation.
     beta = await client.get(WebsiteBeta, KEY, live=True)
     assert beta is not None
