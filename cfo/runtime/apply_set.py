@@ -14,6 +14,8 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from anyio.lowlevel import checkpoint
+
 from cfo.runtime.client.apply import ABSENT_VERSION
 from cfo.runtime.client.client import Client
 from cfo.runtime.objects import (
@@ -126,13 +128,16 @@ async def apply_set(
     if unknown:
         more = f" and {len(unknown) - _MAX_NAMED} more" if len(unknown) > _MAX_NAMED else ""
         raise ApplySetError(f"ApplySet {identity}: contains {', '.join(unknown[:_MAX_NAMED])}{more}: add them to kinds")
-    labelled = [
-        _labelled(obj, identity, await _precondition(client, parent, member, gvk_of(obj), identity))
-        for member, obj in desired.items()
-    ]
+    labelled: list[Object] = []
+    for member, obj in desired.items():
+        labelled.append(_labelled(obj, identity, await _precondition(client, parent, member, gvk_of(obj), identity)))
+        await checkpoint()
     scope = _scope_of(parent, desired)
     parent = await _record(client, parent, recorded | scope, identity, tooling)
-    applied = [await client.apply(obj, owner=parent) for obj in labelled]
+    applied: list[Object] = []
+    for obj in labelled:
+        applied.append(await client.apply(obj, owner=parent))
+        await checkpoint()  # a skipped apply does not wait for anything
     for group_kind in sorted(recorded.kinds | scope.kinds):
         await _prune(client, parent, gvks[group_kind], identity, desired)
     await _record(client, parent, scope, identity, tooling)

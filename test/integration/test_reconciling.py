@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import anyio
 import pytest
@@ -31,6 +33,7 @@ from cfo.runtime import (
     by_controller,
     by_label,
     by_owner,
+    connect,
     custom_resource_definition,
     has_condition,
     has_finalizer,
@@ -118,6 +121,58 @@ async def test_finalizer_is_added_before_work_and_removed_after_cleanup(plane: C
         assert await set_finalizer(client, stored, FINALIZER, present=True) is None
     with pytest.raises(ValueError, match="qualified name"):
         Finalizer(client, "cleanup")
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
+@pytest.mark.parametrize("crash_at", ["add", "apply", "cleanup", "remove"])
+async def test_finalizer_finishes_after_a_crash_at_each_step(crash_at: str, before: bool, plane: ControlPlane) -> None:
+    class Crash(Exception):
+        """The process ends."""
+
+    pending, done = [crash_at], list[str]()
+
+    async def step(name: str, work: Callable[[], Awaitable[Any]]) -> Any:
+        crashes = name in pending
+        if crashes:
+            pending.clear()
+        if crashes and before:
+            raise Crash
+        result = await work()
+        done.append(name)
+        if crashes:
+            raise Crash
+        return result
+
+    class CrashingClient(Client):
+        async def patch(self, kind: Any, key: NamespacedName, body: Any, *arguments: Any, **options: Any) -> Any:
+            name = "add" if body["metadata"]["finalizers"] else "remove"
+            return await step(name, lambda: client.patch(kind, key, body, *arguments, **options))
+
+    async with connect(ClientConfig.for_control_plane(plane), field_manager="test") as client:
+        finalizer = Finalizer(CrashingClient(client.transport, client.mapper, field_manager="test"), FINALIZER)
+        created = await client.create(config_map("bucket"))
+
+        async def apply(obj: Object) -> None:
+            assert "add" in done
+            await step("apply", lambda: asyncio.sleep(0))
+
+        async def cleanup(obj: Object) -> None:
+            await step("cleanup", lambda: asyncio.sleep(0))
+
+        async def reconcile() -> None:
+            for _ in range(2):  # the second time after a crash, or for the event of the first
+                obj = await client.get(CONFIG_MAP, key_of(created))
+                if obj is not None:
+                    with suppress(Crash):
+                        await finalizer.reconcile(obj, apply=apply, cleanup=cleanup)
+
+        await reconcile()
+        assert "apply" in done
+        await client.delete(CONFIG_MAP, key_of(created))
+        await reconcile()
+        assert not pending
+        assert done.index("cleanup") < done.index("remove")
+        assert await client.get(CONFIG_MAP, key_of(created)) is None
 
 
 async def test_set_is_applied_and_pruned_without_touching_other_objects(plane: ControlPlane) -> None:
