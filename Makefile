@@ -109,10 +109,17 @@ $(CLIENTS)/node/.installed: Makefile
 test-clients: $(VENV)/.installed $(CLIENTS)/python/.installed $(CLIENTS)/node/.installed ## Test envtest with foreign clients: kubectl, and clients from PyPI and npm
 	cd envtest && ENVTEST_CLIENTS=$(abspath $(CLIENTS)) $(abspath $(BIN))/python -m pytest -m clients
 
-lint: $(VENV)/.installed ## Check style, types, layers, generated files and prose
+$(VENV)/.types: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev,types]'
+	@touch $@
+
+lint: $(VENV)/.types ## Check style, types, layers, generated files and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@rm -rf build/types && $(BIN)/cfo new website-operator build/types >/dev/null
+	cd build/types && MYPYPATH=$(CURDIR) $(abspath $(BIN))/python -m mypy --cache-dir $(CURDIR)/.mypy_cache/scaffold
+	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m hack.generate --check
 	$(BIN)/python -m hack.prose

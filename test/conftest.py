@@ -8,11 +8,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 
 _SHARED = Path(__file__).parents[2] / "shared"
+
+
+def pytest_configure() -> None:
+    """Log stack traces without the values of local variables, whose rendering blocks the event loop for 0.5 s each."""
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,6 +25,7 @@ from .cause import Cause as Cause
 from .cause import Causes as Causes
 from .cause import CauseType as CauseType
 from .client.api_request import APIRequest as APIRequest
+from .client.apply import ABSENT_VERSION as ABSENT_VERSION
 from .client.apply import ApplyIntent as ApplyIntent
 from .client.apply import is_applied as is_applied
 from .client.client import Client as Client
@@ -72,6 +73,7 @@ from .clock import micro_time as micro_time
 from .clock import rfc3339 as rfc3339
 from .conditions import Conditions as Conditions
 from .conditions import has_condition as has_condition
+from .connect import connect as connect
 from .controller import Controller as Controller
 from .controller import ControllerOptions as ControllerOptions
 from .controller import ReconcileTimeout as ReconcileTimeout
@@ -172,6 +174,7 @@ from .ratelimit import RateLimiter as RateLimiter
 from .reconcile import CRUD as CRUD
 from .reconcile import READ as READ
 from .reconcile import WRITE as WRITE
+from .reconcile import ReconcileError as ReconcileError
 from .reconcile import Reconciler as Reconciler
 from .reconcile import Request as Request
 from .reconcile import Result as Result

@@ -24,7 +24,7 @@ from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK
 from cfo.runtime.ratelimit import RateLimiter
-from cfo.runtime.reconcile import Reconciler, Request, Result, TerminalError
+from cfo.runtime.reconcile import ReconcileError, Reconciler, Request, Result, TerminalError
 from cfo.runtime.source import Source
 from cfo.runtime.tracing import Tracing
 from cfo.runtime.workqueue import QueueShutDown, WorkQueue
@@ -37,7 +37,7 @@ _NO_CAUSES = Causes()
 _NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
 
-_EXPECTED = (APIError, TransportError, UnknownKind, TerminalError)
+_EXPECTED = (APIError, TransportError, UnknownKind, ReconcileError, TerminalError)
 """Errors that are logged without a stack trace, because their message is sufficient."""
 
 _PANICS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
@@ -37,6 +38,9 @@ MAX_ITEMS: Final = 100
 MAX_OBJECTS: Final = 50
 MAX_TASKS: Final = 500
 MAX_FRAMES: Final = 30
+
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9.-]{1,253}))(?::[0-9]{1,5})?")
+"""A Host header: an IPv6 address in brackets, or a name or an IPv4 address, and a port."""
 
 Row = dict[str, Any]
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -184,7 +188,8 @@ def loopback_endpoint(bind_address: str, reports: DebugReports) -> Endpoint:
 
 @web.middleware
 async def _require_loopback_host(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    if not _is_loopback(request.url.host or ""):
+    host = _HOST.fullmatch(request.headers.get("Host", ""))
+    if host is None or not _is_loopback((host[1] or host[2]).lower()):
         return web.Response(status=403, text="the Host header must be localhost or a loopback address\n")
     return await handler(request)
 

@@ -235,7 +235,7 @@ class Informer:
 
         self._handlers.append(notify)
         try:
-            with anyio.fail_after(timeout):
+            with anyio.move_on_after(timeout):
                 await self.wait_for_sync()
                 while True:
                     changed = anyio.Event()
@@ -243,11 +243,10 @@ class Informer:
                     if condition(obj):
                         return obj
                     await changed.wait()
-        except TimeoutError:
-            problem = f" ({self.problem})" if self.problem else ""
-            raise TimeoutError(f"{self.gvk} {key}: condition not met after {timeout:g} s{problem}") from None
         finally:
             self._handlers.remove(notify)
+        problem = f" ({self.problem})" if self.problem else ""
+        raise TimeoutError(f"{self.gvk} {key}: condition not met after {timeout:g} s{problem}")
 
     def add_handler(self, handler: Handler) -> None:
         """Call ``handler`` immediately for all existing objects (as ``initial``), and later for every change."""

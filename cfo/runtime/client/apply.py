@@ -21,13 +21,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from cfo.runtime.objects import Object
 
-__all__ = ["ApplyIntent", "UnchangedApplies", "is_applied"]
+__all__ = ["ABSENT_VERSION", "ApplyIntent", "UnchangedApplies", "is_applied"]
+
+ABSENT_VERSION: Final = "1"
+"""A resourceVersion that no stored object has, since etcd's first revision is 1 before anything is written.
+
+The API server ignores it when an apply creates the object, and rejects the apply with a 409 when the object exists.
+"""
 
 _NEVER_OWNED = frozenset(
     [

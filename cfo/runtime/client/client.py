@@ -45,6 +45,7 @@ from cfo.runtime.objects import (
     gvk_of,
     is_deleting,
     key_of,
+    kind_of,
     name_of,
     namespace_of,
     resource_version_of,
@@ -228,7 +229,7 @@ class Client:
         :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists, and
         :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the object and its controller.
         """
-        kind, obj = _kind_of(obj), to_object(obj)
+        kind, obj = kind_of(obj), to_object(obj)
         if subresource:
             target = changed = await resolve_object(self.mapper, gvk or gvk_of(obj), key or key_of(obj), subresource)
         else:
@@ -254,7 +255,7 @@ class Client:
         :class:`~cfo.runtime.client.errors.Conflict`. ``gvk``: the kind of the object if ``obj`` has the kind of the
         subresource (a Scale).
         """
-        kind, obj = _kind_of(obj), to_object(obj)
+        kind, obj = kind_of(obj), to_object(obj)
         target = await resolve_object(self.mapper, gvk or gvk_of(obj), key_of(obj), subresource)
         request = APIRequest("PUT", target.path, verb="update", resource=target.label)
         updated: Object | TypedObject = kind.decode(await self._write(request, target, obj, dry_run=dry_run))
@@ -325,7 +326,7 @@ class Client:
             desired = set_controller_owner(desired, to_object(owner))
         intent = ApplyIntent(desired, field_manager or self.field_manager, subresource)
         result = await self._apply(intent, force=force, dry_run=dry_run)
-        applied: Object | TypedObject = _kind_of(obj).decode(result)
+        applied: Object | TypedObject = kind_of(obj).decode(result)
         return applied
 
     async def _apply(self, intent: ApplyIntent, *, force: bool, dry_run: bool) -> Object:
@@ -545,11 +546,6 @@ class Client:
         """
         if uid_before or not self._cached_uid(target):
             self._cache.record_deletion(target.gvk, target.key, uid_before)
-
-
-def _kind_of(obj: Object | TypedObject) -> ObjectKind[Any]:
-    """Return the kind that decodes the response to a write of ``obj``."""
-    return type(obj) if isinstance(obj, TypedObject) else gvk_of(obj)
 
 
 def _was_removed(obj: Object) -> bool:
