@@ -20,6 +20,7 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.availability import Availability
 from cfo.runtime.cache.cache import Cache
+from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
@@ -64,6 +65,7 @@ class ManagerOptions:
     webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`cfo.runtime.debug`, or ``metrics``
     to serve them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces
     reconciles, requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces).
+    ``watch_list`` lets informers request their lists as events of the watch, where the API server supports it.
     """
 
     field_manager: str = "cfo"
@@ -80,6 +82,7 @@ class ManagerOptions:
     burst: int | None = None
     leader_election: LeaderElectionOptions | None = None
     webhook: WebhookOptions | None = None
+    watch_list: bool = False
 
 
 class Manager:
@@ -323,6 +326,7 @@ class Manager:
             namespaces=self.options.namespaces,
             selectors=self.options.selectors,
             clock=self.clock,
+            options=ReflectorOptions(watch_list=self.options.watch_list),
         )
 
     def _new_debug_endpoint(self) -> tuple[Endpoint | None, list[RouteDef]]:

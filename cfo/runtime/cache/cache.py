@@ -22,6 +22,7 @@ import structlog
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, Selection
+from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
@@ -76,6 +77,7 @@ class Cache(ClientCache):
         self._never_cluster_wide = frozenset(never_cluster_wide)
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
+        self._watch_list_support = WatchListSupport()
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
@@ -131,6 +133,7 @@ class Cache(ClientCache):
             field_managers=self._field_managers,
             clock=self._clock,
             options=self._options,
+            watch_list=self._watch_list_support,
         )
         if self._is_partitioned(informer):
             informer.restrict(self._partition)

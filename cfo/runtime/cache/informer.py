@@ -24,6 +24,7 @@ from cfo.runtime.cache.entry import Entry, EntryDecoder, Meta
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, IndexFunction, Store
+from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock, sleep_unless
@@ -146,7 +147,8 @@ class Informer:
     """Lists and watches one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
 
     ``selection`` limits the objects to list and watch (default: all objects of the kind). ``field_managers`` are our
-    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch.
+    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch. The
+    informers of one API server share ``watch_list``.
     """
 
     def __init__(
@@ -159,6 +161,7 @@ class Informer:
         field_managers: Collection[str] = (),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
+        watch_list: WatchListSupport | None = None,
     ) -> None:
         self.gvk = gvk
         self.selection = selection or Selection()
@@ -166,6 +169,7 @@ class Informer:
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
+        self._watch_list_support = watch_list or WatchListSupport()
         self._decoder = EntryDecoder(gvk, field_managers=field_managers, metadata_only=self.selection.metadata_only)
         self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
         self.reader = Reader(self._store)
@@ -404,6 +408,7 @@ class Informer:
                 self.selection,
                 clock=self._clock,
                 options=self._options,
+                watch_list=self._watch_list_support,
                 on_change=self._notify,
             )
             for feed in self._store.feeds.values()
