@@ -41,6 +41,7 @@ from cfo.runtime.watchdog import EventLoopWatchdog
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
 
+    from cfo.runtime.client.partial_objects import Transform
     from cfo.runtime.metrics_server import MetricsTLS
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
@@ -65,7 +66,9 @@ class ManagerOptions:
     webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`cfo.runtime.debug`, or ``metrics``
     to serve them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces
     reconciles, requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces).
-    ``watch_list`` lets informers request their lists as events of the watch, where the API server supports it.
+    ``transforms`` remove fields of the objects of a kind before they are cached
+    (:func:`~cfo.runtime.cache.transform.drop_fields`, or a function). ``watch_list`` lets informers request their lists
+    as events of the watch, where the API server supports it.
     """
 
     field_manager: str = "cfo"
@@ -82,6 +85,7 @@ class ManagerOptions:
     burst: int | None = None
     leader_election: LeaderElectionOptions | None = None
     webhook: WebhookOptions | None = None
+    transforms: Mapping[GVK, Transform] = field(default_factory=dict)
     watch_list: bool = False
 
 
@@ -326,6 +330,7 @@ class Manager:
             namespaces=self.options.namespaces,
             selectors=self.options.selectors,
             clock=self.clock,
+            transforms=self.options.transforms,
             options=ReflectorOptions(watch_list=self.options.watch_list),
         )
 

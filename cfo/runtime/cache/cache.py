@@ -24,6 +24,7 @@ from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, Selection
 from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
+from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
@@ -54,7 +55,7 @@ class Cache(ClientCache):
     listed and watched separately, so permissions in these namespaces are sufficient. ``selectors`` are label selectors
     by kind: other objects of that kind are invisible to the cache. ``never_cluster_wide`` are kinds that must not be
     cached cluster-wide: they require a selector, a namespace, or metadata-only. ``options`` are settings of list and
-    watch.
+    watch. ``transforms`` remove fields of objects before they are stored (:mod:`cfo.runtime.cache.transform`).
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Cache(ClientCache):
         never_cluster_wide: Collection[GVK] = (SECRET,),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
+        transforms: Mapping[GVK, Transform] | None = None,
     ) -> None:
         self._transport = transport
         self._mapper = mapper
@@ -78,6 +80,7 @@ class Cache(ClientCache):
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
         self._watch_list_support = WatchListSupport()
+        self._transforms = dict(transforms or {})
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
@@ -134,6 +137,7 @@ class Cache(ClientCache):
             clock=self._clock,
             options=self._options,
             watch_list=self._watch_list_support,
+            transform=self._transforms.get(gvk),
         )
         if self._is_partitioned(informer):
             informer.restrict(self._partition)
@@ -310,7 +314,12 @@ class Cache(ClientCache):
             return None
         newest = max(entries, key=lambda entry: entry.version)
         meta = newest.meta
-        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version)
+        is_whole = gvk not in self._transforms
+        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version, is_whole)
+
+    def transform_of(self, gvk: GVK) -> Transform | None:
+        """Return the transform of this kind, which removes fields of the objects that :meth:`get` returns."""
+        return self._transforms.get(gvk)
 
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known."""

@@ -26,6 +26,7 @@ from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, IndexFunction, Store
 from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
+from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock, sleep_unless
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
@@ -148,7 +149,8 @@ class Informer:
 
     ``selection`` limits the objects to list and watch (default: all objects of the kind). ``field_managers`` are our
     own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch. The
-    informers of one API server share ``watch_list``.
+    informers of one API server share ``watch_list``. ``transform`` removes fields of the objects before they are
+    stored (:mod:`cfo.runtime.cache.transform`).
     """
 
     def __init__(
@@ -162,6 +164,7 @@ class Informer:
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
         watch_list: WatchListSupport | None = None,
+        transform: Transform | None = None,
     ) -> None:
         self.gvk = gvk
         self.selection = selection or Selection()
@@ -170,7 +173,12 @@ class Informer:
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
         self._watch_list_support = watch_list or WatchListSupport()
-        self._decoder = EntryDecoder(gvk, field_managers=field_managers, metadata_only=self.selection.metadata_only)
+        self._decoder = EntryDecoder(
+            gvk,
+            field_managers=field_managers,
+            metadata_only=self.selection.metadata_only,
+            transform=transform,
+        )
         self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
         self.reader = Reader(self._store)
         self._handlers: list[Handler] = []
