@@ -278,7 +278,7 @@ class Client:
             return  # the API server responds with NotFound or Conflict
         whole["metadata"].pop("managedFields", None)  # the cache never contains it, and the server keeps it
         try:
-            transformed = transform(copy.deepcopy(whole))
+            transformed: Any = transform(copy.deepcopy(whole))
         except Exception:  # noqa: BLE001 - user code; the cache keeps such an object whole
             return
         if not isinstance(transformed, dict):
