@@ -202,7 +202,7 @@ class Builder:
                 raise ValueError(f"owns({watch.gvk}): the owner kind is unknown: call for_, too")
             handler = EnqueueRequestForOwner(self._primary, only_controller=watch.only_controller)
         return Kind(
-            self._manager.cache.informer(watch.gvk, **watch.selection),
+            self._manager.cache.shared_informer(watch.gvk, **watch.selection),
             handler,
             *self._predicates,
             *watch.predicates,

@@ -93,6 +93,7 @@ class _Group(click.Group):
     show_default=True,
     help=f"Version to behave like: {', '.join(SUPPORTED)}.",
 )
+@click.option("--feature-gates", default="", help="NAME=true,...: feature gates to switch (ShardedListAndWatch).")
 @click.option(
     "--scenario",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -112,11 +113,13 @@ def command(
     controllers: str,
     service_cluster_ip_range: str,
     kubernetes_version: str,
+    feature_gates: str,
     scenario: Path | None,
 ) -> None:
     """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
     if context.invoked_subcommand is not None:
         return
+    from envtest.feature_gates import parse_feature_gates
     from envtest.plane import ControlPlane
 
     try:
@@ -131,6 +134,7 @@ def command(
             data_dir=data_dir,
             service_cluster_ip_range=service_cluster_ip_range,
             kubernetes_version=kubernetes_version,
+            feature_gates=parse_feature_gates(filter(None, feature_gates.split(","))),
             scenario=scenario,
         )
         asyncio.run(_serve(plane, kubeconfig))

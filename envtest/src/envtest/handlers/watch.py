@@ -197,7 +197,8 @@ async def watch_objects(core: Core, request: Request, ctx: RequestContext, outpu
     """
     options = list_options(request, watch=True)
     fields = f"metadata.name={ctx.name}" if ctx.name else ""  # the legacy path /watch/.../NAME
-    selector = selector_for(ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))))
+    shards = core.shard_selector(options.shards)
+    selector = selector_for(ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))), shards)
     encoder = _Encoder(core, request, ctx.info, output)
     revision = parse_revision(options.resource_version)
     stream = _Stream(request, output, ctx.info.plural)
