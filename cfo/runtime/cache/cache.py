@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
@@ -28,6 +28,9 @@ from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import GVK, NamespacedName, Object, ObjectKind
+
+if TYPE_CHECKING:
+    from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Cache", "SyncTimeoutError"]
 
@@ -77,6 +80,8 @@ class Cache(ClientCache):
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
+        self._partition: Partition | None = None
+        self._partitioned_kinds: set[GVK] = set()
         self._uncertain: OrderedDict[tuple[GVK, NamespacedName], None] = OrderedDict()
 
     # Informers.
@@ -127,11 +132,52 @@ class Cache(ClientCache):
             clock=self._clock,
             options=self._options,
         )
+        if self._is_partitioned(informer):
+            informer.restrict(self._partition)
         self._informers[gvk, selection] = informer
         self._of_kind.setdefault(gvk, []).append(informer)
         if self._tasks is not None:
             self._tasks.start_soon(self._run_informer, informer)
         return informer
+
+    def partition_kind(self, kind: ObjectKind[Any]) -> None:
+        """Let :meth:`set_partition` restrict the informers of this kind, except for those of a single namespace.
+
+        Raises :class:`RuntimeError` if a partition is set and an informer of this kind exists.
+        """
+        gvk = kind.gvk
+        if gvk in self._partitioned_kinds:
+            return
+        if self._partition is not None and self._of_kind.get(gvk):
+            raise RuntimeError(f"{gvk}: has an informer of all objects already; call partition_kind before it")
+        self._partitioned_kinds.add(gvk)
+
+    @property
+    def partition(self) -> Partition | None:
+        """The partition to which the informers of partitioned kinds are restricted; ``None``: they hold all objects."""
+        return self._partition
+
+    async def set_partition(self, partition: Partition | None) -> None:
+        """Restrict the informers of partitioned kinds (:meth:`partition_kind`) to the objects of ``partition``.
+
+        The change takes effect at once: reads of what is lost, and of what is gained and not listed yet, go to the API
+        server. Returns when the informers hold all objects of the partition. Each of them is listed once if it gains
+        objects, and not at all if it only loses some. It is not waited for an informer that has not synced, or whose
+        kind is forbidden or not served.
+
+        Handlers receive ADDED with ``initial`` for the objects that are gained. They receive nothing for those that are
+        lost, because these still exist.
+        """
+        self._partition = partition
+        partitioned = [informer for informer in self.informers if self._is_partitioned(informer)]
+        for informer in partitioned:
+            informer.restrict(partition)
+        async with anyio.create_task_group() as tasks:
+            for informer in partitioned:
+                tasks.start_soon(informer.wait_for_partition)
+
+    def _is_partitioned(self, informer: Informer) -> bool:
+        return informer.gvk in self._partitioned_kinds and informer.selection.namespaces == self._namespaces
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -203,12 +249,14 @@ class Cache(ClientCache):
 
     # For the client (cfo.runtime.client.object_cache.ClientCache).
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> bool:
         """Return whether :meth:`covering_informer` finds an informer."""
-        return self.covering_informer(gvk, namespace, label_selector) is not None
+        return self.covering_informer(gvk, namespace, label_selector, name) is not None
 
-    def covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer | None:
+    def covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> Informer | None:
         """Return a synced informer that holds all objects of the namespace that ``label_selector`` matches.
+
+        With a ``name``, only that object is needed: this matters for partitions of cluster-scoped kinds.
 
         It is not metadata-only, has no field selector and no limit of the size, and each requirement of its label
         selector is in ``label_selector`` or in the selector of the cache. An empty namespace means all objects of all
@@ -227,15 +275,19 @@ class Cache(ClientCache):
                 required and set(selection.label_selector.requirements).issubset(required)
             ):
                 continue
-            if informer.has_synced and (
-                selection.namespaces == self._namespaces if not namespace else informer.watches_namespace(namespace)
+            if (
+                informer.has_synced
+                and (
+                    selection.namespaces == self._namespaces if not namespace else informer.watches_namespace(namespace)
+                )
+                and informer.holds(namespace, name)
             ):
                 return informer
         return None
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
         """Return a copy of the object, or ``None``; raises :class:`LookupError` if :meth:`covers` is false."""
-        return self._require_covering_informer(gvk, key.namespace).reader.get(key)
+        return self._require_covering_informer(gvk, key.namespace, name=key.name).reader.get(key)
 
     def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
         """Return copies of the matching objects; raises :class:`LookupError` if :meth:`covers` is false."""
@@ -247,7 +299,9 @@ class Cache(ClientCache):
         entries = [
             entry
             for informer in self._of_kind.get(gvk, ())
-            if not informer.selection.metadata_only and (entry := informer.reader.entry(key)) is not None
+            if not informer.selection.metadata_only
+            and informer.accepts(key)
+            and (entry := informer.reader.entry(key)) is not None
         ]
         if not entries:
             return None
@@ -314,8 +368,10 @@ class Cache(ClientCache):
             return labels
         return LabelSelector.of(f"{restriction},{labels}") if labels else restriction
 
-    def _require_covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer:
-        informer = self.covering_informer(gvk, namespace, label_selector)
+    def _require_covering_informer(
+        self, gvk: GVK, namespace: str, label_selector: str = "", name: str = ""
+    ) -> Informer:
+        informer = self.covering_informer(gvk, namespace, label_selector, name)
         if informer is None:
             raise LookupError(f"{gvk} in {namespace or 'all namespaces'}: no informer covers it")
         return informer

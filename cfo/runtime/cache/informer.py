@@ -13,8 +13,9 @@ the informer deletes its objects from the store and waits until the CRD is recre
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import anyio
 import structlog
@@ -29,6 +30,9 @@ from cfo.runtime.clock import Clock, SystemClock, sleep_unless
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.objects import GVK, NamespacedName, Object, ObjectKind
 from cfo.runtime.ratelimit import Backoff
+
+if TYPE_CHECKING:
+    from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Handler", "Informer", "Reader", "TypedReader"]
 
@@ -289,6 +293,45 @@ class Informer:
     def watches_namespace(self, namespace: str) -> bool:
         """Return whether the informer lists and watches the namespace."""
         return "" in self._store.feeds or namespace in self._store.feeds
+
+    @property
+    def partition(self) -> Partition | None:
+        """The partition to which the informer is restricted; ``None``: it holds all objects of the selection."""
+        return self._store.partition
+
+    def accepts(self, key: NamespacedName) -> bool:
+        """Return whether the partition covers ``key``."""
+        return self._store.accepts(key)
+
+    def holds(self, namespace: str, name: str = "") -> bool:
+        """Return whether a synced informer holds all objects of this key, namespace or (both empty) of the selection.
+
+        False for what was added to the partition and has not been listed yet.
+        """
+        return self._store.holds(namespace, name)
+
+    def restrict(self, partition: Partition | None) -> None:
+        """Accept only the objects of ``partition`` from now on; :meth:`wait_for_partition` completes the change."""
+        must_list = self._store.restrict(partition)
+        for reflector in self._reflectors:
+            reflector.repartition(must_list=must_list)
+
+    async def wait_for_partition(self) -> None:
+        """Drop the objects outside the partition, and wait until a synced informer holds all objects of it.
+
+        Does not wait for a kind that is not served, or that is forbidden. Returns early if the partition is replaced.
+        """
+        partition = self._store.partition
+        for _ in self._store.drop_outside():
+            await asyncio.sleep(0)
+        while (
+            self.has_synced
+            and not self.is_forbidden
+            and not self._problem
+            and self._store.partition is partition
+            and self._store.held is not partition
+        ):
+            await self._changed.wait()
 
     def controller_of_deleted(self, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known."""

@@ -41,6 +41,7 @@ from anyio import to_thread
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder, version_number
 from cfo.runtime.cache.nesting import object_without_nesting, split_items, split_members, with_reserved_depth
+from cfo.runtime.cache.partitioning import Head, head_of
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType, Feed
 from cfo.runtime.client.api_request import JSON, APIRequest
@@ -113,9 +114,14 @@ class ReflectorOptions:
     random: Callable[[], float] = default_random
 
 
+class _ShardInfo(msgspec.Struct):
+    selector: str = ""
+
+
 class _ListMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
+    shard_info: _ShardInfo | None = None
 
 
 class _Page(msgspec.Struct):
@@ -178,6 +184,7 @@ class Reflector:
         self._resource = resource
         self._path = resource.path(feed.namespace)
         self._feed = feed
+        self._store = feed.store
         self._decoder = decoder
         self._clock = clock
         self._options = options or ReflectorOptions()
@@ -191,32 +198,49 @@ class Reflector:
         self._version = ""
         self._use_quorum = True
         self._must_check_position = False
+        self._shard_selector = ""
+        """The selector of the last list, if the API server sent only the objects that it selects."""
+        self._attempt = anyio.CancelScope()
 
     async def run(self) -> None:
         """List and watch until cancelled, or until the server responds with 404."""
-        while True:
-            try:
-                if self.state is State.LISTING:
-                    await self._list()
-                    self.state = State.WATCHING
-                    self._clear_error()
-                else:
-                    await self._watch()
-            except NotFound as error:
-                await self._back_off(error)
-                return
-            except Expired as error:
-                self.state = State.LISTING
-                _log.info("Watch expired, listing again", resource=self._name, cause=error.message)
-                is_repeated = not self._backoff.has_recovered
-                self._backoff.record_failure()
-                if is_repeated:
-                    await self._clock.sleep(self._backoff.delay(error.retry_after))
-            except APIError as error:
-                await self._back_off(error)
-            except (TransportError, BrokenStreamError) as error:
-                self._must_check_position = True
-                await self._back_off(error)
+        is_served = True
+        while is_served:
+            with anyio.CancelScope() as self._attempt:
+                is_served = await self._run_once()
+
+    def repartition(self, *, must_list: bool) -> None:
+        """Follow a changed partition of the store; ``must_list``: it contains objects that are not in the store."""
+        if must_list:
+            self.state = State.LISTING
+        if must_list or self._shard_selector:
+            self._attempt.cancel()
+
+    async def _run_once(self) -> bool:
+        """Do one step, and wait if it failed; return false if the server responds with 404."""
+        try:
+            if self.state is State.LISTING:
+                await self._list()
+                self.state = State.WATCHING
+                self._clear_error()
+            else:
+                await self._watch()
+        except NotFound as error:
+            await self._back_off(error)
+            return False
+        except Expired as error:
+            self.state = State.LISTING
+            _log.info("Watch expired, listing again", resource=self._name, cause=error.message)
+            is_repeated = not self._backoff.has_recovered
+            self._backoff.record_failure()
+            if is_repeated:
+                await self._clock.sleep(self._backoff.delay(error.retry_after))
+        except APIError as error:
+            await self._back_off(error)
+        except (TransportError, BrokenStreamError) as error:
+            self._must_check_position = True
+            await self._back_off(error)
+        return True
 
     @property
     def _name(self) -> str:
@@ -285,10 +309,12 @@ class Reflector:
                 self._use_quorum = True
 
     async def _list_once(self, limit: int) -> bool:
-        """List once; return false if the list is older than the requested version and was discarded."""
+        """List once; return false if the list was discarded: older than requested, or of an outdated partition."""
         feed = self._feed
         listing = feed.begin()
-        params = dict(self._selectors)
+        shard_selector = self._requested_shard_selector
+        selectors = self._selectors | ({"shardSelector": shard_selector} if shard_selector else {})
+        params = dict(selectors)
         quorum = self._use_quorum or not listing.known_version
         if not quorum:
             params |= {"resourceVersion": str(listing.known_version), "resourceVersionMatch": "NotOlderThan"}
@@ -305,14 +331,22 @@ class Reflector:
                 known_version=listing.known_version,
                 listed_version=version,
             )
+        is_selected = True
         while True:
+            info = page.metadata.shard_info
+            is_selected = is_selected and bool(shard_selector) and info is not None and info.selector == shard_selector
             for raw in page.items or ():
+                if not is_selected and self._is_outside(raw):
+                    continue
                 entry = self._decode(raw) if isinstance(raw, msgspec.Raw) else await self._decode_nested(raw)
-                if entry is not None:
+                if entry is not None and self._store.accepts(entry.key):
                     listing.add(entry)
             if not page.metadata.continue_:
                 break
-            page = await self._get_page({**self._selectors, "continue": page.metadata.continue_}, limit)
+            page = await self._get_page({**selectors, "continue": page.metadata.continue_}, limit)
+        if listing.is_outdated:
+            return False
+        self._shard_selector = shard_selector if is_selected else ""
         listing.commit(version)
         self.heard_at = self._clock.monotonic()
         self._version = version
@@ -353,11 +387,14 @@ class Reflector:
         started = self._clock.monotonic()
         version = self._version
         seconds = int(300 * (1 + self._options.random()))
+        if self._shard_selector:
+            self._shard_selector = self._requested_shard_selector
         request = APIRequest(
             "GET",
             self._path,
             params={
                 **self._selectors,
+                **({"shardSelector": self._shard_selector} if self._shard_selector else {}),
                 "watch": "true",
                 "allowWatchBookmarks": "true",
                 "resourceVersion": version,
@@ -399,6 +436,10 @@ class Reflector:
             raise BrokenStreamError(f"a line is not a watch event: {error}") from error
         event_type = _EVENTS.get(event.type)
         if event_type is not None:
+            if not self._shard_selector and (outside := self._head_outside(event.object)) is not None:
+                self._version = outside.resource_version or self._version
+                self._feed.advance(version_number(outside.resource_version))
+                return
             entry = self._decode(event.object)
             if entry is None:
                 return
@@ -424,6 +465,28 @@ class Reflector:
         self._report_nesting(entry)
         self._version = entry.meta.resource_version or self._version
         self._feed.advance(entry.version)
+
+    # The partition.
+
+    @property
+    def _requested_shard_selector(self) -> str:
+        """The selector of the partition, if the API server can select its objects."""
+        partition = self._store.partition
+        return partition.shard_selector if partition is not None and self._resource.namespaced else ""
+
+    def _head_outside(self, raw: bytes | msgspec.Raw) -> Head | None:
+        """Return the key and version of an object outside the partition, ``None`` for other and invalid objects."""
+        partition = self._store.partition
+        if partition is None:
+            return None
+        try:
+            head = head_of(raw)
+        except msgspec.DecodeError:
+            return None  # reported when it is decoded
+        return None if partition.covers(head.namespace, head.name) else head
+
+    def _is_outside(self, raw: bytes | msgspec.Raw) -> bool:
+        return isinstance(raw, msgspec.Raw) and self._head_outside(raw) is not None
 
     # Decoding.
 

@@ -126,7 +126,8 @@ class Client:
 
     async def _get(self, gvk: GVK, key: NamespacedName, *, live: bool) -> Object | None:
         cached = cache_key(self.mapper, gvk, key)
-        if not live and self._cache.covers(gvk, cached.namespace) and not self._cache.is_uncertain(gvk, cached):
+        is_covered = not live and self._cache.covers(gvk, cached.namespace, name=cached.name)
+        if is_covered and not self._cache.is_uncertain(gvk, cached):
             return self._cache.get(gvk, cached)
         target = await resolve_object(self.mapper, gvk, key)
         cached_uid = self._cached_uid(target)
