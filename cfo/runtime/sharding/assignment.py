@@ -26,9 +26,9 @@ LEADER_SHARD: Final = 0
 
 @lru_cache(maxsize=256)
 def target_owners(members: frozenset[str], owners: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the member that should own each shard, given the current ``owners`` (:data:`FREE`: nobody).
+    """Return the member that should own each shard, given the current ``owners`` (:data:`FREE`: no member).
 
-    Owners that are not among ``members`` count as nobody. Without members all shards are free.
+    Owners that are not among ``members`` count as free. Without members all shards are free.
     """
     if not members:
         return (FREE,) * len(owners)

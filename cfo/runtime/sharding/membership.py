@@ -11,6 +11,8 @@ that keep a shard from two members at once:
   longer than its ``renew_deadline``, that its counter of renewals did not change. Removing the member and freeing its
   shards is one write; if the member renews meanwhile, that write fails.
 * A member that is missing in a record, or lost a shard there, has been removed: :class:`MembershipLost`.
+* The first record of a Lease lists an unknown member, which owns all shards until its lease ends: the Lease may have
+  been deleted while members were working. These keep their shards, each by its next renewal before its deadline.
 
 All times are of the member's own clock, in seconds; only the rates of the clocks of two members must agree, to better
 than the ratio of lease duration and ``renew_deadline`` (1.5 with the defaults).
@@ -22,7 +24,7 @@ from collections.abc import Iterable
 from math import inf
 
 from cfo.runtime.sharding.assignment import FREE, target_owners
-from cfo.runtime.sharding.record import MAX_MEMBERS, Member, RingRecord
+from cfo.runtime.sharding.record import MAX_MEMBERS, UNKNOWN_MEMBER, Member, RingRecord
 
 __all__ = ["Membership", "MembershipLost"]
 
@@ -95,6 +97,8 @@ class Membership:
             for identity, member in record.members.items()
         }
         listed = record.owned_by(self.identity)
+        if self.remaining(now) > 0:
+            listed |= record.owned_by(UNKNOWN_MEMBER)
         lost = self.owned - listed
         self._owned &= listed
         self._released &= listed
@@ -114,11 +118,12 @@ class Membership:
         members = {identity: member for identity, member in self.record.members.items() if self._expiry(identity) > now}
         if self.identity not in members and len(members) >= MAX_MEMBERS:
             return None
-        members[self.identity] = Member(self._next_renewal(), self._lease_seconds)
+        self._renewals += 1  # also if the outcome is unknown: no two writes of a member may have the same number
+        members[self.identity] = Member(self._renewals, self._lease_seconds)
         held = self.owned
         self._proposed_release = self._released
         owners = tuple(
-            owner if owner in members and (owner != self.identity or shard in held) else FREE
+            self.identity if shard in held else owner if owner in members and owner != self.identity else FREE
             for shard, owner in enumerate(self.record.owners)
         )
         target = target_owners(frozenset(members), owners)
@@ -141,16 +146,10 @@ class Membership:
     def confirm(self, record: RingRecord, started_at: float) -> None:
         """Take note that ``record``, which this member proposed, was written by a request sent at ``started_at``."""
         self.record = record
-        self._renewals = record.members[self.identity].renewals
         self._renewed_at = started_at
         self._owned = record.owned_by(self.identity)
         # Shards that were released while the request was in flight are freed by the next write.
         self._released = (self._released - self._proposed_release) & self._owned
-
-    def _next_renewal(self) -> int:
-        """Return a number that no write of this member had, including writes of unknown outcome."""
-        listed = self.record.members.get(self.identity)
-        return max(self._renewals, listed.renewals if listed is not None else 0) + 1
 
     def _expiry(self, identity: str) -> float:
         member = self.record.members[identity]

@@ -48,7 +48,7 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RingRecord:
-    """The members of a ring and the owner of each shard (:data:`~cfo.runtime.sharding.assignment.FREE`: nobody)."""
+    """The members of a ring and the owner of each shard (:data:`~cfo.runtime.sharding.assignment.FREE`: no member)."""
 
     owners: tuple[str, ...]
     members: Mapping[str, Member] = field(default_factory=dict)
@@ -59,12 +59,13 @@ class RingRecord:
         return cls((FREE,) * shards)
 
     @classmethod
-    def unknown(cls, shards: int, lease_seconds: int) -> RingRecord:
+    def unknown(cls, shards: int, lease_seconds: int, nonce: int) -> RingRecord:
         """Return a ring whose shards become free after ``lease_seconds``.
 
-        It is the record of a Lease that was deleted or overwritten, whose members may still be writing.
+        It is the record of a Lease that was deleted or overwritten, whose members may still be writing. ``nonce``
+        distinguishes it from such records of earlier Leases, so that the time begins again.
         """
-        return cls((UNKNOWN_MEMBER,) * shards, {UNKNOWN_MEMBER: Member(0, lease_seconds)})
+        return cls((UNKNOWN_MEMBER,) * shards, {UNKNOWN_MEMBER: Member(nonce, lease_seconds)})
 
     @classmethod
     def parse(cls, annotation: object, shards: int) -> RingRecord:

@@ -56,6 +56,10 @@ class Lease:
         self.record, self.version = record, version + 1
         return True
 
+    def delete(self) -> None:
+        """Delete the Lease; the next reader creates another one."""
+        self.record, self.version = RingRecord.unknown(SHARDS, LEASE, self.version), self.version + 1
+
 
 class Simulation:
     """Runs ``replicas`` members from one seed; raises :class:`DoubleOwner`.
@@ -100,7 +104,7 @@ class Simulation:
         replica.alive = False
 
     def owners(self) -> list[str]:
-        """Return the name of the replica that may work on each shard at this moment; empty: nobody."""
+        """Return the name of the replica that may work on each shard at this moment; empty: no replica."""
         return [
             next((replica.name for replica in self.replicas if self._may_work(replica, shard)), "")
             for shard in range(SHARDS)
@@ -174,7 +178,9 @@ class Simulation:
     def _read(self, replica: Replica, incarnation: int) -> None:
         member = replica.member
         if self._faulty():
-            fault = self.random.choice(("crash", "disconnect"))
+            fault = self.random.choice(("crash", "disconnect", "delete"))
+            if fault == "delete" and self.random.random() < 0.3:
+                self.lease.delete()
             if fault == "crash":
                 self._restart(replica)
                 return

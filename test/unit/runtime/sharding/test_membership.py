@@ -114,16 +114,17 @@ def test_removed_member_without_shards_joins_again() -> None:
     assert record.members["c"] == Member(2, 15)
 
 
-def test_write_of_unknown_outcome_is_counted_when_it_was_stored() -> None:
-    """Otherwise the next renewal would have the same number, and look like no renewal."""
+def test_each_write_has_another_number_whatever_its_outcome() -> None:
+    """Otherwise a renewal could look like the one before it, and the member would be removed too early."""
     member = _member()
-    record = _renew(member, RingRecord.free(4), 0.0)
-    stored = member.propose(2.0)
-    assert stored is not None
-    assert stored.members["a"].renewals == 2
+    numbers = []
+    for now in (0.0, 2.0, 4.0):
+        member.observe(RingRecord.free(4), now)
+        proposed = member.propose(now)
+        assert proposed is not None
+        numbers.append(proposed.members["a"].renewals)
 
-    assert _renew(member, stored, 4.0).members["a"].renewals == 3
-    assert record.members["a"].renewals == 1
+    assert numbers == [1, 2, 3]
 
 
 def test_shards_taken_by_a_write_of_unknown_outcome_are_confirmed_first() -> None:
@@ -173,10 +174,32 @@ def test_shard_released_while_a_renewal_is_in_flight_is_freed_by_the_next_one() 
 
 def test_shards_of_a_new_lease_are_taken_after_the_lease_duration() -> None:
     member = _member()
-    record = _renew(member, RingRecord.unknown(4, 15), 0.0)
+    record = _renew(member, RingRecord.unknown(4, 15, 1), 0.0)
     assert not member.owned
 
     assert _renew(member, record, 15.0).owned_by("a") == frozenset(range(4))
+
+
+def test_members_of_a_deleted_lease_keep_their_shards_until_their_deadline() -> None:
+    member = _member()
+    record = _renew(member, _record("--bb", b=3), 0.0)
+    assert record.owned_by("a") == {0, 1}
+
+    record = _renew(member, RingRecord.unknown(4, 15, 1), 9.0)
+
+    assert record.owners == ("a", "a", "unknown", "unknown")
+    assert member.owned == {0, 1}
+    with pytest.raises(MembershipLost):
+        member.observe(RingRecord.unknown(4, 15, 1), 19.0)
+
+
+def test_time_of_a_new_lease_begins_again_when_it_is_deleted_again() -> None:
+    member = _member()
+    _renew(member, RingRecord.unknown(4, 15, 1), 0.0)
+
+    record = _renew(member, RingRecord.unknown(4, 15, 2), 14.0)
+
+    assert not _renew(member, record, 28.0).owned_by("a")
 
 
 def test_leaving_member_frees_its_shards() -> None:

@@ -44,7 +44,7 @@ class _CountsFromAnswer(Membership):
         super().confirm(record, self.answered_at)
 
 
-class _GivesAwayWhileWorking(Membership):
+class _FreesWhileWorking(Membership):
     """Frees the surplus at once, without waiting for the end of its work."""
 
     def propose(self, now: float) -> RingRecord | None:
@@ -76,7 +76,7 @@ def test_no_shard_has_two_members_and_the_ring_recovers_in_random_schedules() ->
     assert not unbalanced
 
 
-@pytest.mark.parametrize("mutant", [_TakesTooEarly, _CountsFromAnswer, _GivesAwayWhileWorking])
+@pytest.mark.parametrize("mutant", [_TakesTooEarly, _CountsFromAnswer, _FreesWhileWorking])
 def test_model_detects_a_broken_rule(mutant: type[Membership]) -> None:
     def run_all() -> None:
         for seed in range(SCHEDULES):
