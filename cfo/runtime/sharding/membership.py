@@ -65,7 +65,7 @@ class Membership:
     @property
     def wanted(self) -> frozenset[int]:
         """The owned shards that should stay with this member; it should finish its work on the others."""
-        target = target_owners(frozenset(self.record.members), self.record.owners)
+        target = _target(self.record.members, self.record.owners)
         return frozenset(shard for shard in self.owned if target[shard] == self.identity)
 
     def remaining(self, now: float) -> float:
@@ -126,7 +126,7 @@ class Membership:
             self.identity if shard in held else owner if owner in members and owner != self.identity else FREE
             for shard, owner in enumerate(self.record.owners)
         )
-        target = target_owners(frozenset(members), owners)
+        target = _target(members, owners)
         taken = tuple(
             self.identity if owner == FREE and target[shard] == self.identity else owner
             for shard, owner in enumerate(owners)
@@ -157,3 +157,8 @@ class Membership:
         if identity == self.identity or seen is None or seen[0] != member.renewals:
             return inf
         return seen[1] + member.lease_seconds
+
+
+def _target(members: Iterable[str], owners: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the owners to aim at; the unknown member gets no shard, and keeps its own until its lease ends."""
+    return target_owners(frozenset(members) - {UNKNOWN_MEMBER}, owners)
