@@ -70,7 +70,7 @@ async def _hand_over(group: ReplicaGroup, fault: _Fault) -> None:
     if fault.kind == "lose-answer":
         await group.wait_until_divided_among(giving, joining)
     else:
-        await eventually(lambda: _is_alone(other), f"{fault.name}: the other replica removes the victim")
+        await eventually(lambda: _has_removed_others(other), f"{fault.name}: the other replica removes the victim")
         await group.wait_until_divided_among(other)
     await group.wait_for_reconciles(requests)
 
@@ -82,7 +82,7 @@ async def _hand_over(group: ReplicaGroup, fault: _Fault) -> None:
     assert group.log.longest_gap < LEASE_SECONDS + 2 * RETRY_SECONDS + _BUSY_MACHINE_SECONDS, fault.name
 
 
-async def _is_alone(replica: Replica) -> bool:
+async def _has_removed_others(replica: Replica) -> bool:
     return set(replica.sharding.elector.membership.record.members) == {replica.name}
 
 
