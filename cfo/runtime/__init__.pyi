@@ -208,6 +208,8 @@ from .resource.model import CELRule as CELRule
 from .resource.model import validations as validations
 from .resource.schema import structural_schema as structural_schema
 from .resource.schema import without_defaults as without_defaults
+from .ring.options import ShardingOptions as ShardingOptions
+from .sharding.ranges import KeyHash as KeyHash
 from .sharding.ranges import Partition as Partition
 from .source import Channel as Channel
 from .source import Kind as Kind

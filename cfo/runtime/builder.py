@@ -152,6 +152,7 @@ class Builder:
         reconcile_timeout: float | None = None,
         rate_limiter: RateLimiter | None = None,
         needs_leader: bool | None = None,
+        sharded: bool | None = None,
     ) -> Self:
         """Set options of :class:`~cfo.runtime.controller.ControllerOptions`; ``None`` keeps the current value.
 
@@ -162,6 +163,7 @@ class Builder:
             "reconcile_timeout": reconcile_timeout,
             "rate_limiter": rate_limiter,
             "needs_leader": needs_leader,
+            "sharded": sharded,
         }
         self._options = replace(self._options, **{key: value for key, value in given.items() if value is not None})
         return self
@@ -178,6 +180,7 @@ class Builder:
         if not name:
             raise ValueError("a controller without a primary kind needs a name")
         manager = self._manager
+        self._declare_cached_kinds()
         controller = Controller(
             name,
             reconciler,
@@ -194,6 +197,22 @@ class Builder:
             controller.watch(source)
         manager.add_controller(controller, self._group)
         return controller
+
+    def _declare_cached_kinds(self) -> None:
+        """Let the manager divide the reconciled and owned kinds, or keep the kinds whole that the controller uses."""
+        sharding = self._manager.sharding
+        if sharding is None:
+            return
+        if self._group is None and self._options.sharded and self._options.needs_leader:
+            for watch in self._watches:
+                if watch.handler is None or isinstance(watch.handler, EnqueueRequestForObject):
+                    sharding.divide(watch.gvk)
+        else:
+            for watch in self._watches:
+                sharding.keep_whole(watch.gvk)
+            for source in self._sources:
+                if isinstance(source, (InformerSync, Kind)):
+                    sharding.keep_whole(source.informer.gvk)
 
     def _source(self, watch: _Watch) -> Kind:
         handler = watch.handler

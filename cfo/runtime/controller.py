@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Protocol
 
 import anyio
 import structlog
@@ -20,11 +21,13 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.cause import Cause, Causes, CauseType
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, OwnerDeleted, TransportError, UnknownKind
+from cfo.runtime.client.write_gate import WriteGate, write_gate
 from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK
 from cfo.runtime.ratelimit import RateLimiter
 from cfo.runtime.reconcile import ReconcileError, Reconciler, Request, Result, TerminalError
+from cfo.runtime.sharding.ranges import Partition
 from cfo.runtime.source import InformerSync, Kind, Source
 from cfo.runtime.tracing import Tracing
 from cfo.runtime.workqueue import QueueShutDown, WorkQueue
@@ -71,19 +74,37 @@ class ControllerOptions:
     ``max_concurrent_reconciles``: the number of workers. ``reconcile_timeout``: seconds after which a reconcile is
     cancelled and counted as failed (``None``: never). ``rate_limiter``: the back-off of failed requests (``None``:
     :func:`~cfo.runtime.ratelimit.default_rate_limiter`). ``needs_leader``: whether the controller runs only on the
-    leader. Raises :class:`ValueError` for values out of range.
+    leader. ``sharded``: whether all replicas share its requests if the manager divides the objects into shards; a
+    controller that is not sharded runs on the leader then. Raises :class:`ValueError` for values out of range.
     """
 
     max_concurrent_reconciles: int = 8
     reconcile_timeout: float | None = None
     rate_limiter: RateLimiter | None = None
     needs_leader: bool = True
+    sharded: bool = True
 
     def __post_init__(self) -> None:
         if self.max_concurrent_reconciles < 1:
             raise ValueError(f"max_concurrent_reconciles: {self.max_concurrent_reconciles}: must be 1 or more")
         if self.reconcile_timeout is not None and self.reconcile_timeout <= 0:
             raise ValueError(f"reconcile_timeout: {self.reconcile_timeout}: must be more than 0 seconds, or None")
+
+
+class Admission(Protocol):
+    """Decides which requests a controller reconciles (:class:`cfo.runtime.ring.requests.ShardedRequests`)."""
+
+    def accepts(self, request: Request) -> bool:
+        """Return whether to enqueue ``request``."""
+        ...
+
+    def begin(self, request: Request) -> WriteGate | None:
+        """Return the write gate for the reconcile of ``request``; ``None`` if it must not be reconciled."""
+        ...
+
+    def end(self, request: Request) -> None:
+        """Take note of the end of the reconcile of ``request``."""
+        ...
 
 
 class Controller:
@@ -115,6 +136,7 @@ class Controller:
         )
         self.tracing: Tracing | None = None
         """Set by the manager: what traces the reconciles."""
+        self._admission: Admission | None = None
         self._sources: list[Source] = []
         self._tasks: TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -131,6 +153,17 @@ class Controller:
     def sources(self) -> tuple[Source, ...]:
         """The sources of the controller's requests."""
         return tuple(self._sources)
+
+    def admit(self, admission: Admission) -> None:
+        """Enqueue and reconcile only the requests that ``admission`` accepts; call it before the start."""
+        self._admission = admission
+        self.queue.accepts = admission.accepts
+
+    async def enqueue_existing(self, partition: Partition) -> None:
+        """Enqueue the requests in ``partition`` for all cached objects, as after the start."""
+        for source in tuple(self._sources):
+            if isinstance(source, Kind):
+                await source.enqueue_existing(partition)
 
     def watch(self, source: Source) -> None:
         """Add a source; start it immediately if the controller is running."""
@@ -205,12 +238,22 @@ class Controller:
                 request, priority = await self.queue.get()
             except QueueShutDown:
                 return
+            if self._admission is not None:
+                gate = self._admission.begin(request)
+                if gate is None:
+                    self.queue.forget(request)
+                    self.queue.done(request)
+                    await asyncio.sleep(0)  # a queue full of such requests would starve the event loop, too
+                    continue
+                write_gate.set(gate)
             self._metrics.active_workers.inc()
             try:
                 await self._handle(request, priority)
             finally:
                 self.queue.done(request)
                 self._metrics.active_workers.dec()
+                if self._admission is not None:
+                    self._admission.end(request)
             await asyncio.sleep(0)  # a reconcile that never awaits would starve the event loop
 
     async def _handle(self, request: Request, priority: int) -> None:

@@ -27,7 +27,7 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cause import Cause
 from cfo.runtime.controller import Controller
 from cfo.runtime.endpoint import Endpoint, parse_bind_address
-from cfo.runtime.leaderelection import LeaderElector
+from cfo.runtime.leaderelection import Elector
 
 __all__ = ["METRICS_SERVER", "DebugReports", "loopback_endpoint"]
 
@@ -52,7 +52,7 @@ class DebugReports:
 
     controllers: Callable[[], Iterable[Controller]]
     informers: Callable[[], Iterable[Informer]]
-    electors: Callable[[], Iterable[LeaderElector]]
+    electors: Callable[[], Iterable[Elector]]
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes ``/debug`` and ``/debug/NAME``; ``?format=json`` selects JSON."""

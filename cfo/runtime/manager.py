@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
     from cfo.runtime.client.partial_objects import Transform
     from cfo.runtime.metrics_server import MetricsTLS
+    from cfo.runtime.ring.elector import ShardElector
+    from cfo.runtime.ring.options import ShardingOptions
+    from cfo.runtime.ring.setup import Sharding
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
     from cfo.runtime.webhook.setup import WebhookService
@@ -62,13 +65,15 @@ class ManagerOptions:
     ``graceful_shutdown_timeout``: seconds that running reconciles have to finish (``None``: no limit). ``qps`` and
     ``burst`` limit the rate of requests on the client side (``None``: only the server limits it). With
     ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
-    while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
-    webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`cfo.runtime.debug`, or ``metrics``
-    to serve them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces
-    reconciles, requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces).
-    ``transforms`` remove fields of the objects of a kind before they are cached
-    (:func:`~cfo.runtime.cache.transform.drop_fields`, or a function). ``watch_list`` lets informers request their lists
-    as events of the watch, where the API server supports it.
+    while it is the leader (``None``: this is the only replica). With ``sharding``, which requires
+    ``leader_election``, all replicas reconcile, each a part of the objects; the leader runs what is not sharded
+    (``None``: only the leader reconciles). ``webhook`` configures the webhook server (``None``: no webhooks).
+    ``debug_bind_address`` is a loopback address for the reports of :mod:`cfo.runtime.debug`, or ``metrics`` to serve
+    them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces reconciles,
+    requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces). ``transforms`` remove
+    fields of the objects of a kind before they are cached (:func:`~cfo.runtime.cache.transform.drop_fields`, or a
+    function). ``watch_list`` lets informers request their lists as events of the watch, where the API server supports
+    it.
     """
 
     field_manager: str = "cfo"
@@ -84,9 +89,14 @@ class ManagerOptions:
     qps: float | None = None
     burst: int | None = None
     leader_election: LeaderElectionOptions | None = None
+    sharding: ShardingOptions | None = None
     webhook: WebhookOptions | None = None
     transforms: Mapping[GVK, Transform] = field(default_factory=dict)
     watch_list: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sharding is not None and self.leader_election is None:
+            raise ValueError("sharding: requires leader_election, whose Lease the replicas share")
 
 
 class Manager:
@@ -124,6 +134,8 @@ class Manager:
         self._broadcaster = EventBroadcaster(self.api_reader, clock=self.clock)
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
         self._election_transport: Transport | None = None
+        self.sharding: Sharding | None = None
+        """How the replicas share the objects; ``None``: the leader reconciles all of them."""
         self._elector = self._new_elector()
         self._lifecycle = Lifecycle(
             grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._elector
@@ -145,7 +157,10 @@ class Manager:
         """
         if phase is None:
             phase = Phase.LEADER if getattr(runnable, "needs_leader", True) else Phase.ALL_REPLICAS
-        self._lifecycle.add(runnable, phase)
+        if phase is Phase.LEADER and self.sharding is not None:
+            self.sharding.add_leader_runnable(runnable)
+        else:
+            self._lifecycle.add(runnable, phase)
 
     def add_controller(self, controller: Controller, group: ElectedControllers | None = None) -> None:
         """Add a controller, to ``group`` if it needs a Lease of its own (:meth:`elect`).
@@ -159,6 +174,9 @@ class Manager:
         if group is not None:
             self._groups[controller.name] = group
             group.add_controller(controller)
+        elif self.sharding is not None and controller.options.needs_leader and controller.options.sharded:
+            self.sharding.add_controller(controller)
+            self._lifecycle.add(controller, Phase.LEADER)
         else:
             self.add(controller)
 
@@ -175,7 +193,7 @@ class Manager:
         group = self._groups.pop(controller.name, None)
         if group is not None:
             await group.remove_controller(controller)
-        else:
+        elif self.sharding is None or not self.sharding.remove_waiting(controller):
             await self._lifecycle.remove(controller)
         del self._controllers[controller.name]
         for source in controller.sources:
@@ -310,6 +328,8 @@ class Manager:
                 await stack.enter_async_context(self.transport)
             if self._election_transport is not None:
                 await stack.enter_async_context(self._election_transport)
+            if self.sharding is not None:
+                await self.sharding.restrict_cache()
             await self._lifecycle.run(handle_signals=handle_signals, task_status=task_status)
 
     async def __aenter__(self) -> Self:
@@ -347,6 +367,8 @@ class Manager:
         self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
         if self._elector is not None:
             self._lifecycle.add(self._elector, Phase.ELECTION)
+        if self.sharding is not None:
+            self._lifecycle.add(self.sharding.handover, Phase.LEADER)
 
     def _new_transport(self, config: ClientConfig) -> Transport:
         return Transport(
@@ -405,7 +427,7 @@ class Manager:
             self.health.add_ready_check("metrics-certificate", endpoint.check)
         return endpoint
 
-    def _new_elector(self) -> LeaderElector | None:
+    def _new_elector(self) -> LeaderElector | ShardElector | None:
         options = self.options.leader_election
         if options is None:
             return None
@@ -414,9 +436,22 @@ class Manager:
             self.transport.config, observe=self.metrics.observe_exchange, clock=self.clock
         )
         lock = LeaseLock(self._election_transport, NamespacedName(options.namespace, options.name))
-        return LeaderElector(
-            lock, options, clock=self.clock, events=self.events("leader-election"), metrics=self.metrics
-        )
+        events = self.events("leader-election")
+        if self.options.sharding is not None:
+            from cfo.runtime.ring.setup import Sharding  # lazily: disabled by default
+
+            self.sharding = Sharding(
+                self.options.sharding,
+                options,
+                lock,
+                self.cache,
+                clock=self.clock,
+                events=events,
+                metrics=self.metrics,
+                start=lambda runnable: self._lifecycle.add(runnable, Phase.LEADER),
+            )
+            return self.sharding.elector
+        return LeaderElector(lock, options, clock=self.clock, events=events, metrics=self.metrics)
 
     def _new_webhook_service(self) -> WebhookService | None:
         if self.options.webhook is None:
