@@ -59,7 +59,8 @@ class _CacheExtension:
 
     @property
     def informers(self) -> Collection[Informer]:
-        return [*self._shared.informers, *self.cache.informers]
+        whole = [informer for informer in self._shared.informers if informer.partition is None]
+        return [*whole, *self.cache.informers]
 
     @property
     def namespaces(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from .cause import Cause as Cause
 from .cause import Causes as Causes
 from .cause import CauseType as CauseType
 from .client.api_request import APIRequest as APIRequest
+from .client.apply import ABSENT_VERSION as ABSENT_VERSION
 from .client.apply import ApplyIntent as ApplyIntent
 from .client.apply import is_applied as is_applied
 from .client.client import Client as Client
@@ -88,6 +89,7 @@ from .clusters.sources import EngagedClusters as EngagedClusters
 from .clusters.sources import EnqueueForEachCluster as EnqueueForEachCluster
 from .conditions import Conditions as Conditions
 from .conditions import has_condition as has_condition
+from .connect import connect as connect
 from .controller import Controller as Controller
 from .controller import ControllerOptions as ControllerOptions
 from .controller import ReconcileTimeout as ReconcileTimeout
@@ -189,6 +191,7 @@ from .ratelimit import RateLimiter as RateLimiter
 from .reconcile import CRUD as CRUD
 from .reconcile import READ as READ
 from .reconcile import WRITE as WRITE
+from .reconcile import ReconcileError as ReconcileError
 from .reconcile import Reconciler as Reconciler
 from .reconcile import Request as Request
 from .reconcile import Result as Result
@@ -222,6 +225,9 @@ from .resource.model import CELRule as CELRule
 from .resource.model import validations as validations
 from .resource.schema import structural_schema as structural_schema
 from .resource.schema import without_defaults as without_defaults
+from .ring.options import ShardingOptions as ShardingOptions
+from .sharding.ranges import KeyHash as KeyHash
+from .sharding.ranges import Partition as Partition
 from .source import Channel as Channel
 from .source import Kind as Kind
 from .source import Source as Source

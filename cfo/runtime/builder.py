@@ -179,6 +179,7 @@ class Builder:
         reconcile_timeout: float | None = None,
         rate_limiter: RateLimiter | None = None,
         needs_leader: bool | None = None,
+        sharded: bool | None = None,
     ) -> Self:
         """Set options of :class:`~cfo.runtime.controller.ControllerOptions`; ``None`` keeps the current value.
 
@@ -189,6 +190,7 @@ class Builder:
             "reconcile_timeout": reconcile_timeout,
             "rate_limiter": rate_limiter,
             "needs_leader": needs_leader,
+            "sharded": sharded,
         }
         self._options = replace(self._options, **{key: value for key, value in given.items() if value is not None})
         return self
@@ -205,6 +207,8 @@ class Builder:
         if not name:
             raise ValueError("a controller without a primary kind needs a name")
         manager = self._manager
+        local, provided = self._split_watches()
+        self._declare_cached_kinds(local)
         controller = Controller(
             name,
             reconciler,
@@ -213,7 +217,6 @@ class Builder:
             metrics=manager.metrics,
             clock=manager.clock,
         )
-        local, provided = self._split_watches()
         for watch in local:
             controller.watch(self._source(watch))
             if watch.optional:
@@ -244,7 +247,7 @@ class Builder:
     def _cluster_source(self, watch: _Watch, cluster: Cluster) -> ClusterKind:
         from cfo.runtime.clusters.sources import ClusterKind
 
-        informer = cluster.cache.informer(watch.gvk, **watch.selection)
+        informer = cluster.cache.shared_informer(watch.gvk, **watch.selection)
         predicates = (*self._predicates, *watch.predicates)
         clock = self._manager.clock
         return ClusterKind(cluster, informer, self._handler(watch), *predicates, optional=watch.optional, clock=clock)
@@ -256,9 +259,25 @@ class Builder:
             raise ValueError(f"owns({watch.gvk}): the owner kind is unknown: call for_, too")
         return EnqueueRequestForOwner(self._primary, only_controller=watch.only_controller)
 
+    def _declare_cached_kinds(self, watches: list[_Watch]) -> None:
+        """Let the manager divide the reconciled and owned kinds, or keep the kinds whole that the controller uses."""
+        sharding = self._manager.sharding
+        if sharding is None:
+            return
+        if self._group is None and self._options.sharded and self._options.needs_leader:
+            for watch in watches:
+                if watch.handler is None or isinstance(watch.handler, EnqueueRequestForObject):
+                    sharding.divide(watch.gvk)
+        else:
+            for watch in watches:
+                sharding.keep_whole(watch.gvk)
+            for source in self._sources:
+                if isinstance(source, (InformerSync, Kind)):
+                    sharding.keep_whole(source.informer.gvk)
+
     def _source(self, watch: _Watch) -> Kind:
         return Kind(
-            self._manager.cache.informer(watch.gvk, **watch.selection),
+            self._manager.cache.shared_informer(watch.gvk, **watch.selection),
             self._handler(watch),
             *self._predicates,
             *watch.predicates,

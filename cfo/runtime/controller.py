@@ -21,12 +21,14 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.cause import Cause, Causes, CauseType
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, OwnerDeleted, TransportError, UnknownKind
+from cfo.runtime.client.write_gate import WriteGate, write_gate
 from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK
 from cfo.runtime.ratelimit import RateLimiter
-from cfo.runtime.reconcile import Reconciler, Request, Result, TerminalError
-from cfo.runtime.source import Source
+from cfo.runtime.reconcile import ReconcileError, Reconciler, Request, Result, TerminalError
+from cfo.runtime.sharding.ranges import Partition
+from cfo.runtime.source import InformerSync, Kind, Source
 from cfo.runtime.tracing import Tracing
 from cfo.runtime.workqueue import QueueShutDown, WorkQueue
 
@@ -39,7 +41,9 @@ _NO_FIELDS: Mapping[str, str] = {}
 _NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
 
-_EXPECTED = (APIError, TransportError, UnknownKind, TerminalError)
+_INFORMER_SOURCES = (InformerSync, Kind)
+
+_EXPECTED = (APIError, TransportError, UnknownKind, ReconcileError, TerminalError)
 """Errors that are logged without a stack trace, because their message is sufficient."""
 
 _PANICS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
@@ -71,19 +75,37 @@ class ControllerOptions:
     ``max_concurrent_reconciles``: the number of workers. ``reconcile_timeout``: seconds after which a reconcile is
     cancelled and counted as failed (``None``: never). ``rate_limiter``: the back-off of failed requests (``None``:
     :func:`~cfo.runtime.ratelimit.default_rate_limiter`). ``needs_leader``: whether the controller runs only on the
-    leader. Raises :class:`ValueError` for values out of range.
+    leader. ``sharded``: whether all replicas share its requests if the manager divides the objects into shards; a
+    controller that is not sharded runs on the leader then. Raises :class:`ValueError` for values out of range.
     """
 
     max_concurrent_reconciles: int = 8
     reconcile_timeout: float | None = None
     rate_limiter: RateLimiter | None = None
     needs_leader: bool = True
+    sharded: bool = True
 
     def __post_init__(self) -> None:
         if self.max_concurrent_reconciles < 1:
             raise ValueError(f"max_concurrent_reconciles: {self.max_concurrent_reconciles}: must be 1 or more")
         if self.reconcile_timeout is not None and self.reconcile_timeout <= 0:
             raise ValueError(f"reconcile_timeout: {self.reconcile_timeout}: must be more than 0 seconds, or None")
+
+
+class Admission(Protocol):
+    """Decides which requests a controller reconciles (:class:`cfo.runtime.ring.requests.ShardedRequests`)."""
+
+    def accepts(self, request: Request) -> bool:
+        """Return whether to enqueue ``request``."""
+        ...
+
+    def begin(self, request: Request) -> WriteGate | None:
+        """Return the write gate for the reconcile of ``request``; ``None`` if it must not be reconciled."""
+        ...
+
+    def end(self, request: Request) -> None:
+        """Take note of the end of the reconcile of ``request``."""
+        ...
 
 
 class ClusterReconciles(Protocol):
@@ -127,6 +149,7 @@ class Controller:
         )
         self.tracing: Tracing | None = None
         """Set by the manager: what traces the reconciles."""
+        self._admission: Admission | None = None
         self.cluster_reconciles: ClusterReconciles | None = None
         """Set by the clusters of the manager, if the controller watches several."""
         self._sources: list[Source] = []
@@ -146,16 +169,35 @@ class Controller:
         """The sources of the controller's requests."""
         return tuple(self._sources)
 
+    def admit(self, admission: Admission) -> None:
+        """Enqueue and reconcile only the requests that ``admission`` accepts; call it before the start."""
+        self._admission = admission
+        self.queue.accepts = admission.accepts
+
+    async def enqueue_existing(self, partition: Partition) -> None:
+        """Enqueue the requests in ``partition`` for all cached objects, as after the start."""
+        for source in tuple(self._sources):
+            if isinstance(source, Kind):
+                await source.enqueue_existing(partition)
+
     def watch(self, source: Source) -> None:
         """Add a source; start it immediately if the controller is running."""
         self._sources.append(source)
+        if isinstance(source, _INFORMER_SOURCES):
+            source.informer.acquire()
         if self._tasks is not None:
             self._tasks.start_soon(self._start, source)
 
     def unwatch(self, source: Source) -> None:
-        """Remove a source and stop it; raises :class:`ValueError` if it was not added."""
+        """Stop a source and forget it; requests that it has added stay in the queue.
+
+        Its informer is dropped if nothing else uses it. Raises :class:`ValueError` if it is not a source of this
+        controller.
+        """
         self._sources.remove(source)
         source.stop()
+        if isinstance(source, _INFORMER_SOURCES):
+            source.informer.release()
 
     def stop(self) -> None:
         """Stop accepting requests; :meth:`run` returns when the current reconciles have finished."""
@@ -187,6 +229,8 @@ class Controller:
 
     async def _start(self, source: Source) -> None:
         await source.start(self.name, self.queue)
+        if source not in self._sources:
+            source.stop()  # removed while it started
 
     async def _sync(self) -> None:
         """Wait until all sources have synced or a stop is requested."""
@@ -195,7 +239,11 @@ class Controller:
             for source in tuple(self._sources):
                 await self._start(source)
             for source in tuple(self._sources):
-                await source.wait_for_sync()
+                try:
+                    await source.wait_for_sync()
+                except LookupError:
+                    if source in self._sources:
+                        raise
 
         await first_of(sync, self._stopping.wait)
 
@@ -209,12 +257,22 @@ class Controller:
                 self.queue.done(request)
                 await asyncio.sleep(0)
                 continue
+            if self._admission is not None:
+                gate = self._admission.begin(request)
+                if gate is None:
+                    self.queue.forget(request)
+                    self.queue.done(request)
+                    await asyncio.sleep(0)  # a queue full of such requests would starve the event loop, too
+                    continue
+                write_gate.set(gate)
             self._metrics.active_workers.inc()
             try:
                 await self._handle(request, priority)
             finally:
                 self.queue.done(request)
                 self._metrics.active_workers.dec()
+                if self._admission is not None:
+                    self._admission.end(request)
             await asyncio.sleep(0)  # a reconcile that never awaits would starve the event loop
 
     async def _handle(self, request: Request, priority: int) -> None:

@@ -16,6 +16,7 @@ import asyncio
 import heapq
 import ipaddress
 import itertools
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
@@ -28,7 +29,7 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cause import Cause
 from cfo.runtime.controller import Controller
 from cfo.runtime.endpoint import Endpoint, parse_bind_address
-from cfo.runtime.leaderelection import LeaderElector
+from cfo.runtime.leaderelection import Elector
 
 __all__ = ["METRICS_SERVER", "DebugReports", "loopback_endpoint"]
 
@@ -40,6 +41,9 @@ MAX_OBJECTS: Final = 50
 MAX_TASKS: Final = 500
 MAX_FRAMES: Final = 30
 
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9.-]{1,253}))(?::[0-9]{1,5})?")
+"""A Host header: an IPv6 address in brackets, or a name or an IPv4 address, and a port."""
+
 Row = dict[str, Any]
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -50,7 +54,7 @@ class DebugReports:
 
     controllers: Callable[[], Iterable[Controller]]
     informers: Callable[[], Iterable[Informer]]
-    electors: Callable[[], Iterable[LeaderElector]]
+    electors: Callable[[], Iterable[Elector]]
     clusters: Callable[[], Iterable[Mapping[str, Any]]] = tuple
 
     def routes(self) -> list[web.RouteDef]:
@@ -191,7 +195,8 @@ def loopback_endpoint(bind_address: str, reports: DebugReports) -> Endpoint:
 
 @web.middleware
 async def _require_loopback_host(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    if not _is_loopback(request.url.host or ""):
+    host = _HOST.fullmatch(request.headers.get("Host", ""))
+    if host is None or not _is_loopback((host[1] or host[2]).lower()):
         return web.Response(status=403, text="the Host header must be localhost or a loopback address\n")
     return await handler(request)
 

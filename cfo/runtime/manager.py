@@ -20,6 +20,7 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.availability import Availability
 from cfo.runtime.cache.cache import Cache
+from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
@@ -40,9 +41,13 @@ from cfo.runtime.watchdog import EventLoopWatchdog
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
 
+    from cfo.runtime.client.partial_objects import Transform
     from cfo.runtime.clusters.options import ClusterOptions
     from cfo.runtime.clusters.registry import Clusters
     from cfo.runtime.metrics_server import MetricsTLS
+    from cfo.runtime.ring.elector import ShardElector
+    from cfo.runtime.ring.options import ShardingOptions
+    from cfo.runtime.ring.setup import Sharding
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
     from cfo.runtime.webhook.setup import WebhookService
@@ -62,12 +67,17 @@ class ManagerOptions:
     ``graceful_shutdown_timeout``: seconds that running reconciles have to finish (``None``: no limit). ``qps`` and
     ``burst`` limit the rate of requests on the client side (``None``: only the server limits it). With
     ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
-    while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
-    webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`cfo.runtime.debug`, or ``metrics``
-    to serve them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces
-    reconciles, requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces).
+    while it is the leader (``None``: this is the only replica). With ``sharding``, which requires
+    ``leader_election``, all replicas reconcile, each a part of the objects; the leader runs what is not sharded
+    (``None``: only the leader reconciles). ``webhook`` configures the webhook server (``None``: no webhooks).
+    ``debug_bind_address`` is a loopback address for the reports of :mod:`cfo.runtime.debug`, or ``metrics`` to serve
+    them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces reconciles,
+    requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces). ``transforms`` remove
+    fields of the objects of a kind before they are cached (:func:`~cfo.runtime.cache.transform.drop_fields`, or a
+    function). ``watch_list`` lets informers request their lists as events of the watch, where the API server supports
+    it.
     ``clusters`` are settings of the clusters that are engaged at run time; ``field_manager``, ``field_managers``,
-    ``namespaces``, ``selectors``, ``qps`` and ``burst`` apply to each of them, too.
+    ``namespaces``, ``selectors``, ``transforms``, ``watch_list``, ``qps`` and ``burst`` apply to each of them, too.
     """
 
     field_manager: str = "cfo"
@@ -83,8 +93,15 @@ class ManagerOptions:
     qps: float | None = None
     burst: int | None = None
     leader_election: LeaderElectionOptions | None = None
+    sharding: ShardingOptions | None = None
     webhook: WebhookOptions | None = None
     clusters: ClusterOptions | None = None
+    transforms: Mapping[GVK, Transform] = field(default_factory=dict)
+    watch_list: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sharding is not None and self.leader_election is None:
+            raise ValueError("sharding: requires leader_election, whose Lease the replicas share")
 
 
 class Manager:
@@ -118,9 +135,12 @@ class Manager:
         self._clusters: Clusters | None = None
         self.health = Health()
         self._controllers: dict[str, Controller] = {}
+        self._groups: dict[str, ElectedControllers] = {}
         self._context: AbstractAsyncContextManager[Self] | None = None
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
         self._election_transport: Transport | None = None
+        self.sharding: Sharding | None = None
+        """How the replicas share the objects; ``None``: the leader reconciles all of them."""
         self._elector = self._new_elector()
         self._lifecycle = Lifecycle(
             grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._elector
@@ -142,7 +162,10 @@ class Manager:
         """
         if phase is None:
             phase = Phase.LEADER if getattr(runnable, "needs_leader", True) else Phase.ALL_REPLICAS
-        self._lifecycle.add(runnable, phase)
+        if phase is Phase.LEADER and self.sharding is not None:
+            self.sharding.add_leader_runnable(runnable)
+        else:
+            self._lifecycle.add(runnable, phase)
 
     def add_controller(self, controller: Controller, group: ElectedControllers | None = None) -> None:
         """Add a controller, to ``group`` if it needs a Lease of its own (:meth:`elect`).
@@ -154,9 +177,34 @@ class Manager:
         self._controllers[controller.name] = controller
         controller.tracing = self.options.tracing
         if group is not None:
+            self._groups[controller.name] = group
             group.add_controller(controller)
+        elif self.sharding is not None and controller.options.needs_leader and controller.options.sharded:
+            self.sharding.add_controller(controller)
+            self._lifecycle.add(controller, Phase.LEADER)
         else:
             self.add(controller)
+
+    async def remove_controller(self, controller: Controller) -> None:
+        """Stop a controller and forget it; returns when its running reconciles have finished.
+
+        Informers that only its sources use are dropped, with their memory. Informers that the program itself requested
+        from the cache stay, until :meth:`Cache.release`. A controller of the same name can be added again. Do not call
+        it from a reconcile of the controller, for which it would wait. Raises :class:`ValueError` if the manager does
+        not have the controller.
+        """
+        if self._controllers.get(controller.name) is not controller:
+            raise ValueError(f"controller {controller.name!r}: is not a controller of this manager")
+        group = self._groups.pop(controller.name, None)
+        if group is not None:
+            await group.remove_controller(controller)
+        elif self.sharding is None or not self.sharding.remove_waiting(controller):
+            await self._lifecycle.remove(controller)
+        del self._controllers[controller.name]
+        if self._clusters is not None:
+            self._clusters.remove_controller(controller)
+        for source in controller.sources:
+            controller.unwatch(source)
 
     def elect(self, options: LeaderElectionOptions) -> ElectedControllers:
         """Return a group of controllers that run only while this process, as the leader, also holds another Lease.
@@ -217,7 +265,12 @@ class Manager:
         return self._webhook_service.server.port if self._webhook_service is not None else 0
 
     def when_available(
-        self, kind: ObjectKind[Any], setup: Callable[[Manager], Awaitable[None] | None], *, hint: str = ""
+        self,
+        kind: ObjectKind[Any],
+        setup: Callable[[Manager], Awaitable[None] | None],
+        *,
+        teardown: Callable[[Manager], Awaitable[None] | None] | None = None,
+        hint: str = "",
     ) -> None:
         """Call ``setup`` once with this manager, as soon as the API server serves ``kind``.
 
@@ -225,9 +278,19 @@ class Manager:
         established. An exception in ``setup`` stops the manager. Waiting for a missing kind requires the permission to
         list and watch CustomResourceDefinitions (:data:`~cfo.runtime.availability.AVAILABILITY_RULES`).
 
+        With a ``teardown``, that function is called when the kind is no longer served, because its CRD was deleted, and
+        ``setup`` is called again when it is served again. Typically it removes controllers
+        (:meth:`remove_controller`). It requires the same permission. Without it, what ``setup`` started stays:
+        informers of the kind report their objects as deleted, and wait for the kind.
+
         ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
         """
-        self._availability.when_available(kind.gvk, lambda: setup(self), hint=hint)
+        self._availability.when_available(
+            kind.gvk,
+            lambda: setup(self),
+            teardown=(lambda: teardown(self)) if teardown is not None else None,
+            hint=hint,
+        )
 
     def add_metrics_server_routes(self, routes: Iterable[web.RouteDef], *, public_paths: Collection[str] = ()) -> None:
         """Serve more routes with the metrics, as controller-runtime's ``AddMetricsServerExtraHandler``.
@@ -258,8 +321,8 @@ class Manager:
                 metrics=self.metrics,
                 tracing=self.options.tracing,
             )
-            self.add(self._clusters)
-            self.add(self._clusters.reconciles)
+            self._lifecycle.add(self._clusters, Phase.ALL_REPLICAS)
+            self._lifecycle.add(self._clusters.reconciles, Phase.LEADER)
         return self._clusters
 
     def cluster(self, name: str) -> Cluster:
@@ -299,6 +362,8 @@ class Manager:
                 await stack.enter_async_context(self.transport)
             if self._election_transport is not None:
                 await stack.enter_async_context(self._election_transport)
+            if self.sharding is not None:
+                await self.sharding.restrict_cache()
             await self._lifecycle.run(handle_signals=handle_signals, task_status=task_status)
 
     async def __aenter__(self) -> Self:
@@ -336,6 +401,8 @@ class Manager:
         self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
         if self._elector is not None:
             self._lifecycle.add(self._elector, Phase.ELECTION)
+        if self.sharding is not None:
+            self._lifecycle.add(self.sharding.handover, Phase.LEADER)
 
     def _new_transport(self, config: ClientConfig) -> Transport:
         return Transport(
@@ -360,6 +427,8 @@ class Manager:
             namespaces=self.options.namespaces,
             selectors=self.options.selectors,
             clock=self.clock,
+            transforms=self.options.transforms,
+            options=ReflectorOptions(watch_list=self.options.watch_list),
         )
 
     def _new_debug_endpoint(self) -> tuple[Endpoint | None, list[RouteDef]]:
@@ -398,7 +467,7 @@ class Manager:
             self.health.add_ready_check("metrics-certificate", endpoint.check)
         return endpoint
 
-    def _new_elector(self) -> LeaderElector | None:
+    def _new_elector(self) -> LeaderElector | ShardElector | None:
         options = self.options.leader_election
         if options is None:
             return None
@@ -407,9 +476,22 @@ class Manager:
             self.transport.config, observe=self.metrics.observe_exchange, clock=self.clock
         )
         lock = LeaseLock(self._election_transport, NamespacedName(options.namespace, options.name))
-        return LeaderElector(
-            lock, options, clock=self.clock, events=self.events("leader-election"), metrics=self.metrics
-        )
+        events = self.events("leader-election")
+        if self.options.sharding is not None:
+            from cfo.runtime.ring.setup import Sharding  # lazily: disabled by default
+
+            self.sharding = Sharding(
+                self.options.sharding,
+                options,
+                lock,
+                self.cache,
+                clock=self.clock,
+                events=events,
+                metrics=self.metrics,
+                start=lambda runnable: self._lifecycle.add(runnable, Phase.LEADER),
+            )
+            return self.sharding.elector
+        return LeaderElector(lock, options, clock=self.clock, events=events, metrics=self.metrics)
 
     def _new_webhook_service(self) -> WebhookService | None:
         if self.options.webhook is None:

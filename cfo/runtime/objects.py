@@ -29,6 +29,7 @@ __all__ = [
     "is_controlled_by",
     "is_deleting",
     "key_of",
+    "kind_of",
     "labels_of",
     "name_of",
     "namespace_of",
@@ -108,6 +109,11 @@ class TypedObject:
 def to_object(obj: Object | TypedObject) -> Object:
     """Return the wire form of ``obj``: a dict is returned unchanged."""
     return obj.to_object() if isinstance(obj, TypedObject) else obj
+
+
+def kind_of(obj: Object | TypedObject) -> ObjectKind[Any]:
+    """Return the kind that decodes an object of the same type as ``obj``: the class of an instance, or a GVK."""
+    return type(obj) if isinstance(obj, TypedObject) else gvk_of(obj)
 
 
 class GVR(NamedTuple):

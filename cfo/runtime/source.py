@@ -10,18 +10,21 @@ import structlog
 
 from cfo.runtime.availability import is_served
 from cfo.runtime.cache.informer import Informer
-from cfo.runtime.cache.store import Event
+from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.cause import Cause, CauseType
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.handler import EventHandler
 from cfo.runtime.predicate import Predicate
 from cfo.runtime.reconcile import Request
+from cfo.runtime.sharding.ranges import Partition
 from cfo.runtime.workqueue import LOW_PRIORITY, WorkQueue
 
 __all__ = ["Channel", "InformerSync", "Kind", "Source"]
 
 _log = structlog.get_logger(__name__)
+_ENQUEUED_AT_ONCE = 500
+"""The number of objects that are enqueued without a pause, a few milliseconds."""
 
 
 class Source(Protocol):
@@ -81,13 +84,20 @@ class Kind:
             return
         await self.informer.wait_for_sync(unless_forbidden=self.optional)
 
+    async def enqueue_existing(self, partition: Partition) -> None:
+        """Enqueue the requests in ``partition`` for all objects of the informer, with pauses for other tasks."""
+        for number, entry in enumerate(self.informer.reader.entries()):
+            self._deliver(Event(EventType.ADDED, entry.key, None, entry, initial=True), partition)
+            if number % _ENQUEUED_AT_ONCE == _ENQUEUED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+
     def stop(self) -> None:
         """Stop adding requests."""
         if self._queue is not None:
             self._queue = None
             self.informer.remove_handler(self._deliver)
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, event: Event, partition: Partition | None = None) -> None:
         if self._queue is None:
             return
         try:
@@ -112,7 +122,8 @@ class Kind:
                 event = event._replace(key=event.key.in_cluster(self.cluster))
             priority, cause = 0, Cause.of_event(self.informer.gvk, event)
         for request in requests:
-            self._queue.add(request, priority=priority, cause=cause)
+            if partition is None or partition.covers(request.namespace, request.name):
+                self._queue.add(request, priority=priority, cause=cause)
 
 
 class InformerSync:

@@ -103,6 +103,8 @@ class WorkQueue(Generic[Item]):
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._shut_down = False
+        self.accepts: Callable[[Item], bool] | None = None
+        """Which items :meth:`add` accepts; ``None``: all."""
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         if metrics:
@@ -153,9 +155,9 @@ class WorkQueue(Generic[Item]):
         """Add ``item`` now, after ``after`` seconds, or after the rate limiter's delay (the earlier of both).
 
         ``cause`` is merged with the causes of an item that is ready already. For a delayed item, the causes are those
-        of its earliest time. Has no effect after :meth:`shut_down`.
+        of its earliest time. Has no effect after :meth:`shut_down`, and for items that :attr:`accepts` rejects.
         """
-        if self._shut_down:
+        if self._shut_down or (self.accepts is not None and not self.accepts(item)):
             return
         if rate_limited:
             limited = self._limiter.when(item)

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
@@ -22,12 +23,17 @@ import structlog
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, Selection
+from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
+from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import SECRET
 from cfo.runtime.objects import GVK, NamespacedName, Object, ObjectKind
+
+if TYPE_CHECKING:
+    from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Cache", "SyncTimeoutError"]
 
@@ -50,7 +56,7 @@ class Cache(ClientCache):
     listed and watched separately, so permissions in these namespaces are sufficient. ``selectors`` are label selectors
     by kind: other objects of that kind are invisible to the cache. ``never_cluster_wide`` are kinds that must not be
     cached cluster-wide: they require a selector, a namespace, or metadata-only. ``options`` are settings of list and
-    watch.
+    watch. ``transforms`` remove fields of objects before they are stored (:mod:`cfo.runtime.cache.transform`).
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class Cache(ClientCache):
         never_cluster_wide: Collection[GVK] = (SECRET,),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
+        transforms: Mapping[GVK, Transform] | None = None,
     ) -> None:
         self._transport = transport
         self._mapper = mapper
@@ -73,10 +80,14 @@ class Cache(ClientCache):
         self._never_cluster_wide = frozenset(never_cluster_wide)
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
+        self._watch_list_support = WatchListSupport()
+        self._transforms = dict(transforms or {})
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
+        self._partition: Partition | None = None
+        self._partitioned_kinds: set[GVK] = set()
         self._uncertain: OrderedDict[tuple[GVK, NamespacedName], None] = OrderedDict()
 
     # Informers.
@@ -97,9 +108,35 @@ class Cache(ClientCache):
         is logged once. Set it for objects that any user can create and enlarge, and expect that an object that is not
         in the cache can exist: creating it then fails.
 
-        If there is none, a new informer is created, and started immediately if the cache is running. Raises
-        :class:`ValueError` for an invalid selector, for a namespace outside the cache's namespaces, and for a
-        cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
+        If there is none, a new informer is created, and started immediately if the cache is running. It runs until
+        :meth:`remove`, or until :meth:`release` if no controller uses it. Raises :class:`ValueError` for an invalid
+        selector, for a namespace outside the cache's namespaces, and for a cluster-wide informer of a kind that must
+        not be cached cluster-wide (Secrets).
+        """
+        informer = self.shared_informer(
+            kind,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            namespace=namespace,
+            metadata_only=metadata_only,
+            max_bytes=max_bytes,
+        )
+        informer.when_unused(None)
+        return informer
+
+    def shared_informer(
+        self,
+        kind: ObjectKind[Any],
+        *,
+        label_selector: str | Mapping[str, Any] | LabelSelector = "",
+        field_selector: str | FieldSelector = "",
+        namespace: str = "",
+        metadata_only: bool = False,
+        max_bytes: int = 0,
+    ) -> Informer:
+        """Like :meth:`informer`, but a new informer is dropped when nothing uses it any more.
+
+        This is for callers that then acquire it (:meth:`~cfo.runtime.cache.informer.Informer.acquire`).
         """
         gvk = kind.gvk
         if namespace and self._namespaces != ("",) and namespace not in self._namespaces:
@@ -126,12 +163,56 @@ class Cache(ClientCache):
             field_managers=self._field_managers,
             clock=self._clock,
             options=self._options,
+            watch_list=self._watch_list_support,
+            transform=self._transforms.get(gvk),
         )
+        informer.when_unused(partial(self.remove, informer))
+        if self._is_partitioned(informer):
+            informer.restrict(self._partition)
         self._informers[gvk, selection] = informer
         self._of_kind.setdefault(gvk, []).append(informer)
         if self._tasks is not None:
             self._tasks.start_soon(self._run_informer, informer)
         return informer
+
+    def partition_kind(self, kind: ObjectKind[Any]) -> None:
+        """Let :meth:`set_partition` restrict the informers of this kind, except for those of a single namespace.
+
+        Raises :class:`RuntimeError` if a partition is set and an informer of this kind exists.
+        """
+        gvk = kind.gvk
+        if gvk in self._partitioned_kinds:
+            return
+        if self._partition is not None and self._of_kind.get(gvk):
+            raise RuntimeError(f"{gvk}: has an informer of all objects already; call partition_kind before it")
+        self._partitioned_kinds.add(gvk)
+
+    @property
+    def partition(self) -> Partition | None:
+        """The partition to which the informers of partitioned kinds are restricted; ``None``: they hold all objects."""
+        return self._partition
+
+    async def set_partition(self, partition: Partition | None) -> None:
+        """Restrict the informers of partitioned kinds (:meth:`partition_kind`) to the objects of ``partition``.
+
+        The change takes effect at once: reads of what is lost, and of what is gained and not listed yet, go to the API
+        server. Returns when the informers hold all objects of the partition. Each of them is listed once if it gains
+        objects, and not at all if it only loses some. It is not waited for an informer that has not synced, or whose
+        kind is forbidden or not served.
+
+        Handlers receive ADDED with ``initial`` for the objects that are gained. They receive nothing for those that are
+        lost, because these still exist.
+        """
+        self._partition = partition
+        partitioned = [informer for informer in self.informers if self._is_partitioned(informer)]
+        for informer in partitioned:
+            informer.restrict(partition)
+        async with anyio.create_task_group() as tasks:
+            for informer in partitioned:
+                tasks.start_soon(informer.wait_for_partition)
+
+    def _is_partitioned(self, informer: Informer) -> bool:
+        return informer.gvk in self._partitioned_kinds and informer.selection.namespaces == self._namespaces
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -144,14 +225,28 @@ class Cache(ClientCache):
         return list(self._informers.values())
 
     def remove(self, informer: Informer) -> None:
-        """Stop an informer and forget its objects; its handlers are no longer called."""
+        """Stop an informer and forget its objects, although it may be used.
+
+        Its handlers are no longer called, and its readers raise :class:`LookupError`. Reads of a client go to the API
+        server. The next :meth:`informer` with the same parameters creates a new one, without indexes and handlers.
+        """
         for identity, existing in list(self._informers.items()):
             if existing is informer:
                 del self._informers[identity]
                 self._of_kind[informer.gvk].remove(informer)
+        informer.when_unused(None)
         scope = self._scopes.get(informer)
         if scope is not None:
             scope.cancel()
+        informer.drop()
+
+    def release(self, informer: Informer) -> None:
+        """Drop an informer that :meth:`informer` returned, as soon as no controller and no handler uses it."""
+        if informer not in self._of_kind.get(informer.gvk, ()):
+            return
+        informer.when_unused(partial(self.remove, informer))
+        if not informer.is_used:
+            self.remove(informer)
 
     def wake(self, gvk: GVK) -> None:
         """Make informers that wait for this kind repeat discovery immediately, because the kind may be served now."""
@@ -203,12 +298,14 @@ class Cache(ClientCache):
 
     # For the client (cfo.runtime.client.object_cache.ClientCache).
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> bool:
         """Return whether :meth:`covering_informer` finds an informer."""
-        return self.covering_informer(gvk, namespace, label_selector) is not None
+        return self.covering_informer(gvk, namespace, label_selector, name) is not None
 
-    def covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer | None:
+    def covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> Informer | None:
         """Return a synced informer that holds all objects of the namespace that ``label_selector`` matches.
+
+        With a ``name``, only that object is needed: this matters for partitions of cluster-scoped kinds.
 
         It is not metadata-only, has no field selector and no limit of the size, and each requirement of its label
         selector is in ``label_selector`` or in the selector of the cache. An empty namespace means all objects of all
@@ -227,15 +324,19 @@ class Cache(ClientCache):
                 required and set(selection.label_selector.requirements).issubset(required)
             ):
                 continue
-            if informer.has_synced and (
-                selection.namespaces == self._namespaces if not namespace else informer.watches_namespace(namespace)
+            if (
+                informer.has_synced
+                and (
+                    selection.namespaces == self._namespaces if not namespace else informer.watches_namespace(namespace)
+                )
+                and informer.holds(namespace, name)
             ):
                 return informer
         return None
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
         """Return a copy of the object, or ``None``; raises :class:`LookupError` if :meth:`covers` is false."""
-        return self._require_covering_informer(gvk, key.namespace).reader.get(key)
+        return self._require_covering_informer(gvk, key.namespace, name=key.name).reader.get(key)
 
     def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
         """Return copies of the matching objects; raises :class:`LookupError` if :meth:`covers` is false."""
@@ -247,13 +348,20 @@ class Cache(ClientCache):
         entries = [
             entry
             for informer in self._of_kind.get(gvk, ())
-            if not informer.selection.metadata_only and (entry := informer.reader.entry(key)) is not None
+            if not informer.selection.metadata_only
+            and informer.accepts(key)
+            and (entry := informer.reader.entry(key)) is not None
         ]
         if not entries:
             return None
         newest = max(entries, key=lambda entry: entry.version)
         meta = newest.meta
-        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version)
+        is_whole = gvk not in self._transforms
+        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version, is_whole)
+
+    def transform_of(self, gvk: GVK) -> Transform | None:
+        """Return the transform of this kind, which removes fields of the objects that :meth:`get` returns."""
+        return self._transforms.get(gvk)
 
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known."""
@@ -314,8 +422,10 @@ class Cache(ClientCache):
             return labels
         return LabelSelector.of(f"{restriction},{labels}") if labels else restriction
 
-    def _require_covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer:
-        informer = self.covering_informer(gvk, namespace, label_selector)
+    def _require_covering_informer(
+        self, gvk: GVK, namespace: str, label_selector: str = "", name: str = ""
+    ) -> Informer:
+        informer = self.covering_informer(gvk, namespace, label_selector, name)
         if informer is None:
             raise LookupError(f"{gvk} in {namespace or 'all namespaces'}: no informer covers it")
         return informer

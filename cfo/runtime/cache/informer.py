@@ -9,12 +9,16 @@ never reported. Use a finalizer for cleanup that must not be missed.
 
 An informer keeps working when its kind is removed: it waits for a CRD that does not exist yet, and if a CRD is deleted,
 the informer deletes its objects from the store and waits until the CRD is recreated.
+
+The cache drops an informer that nothing uses any more (:meth:`Informer.release`). Its readers then raise
+:class:`LookupError`, because an empty answer would look like deleted objects.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, cast
 
 import anyio
 import structlog
@@ -23,12 +27,17 @@ from cfo.runtime.cache.entry import Entry, EntryDecoder, Meta
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, IndexFunction, Store
+from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
+from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock, sleep_unless
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.objects import GVK, NamespacedName, Object, ObjectKind
 from cfo.runtime.ratelimit import Backoff
+
+if TYPE_CHECKING:
+    from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Handler", "Informer", "Reader", "TypedReader"]
 
@@ -43,11 +52,34 @@ Typically it adds a request to a work queue.
 """
 
 
+class _DroppedStore:
+    """Replaces the store of a dropped informer: every read raises :class:`LookupError`."""
+
+    def __init__(self, gvk: GVK) -> None:
+        self._gvk = gvk
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise LookupError(f"{self._gvk}: the informer was removed from the cache")
+
+    def __contains__(self, key: object) -> NoReturn:
+        self.__getattr__("contains")
+
+    def __len__(self) -> int:
+        return 0
+
+
 class Reader:
-    """Reads the objects of an informer without requests. Each read decodes a copy, which the caller owns."""
+    """Reads the objects of an informer without requests. Each read decodes a copy, which the caller owns.
+
+    All methods raise :class:`LookupError` after the informer was removed from the cache.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def drop(self, gvk: GVK) -> None:
+        """Forget the store of an informer that was removed."""
+        self._store = cast("Store", _DroppedStore(gvk))
 
     def __len__(self) -> int:
         return len(self._store)
@@ -142,7 +174,9 @@ class Informer:
     """Lists and watches one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
 
     ``selection`` limits the objects to list and watch (default: all objects of the kind). ``field_managers`` are our
-    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch.
+    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch. The
+    informers of one API server share ``watch_list``. ``transform`` removes fields of the objects before they are
+    stored (:mod:`cfo.runtime.cache.transform`).
     """
 
     def __init__(
@@ -155,6 +189,8 @@ class Informer:
         field_managers: Collection[str] = (),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
+        watch_list: WatchListSupport | None = None,
+        transform: Transform | None = None,
     ) -> None:
         self.gvk = gvk
         self.selection = selection or Selection()
@@ -162,7 +198,13 @@ class Informer:
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
-        self._decoder = EntryDecoder(gvk, field_managers=field_managers, metadata_only=self.selection.metadata_only)
+        self._watch_list_support = watch_list or WatchListSupport()
+        self._decoder = EntryDecoder(
+            gvk,
+            field_managers=field_managers,
+            metadata_only=self.selection.metadata_only,
+            transform=transform,
+        )
         self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
         self.reader = Reader(self._store)
         self._handlers: list[Handler] = []
@@ -172,6 +214,9 @@ class Informer:
         self._problem = "not started"
         self._changed = anyio.Event()
         self._woken = anyio.Event()
+        self._references = 0
+        self._on_unused: Callable[[], None] | None = None
+        self._is_dropped = False
 
     # For users of the informer.
 
@@ -214,9 +259,12 @@ class Informer:
     async def wait_for_sync(self, *, unless_forbidden: bool = False) -> None:
         """Wait until :attr:`has_synced` is true; waits forever for a kind that is never served.
 
-        ``unless_forbidden``: also return when :attr:`is_forbidden` is true.
+        ``unless_forbidden``: also return when :attr:`is_forbidden` is true. Raises :class:`LookupError` if the informer
+        was removed from the cache.
         """
         while not (self.has_synced or (unless_forbidden and self.is_forbidden)):
+            if self._is_dropped:
+                raise LookupError(f"{self.gvk}: the informer was removed from the cache")
             await self._changed.wait()
 
     async def wait_for(
@@ -225,7 +273,7 @@ class Informer:
         """Wait until ``condition`` accepts the object (``None``: it does not exist), and return the object.
 
         ``condition`` is called after each change of the object. Raises :class:`TimeoutError` after ``timeout`` seconds
-        (``None``: waits forever).
+        (``None``: waits forever), and :class:`LookupError` if the informer is removed from the cache.
         """
         changed = anyio.Event()
         name = NamespacedName(*key)
@@ -234,9 +282,13 @@ class Informer:
             if event.key == name:
                 changed.set()
 
+        def notify_state() -> None:
+            changed.set()
+
         self._handlers.append(notify)
+        self._state_handlers.append(notify_state)
         try:
-            with anyio.fail_after(timeout):
+            with anyio.move_on_after(timeout):
                 await self.wait_for_sync()
                 while True:
                     changed = anyio.Event()
@@ -244,11 +296,11 @@ class Informer:
                     if condition(obj):
                         return obj
                     await changed.wait()
-        except TimeoutError:
-            problem = f" ({self.problem})" if self.problem else ""
-            raise TimeoutError(f"{self.gvk} {key}: condition not met after {timeout:g} s{problem}") from None
         finally:
-            self._handlers.remove(notify)
+            self._state_handlers.remove(notify_state)
+            self.remove_handler(notify)
+        problem = f" ({self.problem})" if self.problem else ""
+        raise TimeoutError(f"{self.gvk} {key}: condition not met after {timeout:g} s{problem}")
 
     def add_handler(self, handler: Handler) -> None:
         """Call ``handler`` immediately for all existing objects (as ``initial``), and later for every change."""
@@ -261,6 +313,25 @@ class Informer:
     def remove_handler(self, handler: Handler) -> None:
         """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
         self._handlers.remove(handler)
+        self._check_used()
+
+    def acquire(self) -> None:
+        """Record another user of the informer; controllers do this for their sources."""
+        self._references += 1
+
+    def release(self) -> None:
+        """Record that a user no longer needs the informer.
+
+        The cache drops it when it has neither users nor handlers, unless the program requested it from the cache itself
+        (see :meth:`~cfo.runtime.cache.cache.Cache.release`).
+        """
+        self._references -= 1
+        self._check_used()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the informer has a user or a handler."""
+        return self._references > 0 or bool(self._handlers)
 
     def add_state_handler(self, handler: Callable[[], None]) -> None:
         """Call ``handler`` after :attr:`has_synced`, :attr:`problem` or :attr:`is_forbidden` may have changed.
@@ -287,9 +358,64 @@ class Informer:
 
     # For the cache.
 
+    def when_unused(self, callback: Callable[[], None] | None) -> None:
+        """Call ``callback`` when the informer has no user and no handler any more (``None``: do not)."""
+        self._on_unused = callback
+
+    def drop(self) -> None:
+        """Forget the objects, after the informer was removed from the cache."""
+        self._is_dropped = True
+        self.reader.drop(self.gvk)
+        self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
+        self._reflectors = []
+        self._notify()
+
+    def _check_used(self) -> None:
+        if self._on_unused is not None and not self.is_used:
+            self._on_unused()
+
     def watches_namespace(self, namespace: str) -> bool:
         """Return whether the informer lists and watches the namespace."""
         return "" in self._store.feeds or namespace in self._store.feeds
+
+    @property
+    def partition(self) -> Partition | None:
+        """The partition to which the informer is restricted; ``None``: it holds all objects of the selection."""
+        return self._store.partition
+
+    def accepts(self, key: NamespacedName) -> bool:
+        """Return whether the partition covers ``key``."""
+        return self._store.accepts(key)
+
+    def holds(self, namespace: str, name: str = "") -> bool:
+        """Return whether a synced informer holds all objects of this key, namespace or (both empty) of the selection.
+
+        False for what was added to the partition and has not been listed yet.
+        """
+        return self._store.holds(namespace, name)
+
+    def restrict(self, partition: Partition | None) -> None:
+        """Accept only the objects of ``partition`` from now on; :meth:`wait_for_partition` completes the change."""
+        must_list = self._store.restrict(partition)
+        for reflector in self._reflectors:
+            reflector.repartition(must_list=must_list)
+
+    async def wait_for_partition(self) -> None:
+        """Drop the objects outside the partition, and wait until a synced informer holds all objects of it.
+
+        Does not wait for a kind that is not served, or that is forbidden. Returns early if the partition is replaced.
+        """
+        partition = self._store.partition
+        for _ in self._store.drop_outside():
+            await asyncio.sleep(0)
+        while (
+            self.has_synced
+            and not self.is_forbidden
+            and not self._problem
+            and self._store.partition is partition
+            and self._store.held is not partition
+        ):
+            await self._changed.wait()
 
     def controller_of_deleted(self, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known."""
@@ -312,9 +438,9 @@ class Informer:
             feed.record_deletion(key, uid)
 
     async def run(self) -> None:
-        """List and watch the kind until cancelled."""
+        """List and watch the kind until cancelled, or until the informer is dropped."""
         try:
-            while True:
+            while not self._is_dropped:
                 resource = await self._resolve()
                 if resource != self._resource:
                     self._start_following(resource)
@@ -362,6 +488,7 @@ class Informer:
                 self.selection,
                 clock=self._clock,
                 options=self._options,
+                watch_list=self._watch_list_support,
                 on_change=self._notify,
             )
             for feed in self._store.feeds.values()

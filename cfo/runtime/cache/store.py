@@ -14,6 +14,8 @@ merge the two (see docs/adr/0007-read-your-own-writes.md):
   longer matches the informer's selector removes the object too.
 * An object that has a controller and that another client deleted is remembered by key, so that the client checks the
   controller before it recreates the object.
+* A store can be restricted to a partition (:mod:`cfo.runtime.cache.partitioning`). Objects outside are neither stored
+  nor reported. An object that leaves the store because the partition shrinks still exists, so that is not an event.
 * A list does not overwrite our own writes that are newer than it. If a quorum list is older than a version that was
   known before the list began, the API server's database was restored, and the store is rebuilt from the list.
 
@@ -23,16 +25,20 @@ Everything here is synchronous, so a reader sees one consistent state between tw
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
 from cfo.runtime.cache.entry import Entry, version_number
+from cfo.runtime.cache.partitioning import intersection_of, is_within
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.clock import Clock
 from cfo.runtime.objects import NamespacedName
+
+if TYPE_CHECKING:
+    from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Event", "EventType", "Feed", "IndexFunction", "Listing", "Store"]
 
@@ -41,6 +47,9 @@ TOMBSTONE_SECONDS: Final = 3600.0
 
 MAX_DELETED: Final = 4096
 """The maximum number of deleted objects whose controller a store remembers; the oldest are evicted first."""
+
+_DROPPED_AT_ONCE: Final = 500
+"""The number of entries that are dropped without a pause, a few milliseconds."""
 
 _log = structlog.get_logger(__name__)
 
@@ -59,9 +68,9 @@ class EventType(StrEnum):
 class Event(NamedTuple):
     """One change of the store: ``old`` is ``None`` for an addition, ``new`` for a deletion.
 
-    ``initial``: the object was in the first list, or in the store when the handler was added. ``final_state_unknown``:
-    the DELETED event was missed, and ``old`` is the last known state. An object that was deleted and recreated under
-    the same name (with another uid) produces a deletion and an addition.
+    ``initial``: the object was in the first list, or in the store when the handler was added, or the partition of the
+    store grew. ``final_state_unknown``: the DELETED event was missed, and ``old`` is the last known state. An object
+    that was deleted and recreated under the same name (with another uid) produces a deletion and an addition.
     """
 
     type: EventType
@@ -83,6 +92,12 @@ class Store:
         self.clock = clock
         self.selection = selection or Selection()
         self.feeds: dict[str, Feed] = {}
+        self.partition: Partition | None = None
+        """The objects that the store accepts; ``None``: all objects of the selection."""
+        self.held: Partition | None = None
+        """The part of :attr:`partition` that a synced store holds completely."""
+        self.generation = 0
+        """Increases when the partition grows; a list that began before is not complete."""
         self._deliver = deliver
         self._entries: dict[str, dict[str, Entry]] = {}
         self._indexes: dict[str, _Index] = {}
@@ -132,6 +147,49 @@ class Store:
                 index.put(None, entry)
         elif index.function is not function:
             raise ValueError(f"index {name!r} is already registered with a different function")
+
+    # The partition.
+
+    def accepts(self, key: NamespacedName) -> bool:
+        """Return whether the partition covers ``key``."""
+        return self.partition is None or self.partition.covers(key.namespace, key.name)
+
+    def holds(self, namespace: str, name: str = "") -> bool:
+        """Return whether the store holds all objects of this key, namespace or (both empty) of the selection."""
+        if self.held is None or self.held.is_complete:
+            return True
+        return bool(namespace or name) and self.held.covers(namespace, name)
+
+    def restrict(self, partition: Partition | None) -> bool:
+        """Accept only the objects of ``partition`` from now on; return whether a new list is required.
+
+        Entries outside stay until :meth:`drop_outside` removes them.
+        """
+        self.partition = partition
+        must_list = not is_within(partition, self.held)
+        self.held = intersection_of(self.held, partition) if must_list else partition
+        self.generation += must_list
+        if partition is not None:
+            for key in [key for key in self._controllers_of_deleted if not self.accepts(key)]:
+                del self._controllers_of_deleted[key]
+        return must_list
+
+    def drop_outside(self) -> Iterator[None]:
+        """Remove the entries outside the partition, without events; yields after each part of the work."""
+        count = 0
+        for namespace, name in [(entry.namespace, entry.name) for entry in self.entries()]:
+            key = NamespacedName(namespace, name)
+            entry = None if self.accepts(key) else self.get(key)
+            if entry is not None:
+                self.remove(entry)
+                count += 1
+                if count % _DROPPED_AT_ONCE == 0:
+                    yield
+
+    def record_list(self) -> None:
+        """Update what the store holds after a list."""
+        if all(feed.generation == self.generation for feed in self.feeds.values()):
+            self.held = self.partition
 
     # Feeds.
 
@@ -267,7 +325,7 @@ class Feed:
     """The writer for one list and watch, of one namespace or (empty) of all namespaces."""
 
     def __init__(self, store: Store, namespace: str) -> None:
-        self._store = store
+        self.store = store
         self.namespace = namespace
         self.synced = False
         """Whether a list has been committed."""
@@ -275,6 +333,8 @@ class Feed:
         """The greatest version that list and watch have passed."""
         self.latest_version = 0
         """The greatest known version, our own writes included; a list must be at least as new."""
+        self.generation = -1
+        """The generation of the store in which the last committed list began."""
         self._tombstones: dict[str, float] = {}
         self._floors: dict[NamespacedName, int] = {}
 
@@ -282,14 +342,16 @@ class Feed:
 
     def begin(self) -> Listing:
         """Begin a list; nothing changes before :meth:`Listing.commit`."""
-        return Listing(self._store, self)
+        return Listing(self.store, self)
 
     def observe(self, event: EventType, entry: Entry) -> None:
         """Process a watch event; ``ADDED`` and ``UPDATED`` both mean that ``entry`` is the object's new state."""
         if 0 < entry.version <= self.high_water_mark:
             return  # a watch is ordered: this event was processed before and may be outdated
         self.advance(entry.version)
-        store, key, version = self._store, entry.key, entry.version
+        store, key, version = self.store, entry.key, entry.version
+        if not store.accepts(key):
+            return
         current = store.get(key)
         if current is not None and current.version > version > 0:
             return
@@ -313,10 +375,10 @@ class Feed:
 
     def _remove_from_selection(self, entry: Entry) -> None:
         """Remove the stored state of an object whose new state is too large."""
-        current = self._store.get(entry.key)
+        current = self.store.get(entry.key)
         if current is not None:
-            self._store.remove(current)
-            self._store.deliver([Event(EventType.DELETED, entry.key, current, None)])
+            self.store.remove(current)
+            self.store.deliver([Event(EventType.DELETED, entry.key, current, None)])
 
     def advance(self, version: int) -> None:
         """Record that the watch has reported everything up to ``version`` (a bookmark or an event)."""
@@ -336,12 +398,12 @@ class Feed:
 
     def record_write(self, entry: Entry) -> None:
         """Process the response to a write, which is the object at its version."""
-        store, key, version = self._store, entry.key, entry.version
+        store, key, version = self.store, entry.key, entry.version
         if version == 0 or not store.selection.field_selector.decidable:
             return
         self.latest_version = max(self.latest_version, version)
         current = store.get(key)
-        if self.is_late(entry):
+        if self.is_late(entry) or not store.accepts(key):
             return
         if current is not None and (current.version == 0 or current.version >= version):
             return
@@ -356,19 +418,21 @@ class Feed:
             self._deliver([Event(EventType.DELETED, key, current, None)])
 
     def record_deletion(self, key: NamespacedName, uid: str) -> None:
-        """Record that the object of this uid was deleted."""
-        self._tombstones[uid] = self._store.clock.monotonic()
-        current = self._store.get(key)
+        """Record that the object of this uid was deleted; the watch does not report objects outside the partition."""
+        if not self.store.accepts(key):
+            return
+        self._tombstones[uid] = self.store.clock.monotonic()
+        current = self.store.get(key)
         if current is not None and current.meta.uid == uid:
             if current.version > self.high_water_mark:
                 self._floors[key] = current.version
-            self._store.remove(current)
+            self.store.remove(current)
             self._deliver([Event(EventType.DELETED, key, current, None)])
 
     def _deliver(self, events: Iterable[Event]) -> None:
         # Handlers receive no events before the first list is complete; its commit delivers all objects as initial.
         if self.synced:
-            self._store.deliver(events)
+            self.store.deliver(events)
 
     # For listings.
 
@@ -378,12 +442,14 @@ class Feed:
         self._floors.clear()
         self.high_water_mark = self.latest_version = 0
 
-    def finish_list(self, version: int) -> None:
-        """Record that a list as of ``version`` was committed."""
+    def finish_list(self, version: int, generation: int) -> None:
+        """Record that a list as of ``version`` was committed, which began in this generation of the store."""
         self.synced = True
+        self.generation = generation
+        self.store.record_list()
         self.advance(version)
         if self._tombstones:
-            oldest = self._store.clock.monotonic() - TOMBSTONE_SECONDS
+            oldest = self.store.clock.monotonic() - TOMBSTONE_SECONDS
             self._tombstones = {uid: since for uid, since in self._tombstones.items() if since > oldest}
 
 
@@ -394,10 +460,16 @@ class Listing:
         self._store = store
         self._feed = feed
         self._items: dict[NamespacedName, Entry] = {}
+        self._generation = store.generation
         self.known_version = feed.latest_version
         """The greatest version that was known when the list began."""
         self.discard_known = False
         """Whether to discard all known state, because the versions went backwards."""
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the partition grew since the list began, so that objects are missing in it."""
+        return self._generation != self._store.generation
 
     def add(self, entry: Entry) -> None:
         """Add an item, unless it is too large for the selection.
@@ -411,6 +483,10 @@ class Listing:
         entry.drop_meta()
         self._items[entry.key] = current if current is not None and same else entry
 
+    def discard(self, key: NamespacedName) -> None:
+        """Remove an item, because the object was deleted while the list was streamed."""
+        self._items.pop(key, None)
+
     def commit(self, resource_version: str) -> None:
         """Replace the store's contents with the list as of ``resource_version``, except for our own newer writes."""
         store, feed, version = self._store, self._feed, version_number(resource_version)
@@ -421,20 +497,24 @@ class Listing:
         for old in store.entries(feed.namespace):
             if self._was_deleted(old, version):
                 store.remove(old)
-                if not initial:
+                if not initial and store.accepts(old.key):
                     store.remember_deleted(old)
                     events.append(Event(EventType.DELETED, old.key, old, None, final_state_unknown=True))
         for entry in self._items.values():
-            if self._is_newer(store.get(entry.key), entry):
+            if store.accepts(entry.key) and self._is_newer(store.get(entry.key), entry):
                 changes = store.put(entry)
                 if not initial:
+                    if changes[0].old is None and not store.holds(entry.namespace, entry.name):
+                        changes = (changes[0]._replace(initial=True),)
                     events.extend(changes)
         if initial:
             events = [
-                Event(EventType.ADDED, entry.key, None, entry, initial=True) for entry in store.entries(feed.namespace)
+                Event(EventType.ADDED, entry.key, None, entry, initial=True)
+                for entry in store.entries(feed.namespace)
+                if store.accepts(entry.key)
             ]
         self._items = {}
-        feed.finish_list(version)
+        feed.finish_list(version, self._generation)
         store.deliver(events)
 
     def _was_deleted(self, current: Entry, version: int) -> bool:

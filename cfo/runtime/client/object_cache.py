@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.objects import GVK, NamespacedName, Object
 
 __all__ = ["ClientCache", "NullCache", "StoredObject"]
@@ -21,22 +22,25 @@ class StoredObject(NamedTuple):
     """A cached object.
 
     ``object`` is its JSON without ``managedFields``; ``managers`` are the managedFields entries of our own field
-    managers, which the cache stores separately from the object.
+    managers, which the cache stores separately from the object. ``is_whole`` is false if fields may be missing, because
+    the kind has a transform.
     """
 
     object: bytes
     managers: tuple[Mapping[str, Any], ...]
     uid: str
     resource_version: str
+    is_whole: bool = True
 
 
 class ClientCache(Protocol):
     """The part of the cache that the client uses. No method blocks or makes a request."""
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> bool:
         """Return whether the cache can serve reads of this kind in this namespace (empty: all namespaces).
 
-        True if a synced informer that is not metadata-only holds all these objects that ``label_selector`` matches.
+        With a ``name``, it need only serve reads of that object. True if a synced informer that is not metadata-only
+        holds all these objects that ``label_selector`` matches.
         """
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
@@ -47,6 +51,9 @@ class ClientCache(Protocol):
 
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
         """Return the object from any informer that is not metadata-only, including informers with a selector."""
+
+    def transform_of(self, gvk: GVK) -> Transform | None:
+        """Return what removes fields of the cached objects of this kind; ``None`` if they are whole."""
 
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
         """Return the uid of the controller of the object, if another client deleted it and it was not recreated.
@@ -84,7 +91,7 @@ class ClientCache(Protocol):
 class NullCache(ClientCache):
     """A cache that holds nothing and records nothing, for a client without a cache."""
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> bool:
         """Return false."""
         return False
 
@@ -97,6 +104,10 @@ class NullCache(ClientCache):
         return []
 
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
+        """Return ``None``."""
+        return None
+
+    def transform_of(self, gvk: GVK) -> Transform | None:
         """Return ``None``."""
         return None
 

@@ -62,11 +62,14 @@ class FakeCache:
     def put(self, obj: Object) -> None:
         self.objects[key_of(obj)] = obj
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> bool:
         return self.covered
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
         return self.objects.get(key)
+
+    def transform_of(self, gvk: GVK) -> None:
+        return None
 
     def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
         return [{"arguments": [namespace, label_selector]}]

@@ -1,0 +1,167 @@
+"""Controllers of a manager with sharding: which requests they reconcile, with which gate, and what is divided."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from cfo.runtime import (
+    CONFIG_MAP,
+    POD,
+    SERVICE,
+    Builder,
+    ClientConfig,
+    Controller,
+    ControllerOptions,
+    LeaderElectionOptions,
+    Manager,
+    ManagerOptions,
+    Request,
+    Result,
+    ShardingOptions,
+    TerminalError,
+)
+from cfo.runtime.client.write_gate import WriteGate, write_gate
+from cfo.runtime.workqueue import WorkQueue
+from test.support.scheduling import run_until_idle
+
+
+class Admission:
+    """Admits requests of some namespaces; the namespace is also the gate."""
+
+    def __init__(self, *namespaces: str) -> None:
+        self.namespaces = {*namespaces}
+        self.log: list[str] = []
+
+    def accepts(self, request: Request) -> bool:
+        return request.namespace in self.namespaces
+
+    def begin(self, request: Request) -> WriteGate | None:
+        if request.namespace not in self.namespaces:
+            return None
+        self.log.append(f"begin {request.namespace}")
+        return Gate(request.namespace)
+
+    def end(self, request: Request) -> None:
+        self.log.append(f"end {request.namespace}")
+
+
+class Gate:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def check(self) -> None:
+        """Allow everything."""
+
+
+class Reconciler:
+    def __init__(self) -> None:
+        self.gates: list[tuple[str, str]] = []
+        self.resume = anyio.Event()
+
+    async def reconcile(self, request: Request) -> Result:
+        gate = write_gate.get()
+        assert isinstance(gate, Gate)
+        self.gates.append((request.namespace, gate.name))
+        if request.name == "failing":
+            raise TerminalError("failing")
+        await self.resume.wait()
+        return Result()
+
+
+async def test_reconcile_has_the_gate_of_its_request_and_ends_when_it_fails() -> None:
+    admission, reconciler = Admission("one", "two"), Reconciler()
+    controller = Controller("test", reconciler, options=ControllerOptions(max_concurrent_reconciles=1))
+    controller.admit(admission)
+    reconciler.resume.set()
+    for request in (Request("one", "x"), Request("two", "failing"), Request("three", "x"), Request("one", "y")):
+        controller.queue.add(request)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(controller.run)
+        await run_until_idle()
+        assert reconciler.gates == [("one", "one"), ("two", "two"), ("one", "one")]
+        assert admission.log == ["begin one", "end one", "begin two", "end two", "begin one", "end one"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_queued_request_is_dropped_when_its_shard_was_given_away() -> None:
+    admission, reconciler = Admission("one", "two"), Reconciler()
+    controller = Controller("test", reconciler, options=ControllerOptions(max_concurrent_reconciles=1))
+    controller.admit(admission)
+    controller.queue.add(Request("one", "x"))
+    controller.queue.add(Request("two", "x"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(controller.run)
+        await run_until_idle()
+        admission.namespaces.remove("two")
+        reconciler.resume.set()
+        await run_until_idle()
+        assert reconciler.gates == [("one", "one")]
+        assert len(controller.queue) == controller.queue.processing == 0
+        tasks.cancel_scope.cancel()
+
+
+def test_queue_accepts_all_requests_without_sharding() -> None:
+    queue: WorkQueue[Request] = WorkQueue()
+
+    queue.add(Request("one", "x"))
+
+    assert queue.accepts is None
+    assert len(queue) == 1
+
+
+def _manager(**options: object) -> Manager:
+    return Manager(
+        ClientConfig(server="https://localhost"),
+        ManagerOptions(
+            leader_election=LeaderElectionOptions(name="lock", namespace="ns"),
+            sharding=ShardingOptions(shards=4, **options),  # type: ignore[arg-type]
+        ),
+    )
+
+
+async def _divided(manager: Manager) -> set[str]:
+    assert manager.sharding is not None
+    await manager.sharding.restrict_cache()
+    return {informer.gvk.kind for informer in manager.cache.informers if informer.partition is not None}
+
+
+async def test_reconciled_and_owned_kinds_are_divided() -> None:
+    manager = _manager()
+    Builder(manager, "one").for_(CONFIG_MAP).owns(SERVICE).complete(Reconciler())
+    manager.cache.informer(POD)
+
+    assert await _divided(manager) == {"ConfigMap", "Service"}
+
+
+async def test_kinds_of_a_controller_that_is_not_sharded_are_kept_whole() -> None:
+    manager = _manager(divided_kinds=[POD])
+    Builder(manager, "one").for_(CONFIG_MAP).owns(SERVICE).owns(POD).complete(Reconciler())
+    Builder(manager, "two").for_(CONFIG_MAP).with_options(sharded=False).complete(Reconciler())
+    Builder(manager, "three").for_(SERVICE).with_options(needs_leader=False).complete(Reconciler())
+
+    assert await _divided(manager) == {"Pod"}
+
+
+async def test_kind_that_is_divided_already_cannot_become_whole() -> None:
+    manager = _manager()
+    Builder(manager, "one").for_(CONFIG_MAP).complete(Reconciler())
+    await _divided(manager)
+
+    with pytest.raises(RuntimeError, match=r"ConfigMap.v1: is divided already: list it in"):
+        Builder(manager, "two").for_(CONFIG_MAP).with_options(sharded=False).complete(Reconciler())
+
+
+async def test_kind_that_is_cached_already_stays_whole_when_a_later_controller_reconciles_it() -> None:
+    manager = _manager()
+    manager.cache.informer(CONFIG_MAP)
+    await _divided(manager)
+
+    Builder(manager, "one").for_(CONFIG_MAP).complete(Reconciler())
+
+    assert all(informer.partition is None for informer in manager.cache.informers)
+
+
+def test_sharding_requires_leader_election() -> None:
+    with pytest.raises(ValueError, match="sharding: requires leader_election"):
+        ManagerOptions(sharding=ShardingOptions(shards=4))
