@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ __all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_cau
 _log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 _NO_CAUSES = Causes()
+_NO_FIELDS: Mapping[str, str] = {}
 _NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
 
@@ -107,6 +108,18 @@ class Admission(Protocol):
         ...
 
 
+class ClusterReconciles(Protocol):
+    """Limits the reconciles of a controller that has requests of several clusters."""
+
+    def admit(self, request: Request, priority: int) -> bool:
+        """Return whether to reconcile the request now; if not, the caller drops it without counting a failure."""
+        ...
+
+    async def run(self, request: Request, reconcile: Callable[[Request], Awaitable[Result]]) -> Result:
+        """Call ``reconcile``, and cancel it if the cluster is disengaged."""
+        ...
+
+
 class Controller:
     """Runs ``reconciler`` for the requests of its sources.
 
@@ -137,6 +150,8 @@ class Controller:
         self.tracing: Tracing | None = None
         """Set by the manager: what traces the reconciles."""
         self._admission: Admission | None = None
+        self.cluster_reconciles: ClusterReconciles | None = None
+        """Set by the clusters of the manager, if the controller watches several."""
         self._sources: list[Source] = []
         self._tasks: TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -238,6 +253,10 @@ class Controller:
                 request, priority = await self.queue.get()
             except QueueShutDown:
                 return
+            if self.cluster_reconciles is not None and not self.cluster_reconciles.admit(request, priority):
+                self.queue.done(request)
+                await asyncio.sleep(0)
+                continue
             if self._admission is not None:
                 gate = self._admission.begin(request)
                 if gate is None:
@@ -269,12 +288,20 @@ class Controller:
         with (
             span as fields,
             structlog.contextvars.bound_contextvars(
-                namespace=request.namespace, name=request.name, reconcileID=identity, causes=causes, **fields
+                namespace=request.namespace,
+                name=request.name,
+                reconcileID=identity,
+                causes=causes,
+                **fields,
+                **({"cluster": request.cluster} if request.cluster else _NO_FIELDS),
             ),
         ):
             started = self._clock.monotonic()
             try:
-                result = await self._reconcile(request)
+                if self.cluster_reconciles is None:
+                    result = await self._reconcile(request)
+                else:
+                    result = await self.cluster_reconciles.run(request, self._reconcile)
             except Exception as error:  # noqa: BLE001
                 self._failed(request, priority, error)
                 if self.tracing is not None:

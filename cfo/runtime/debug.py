@@ -2,7 +2,8 @@
 
 ``/debug/queue`` shows the queues of all controllers and what queued each request, ``/debug/informers`` the informers
 with their size and lag, ``/debug/leases`` the leader elections, ``/debug/tasks`` the tasks of the event loop with their
-stacks, ``/debug/objects`` the largest objects of the cache, and ``/debug`` all of these. The reports contain names,
+stacks, ``/debug/objects`` the largest objects of the cache, ``/debug/clusters`` the clusters that providers have
+engaged, and ``/debug`` all of these. The reports contain names,
 sizes and times, and never the content of an object; each has a limited number of rows.
 
 The server listens on a loopback address only, or is a part of the metrics server that authenticates its clients
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import ipaddress
+import itertools
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -53,6 +55,7 @@ class DebugReports:
     controllers: Callable[[], Iterable[Controller]]
     informers: Callable[[], Iterable[Informer]]
     electors: Callable[[], Iterable[Elector]]
+    clusters: Callable[[], Iterable[Mapping[str, Any]]] = tuple
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes ``/debug`` and ``/debug/NAME``; ``?format=json`` selects JSON."""
@@ -70,6 +73,7 @@ class DebugReports:
             "leases": self._leases,
             "tasks": self._tasks,
             "objects": self._objects,
+            "clusters": self._clusters,
         }
 
     async def _serve(self, request: web.Request) -> web.Response:
@@ -146,6 +150,9 @@ class DebugReports:
             }
             for elector in self.electors()
         ]
+
+    async def _clusters(self) -> list[Row]:
+        return [dict(row) for row in itertools.islice(self.clusters(), MAX_ITEMS)]
 
     async def _tasks(self) -> list[Row]:
         tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())[:MAX_TASKS]

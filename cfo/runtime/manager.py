@@ -21,15 +21,15 @@ from anyio.abc import TaskStatus
 from cfo.runtime.availability import Availability
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.reflector import ReflectorOptions
-from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
+from cfo.runtime.cluster import Cluster
 from cfo.runtime.controller import Controller
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.elected_controllers import ElectedControllers
 from cfo.runtime.endpoint import Endpoint
-from cfo.runtime.events import EventBroadcaster, EventRecorder
+from cfo.runtime.events import EventRecorder
 from cfo.runtime.health import Health
 from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
 from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from aiohttp.web import RouteDef
 
     from cfo.runtime.client.partial_objects import Transform
+    from cfo.runtime.clusters.options import ClusterOptions
+    from cfo.runtime.clusters.registry import Clusters
     from cfo.runtime.metrics_server import MetricsTLS
     from cfo.runtime.ring.elector import ShardElector
     from cfo.runtime.ring.options import ShardingOptions
@@ -73,7 +75,8 @@ class ManagerOptions:
     requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces). ``transforms`` remove
     fields of the objects of a kind before they are cached (:func:`~cfo.runtime.cache.transform.drop_fields`, or a
     function). ``watch_list`` lets informers request their lists as events of the watch, where the API server supports
-    it.
+    it. ``clusters`` are settings of the clusters that are engaged at run time; ``field_manager``, ``field_managers``,
+    ``namespaces``, ``selectors``, ``qps`` and ``burst`` apply to each of them, too.
     """
 
     field_manager: str = "cfo"
@@ -93,6 +96,7 @@ class ManagerOptions:
     webhook: WebhookOptions | None = None
     transforms: Mapping[GVK, Transform] = field(default_factory=dict)
     watch_list: bool = False
+    clusters: ClusterOptions | None = None
 
     def __post_init__(self) -> None:
         if self.sharding is not None and self.leader_election is None:
@@ -121,17 +125,17 @@ class Manager:
         self.clock: Clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
         self._owns_transport = isinstance(target, ClientConfig)
-        self.transport = self._new_transport(target) if isinstance(target, ClientConfig) else target
-        self.mapper = RESTMapper(self.transport, clock=self.clock)
-        self.cache = self._new_cache()
-        field_manager = self.options.field_manager
-        self.client = Client(self.transport, self.mapper, field_manager=field_manager, cache=self.cache)
-        self.api_reader = Client(self.transport, self.mapper, field_manager=field_manager)
+        self._local = self._new_cluster("", self._new_transport(target) if isinstance(target, ClientConfig) else target)
+        self.transport = self._local.transport
+        self.mapper = self._local.mapper
+        self.cache = self._local.cache
+        self.client = self._local.client
+        self.api_reader = self._local.api_reader
+        self._clusters: Clusters | None = None
         self.health = Health()
         self._controllers: dict[str, Controller] = {}
         self._groups: dict[str, ElectedControllers] = {}
         self._context: AbstractAsyncContextManager[Self] | None = None
-        self._broadcaster = EventBroadcaster(self.api_reader, clock=self.clock)
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
         self._election_transport: Transport | None = None
         self.sharding: Sharding | None = None
@@ -298,9 +302,36 @@ class Manager:
         self._metrics_endpoint.add_routes(routes)
         add_public_paths(public_paths)
 
+    @property
+    def clusters(self) -> Clusters:
+        """The clusters that are engaged in addition to the local one, and their providers."""
+        if self._clusters is None:
+            from cfo.runtime.clusters.registry import Clusters  # lazily: most operators have one cluster
+
+            self._clusters = Clusters(
+                self._local,
+                self._new_cluster,
+                options=self.options.clusters,
+                qps=self.options.qps,
+                burst=self.options.burst,
+                clock=self.clock,
+                metrics=self.metrics,
+                tracing=self.options.tracing,
+            )
+            self.add(self._clusters)
+            self._lifecycle.add(self._clusters.reconciles, Phase.LEADER)  # with sharding, in every replica
+        return self._clusters
+
+    def cluster(self, name: str) -> Cluster:
+        """Return a cluster by name: the local one (empty), or one that is engaged.
+
+        Raises :class:`~cfo.runtime.clusters.options.ClusterNotFound`, after which a reconcile is not retried.
+        """
+        return self._local if not name else self.clusters[name]
+
     def events(self, component: str) -> EventRecorder:
         """Return a recorder for Events reported by ``component`` (usually a controller's name)."""
-        return self._broadcaster.recorder(component)
+        return self._local.events(component)
 
     async def started(self) -> None:
         """Wait until everything has started, including the controllers.
@@ -363,7 +394,7 @@ class Manager:
         if self._debug_endpoint is not None:
             self._lifecycle.add(self._debug_endpoint, Phase.SERVERS)
         self._lifecycle.add(self.cache, Phase.CACHES)
-        self._lifecycle.add(self._broadcaster, Phase.ALL_REPLICAS)
+        self._lifecycle.add(self._local.broadcaster, Phase.ALL_REPLICAS)
         self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
         if self._elector is not None:
             self._lifecycle.add(self._elector, Phase.ELECTION)
@@ -380,10 +411,15 @@ class Manager:
             tracing=self.options.tracing,
         )
 
-    def _new_cache(self) -> Cache:
+    def _new_cluster(self, name: str, transport: Transport) -> Cluster:
+        mapper = RESTMapper(transport, clock=self.clock)
+        cache = self._new_cache(transport, mapper)
+        return Cluster(name, transport, mapper, cache, field_manager=self.options.field_manager, clock=self.clock)
+
+    def _new_cache(self, transport: Transport, mapper: RESTMapper) -> Cache:
         return Cache(
-            self.transport,
-            self.mapper,
+            transport,
+            mapper,
             field_managers={self.options.field_manager, *self.options.field_managers},
             namespaces=self.options.namespaces,
             selectors=self.options.selectors,
@@ -402,6 +438,7 @@ class Manager:
         reports = DebugReports(
             controllers=lambda: self.controllers,
             informers=lambda: self.cache.informers,
+            clusters=lambda: self._clusters.reports() if self._clusters is not None else (),
             electors=lambda: [
                 *([self._elector] if self._elector is not None else ()),
                 *(group.elector for group in self._elected),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib.util
 import os
 import re
@@ -29,6 +30,7 @@ from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
     EVENT,
+    KUBECONFIG_SECRET_LABEL,
     LEASE,
     MUTATING_WEBHOOK_CONFIGURATION,
     SECRET,
@@ -41,6 +43,8 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     OpenTelemetryTracing,
+    RESTMapper,
+    Transport,
     apply_set_id,
     controller_of,
     custom_resource_definitions,
@@ -55,6 +59,7 @@ from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.command import command as envtest_command
 from test.support.config_map_webhooks import free_url
+from test.support.planes import new_plane
 from test.support.raycluster_environment import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -666,6 +671,44 @@ async def _equal(read: Callable[[], Awaitable[Any]], expected: Any) -> bool:
     return bool(await read() == expected)
 
 
+# 11-clusters
+
+
+@pytest.mark.embedded(reason="needs a second control plane")
+async def test_11_clusters_publish_announcements_in_clusters_of_secrets(user: User, config: ClientConfig) -> None:
+    example = load("11-clusters")
+    async with new_plane((), embedded=True) as berlin, Transport(ClientConfig.for_control_plane(berlin)) as transport:
+        remote = User(Client(transport, RESTMapper(transport), field_manager="test"), "default")
+        data = {"kubeconfig": base64.b64encode(berlin.kubeconfig().encode()).decode()}
+        metadata = {"namespace": user.namespace, "name": "berlin", "labels": {KUBECONFIG_SECRET_LABEL: "true"}}
+        async with example.new_manager(config, user.namespace) as manager:
+            await manager.started()
+            announcement = await user.create("11-clusters", text="first")
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": user.namespace}}
+            await remote.client.create(namespace)
+            secret = await user.client.create(
+                {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+            )
+
+            async def text(expected: str) -> bool:
+                found = await remote.client.get(CONFIG_MAP, key_of(announcement))
+                return bool(found and found["data"]["text"] == expected)
+
+            await eventually(lambda: text("first"))
+            await user.patch(announcement, spec={"text": "second"})
+            await eventually(lambda: text("second"))
+            await remote.client.delete(CONFIG_MAP, key_of(announcement))
+            await eventually(lambda: text("second"))
+            await user.delete(announcement)
+            await remote.deleted({"apiVersion": "v1", "kind": "ConfigMap", "metadata": announcement["metadata"]})
+            await user.delete(secret)
+
+            async def is_disengaged() -> bool:
+                return not len(manager.clusters)
+
+            await eventually(is_disengaged)
+
+
 # The folders and their READMEs
 
 
@@ -678,7 +721,8 @@ def commands_in(readme: Path) -> list[list[str]]:
 
 def test_every_example_has_a_test_and_a_line_in_the_readme() -> None:
     readme = (EXAMPLES / "README.md").read_text()
-    assert [int(folder[:2]) for folder in FOLDERS] == list(range(1, len(FOLDERS) + 1))
+    numbers = [int(folder[:2]) for folder in FOLDERS]
+    assert numbers == sorted(set(numbers))
     for folder in FOLDERS:
         assert any(name.startswith(f"test_{folder[:2]}_") for name in globals()), folder
         assert f"({folder}/README.md)" in readme

@@ -276,9 +276,10 @@ class Informer:
         (``None``: waits forever), and :class:`LookupError` if the informer is removed from the cache.
         """
         changed = anyio.Event()
+        name = NamespacedName(*key)
 
         def notify(event: Event) -> None:
-            if event.key == key:
+            if event.key == name:
                 changed.set()
 
         def notify_state() -> None:
