@@ -228,6 +228,22 @@ class Builder:
             manager.clusters.add_controller(controller, provided)
         return controller
 
+    def _declare_cached_kinds(self, watches: list[_Watch]) -> None:
+        """Let the manager divide the reconciled and owned kinds, or keep the kinds whole that the controller uses."""
+        sharding = self._manager.sharding
+        if sharding is None:
+            return
+        if self._group is None and self._options.sharded and self._options.needs_leader:
+            for watch in watches:
+                if watch.handler is None or isinstance(watch.handler, EnqueueRequestForObject):
+                    sharding.divide(watch.gvk)
+        else:
+            for watch in watches:
+                sharding.keep_whole(watch.gvk)
+            for source in self._sources:
+                if isinstance(source, (InformerSync, Kind)):
+                    sharding.keep_whole(source.informer.gvk)
+
     def _split_watches(self) -> tuple[list[_Watch], list[ClusterWatch]]:
         """Return the watches of the local cluster, and those of the clusters that providers engage."""
         watches = [replace(watch, clusters=watch.clusters or self._clusters) for watch in self._watches]
@@ -258,22 +274,6 @@ class Builder:
         if self._primary is None:
             raise ValueError(f"owns({watch.gvk}): the owner kind is unknown: call for_, too")
         return EnqueueRequestForOwner(self._primary, only_controller=watch.only_controller)
-
-    def _declare_cached_kinds(self, watches: list[_Watch]) -> None:
-        """Let the manager divide the reconciled and owned kinds, or keep the kinds whole that the controller uses."""
-        sharding = self._manager.sharding
-        if sharding is None:
-            return
-        if self._group is None and self._options.sharded and self._options.needs_leader:
-            for watch in watches:
-                if watch.handler is None or isinstance(watch.handler, EnqueueRequestForObject):
-                    sharding.divide(watch.gvk)
-        else:
-            for watch in watches:
-                sharding.keep_whole(watch.gvk)
-            for source in self._sources:
-                if isinstance(source, (InformerSync, Kind)):
-                    sharding.keep_whole(source.informer.gvk)
 
     def _source(self, watch: _Watch) -> Kind:
         return Kind(

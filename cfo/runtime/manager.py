@@ -75,8 +75,7 @@ class ManagerOptions:
     requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces). ``transforms`` remove
     fields of the objects of a kind before they are cached (:func:`~cfo.runtime.cache.transform.drop_fields`, or a
     function). ``watch_list`` lets informers request their lists as events of the watch, where the API server supports
-    it.
-    ``clusters`` are settings of the clusters that are engaged at run time; ``field_manager``, ``field_managers``,
+    it. ``clusters`` are settings of the clusters that are engaged at run time; ``field_manager``, ``field_managers``,
     ``namespaces``, ``selectors``, ``transforms``, ``watch_list``, ``qps`` and ``burst`` apply to each of them, too.
     """
 
@@ -95,9 +94,9 @@ class ManagerOptions:
     leader_election: LeaderElectionOptions | None = None
     sharding: ShardingOptions | None = None
     webhook: WebhookOptions | None = None
-    clusters: ClusterOptions | None = None
     transforms: Mapping[GVK, Transform] = field(default_factory=dict)
     watch_list: bool = False
+    clusters: ClusterOptions | None = None
 
     def __post_init__(self) -> None:
         if self.sharding is not None and self.leader_election is None:
@@ -321,8 +320,8 @@ class Manager:
                 metrics=self.metrics,
                 tracing=self.options.tracing,
             )
-            self._lifecycle.add(self._clusters, Phase.ALL_REPLICAS)
-            self._lifecycle.add(self._clusters.reconciles, Phase.LEADER)
+            self.add(self._clusters)
+            self._lifecycle.add(self._clusters.reconciles, Phase.LEADER)  # with sharding, in every replica
         return self._clusters
 
     def cluster(self, name: str) -> Cluster:

@@ -36,7 +36,6 @@ from cfo.runtime import (
     Request,
     RESTMapper,
     Result,
-    ShardingOptions,
     Transport,
     WriteRejected,
 )
@@ -602,19 +601,6 @@ async def test_trusted_kubeconfig_files_may_refer_to_other_files(fleet: Fleet, t
             return seen == [ClusterRequest(NAMESPACE, "map", "a")]
 
         await eventually(is_reconciled)
-
-
-async def test_owner_of_all_shards_serves_all_clusters(fleet: Fleet) -> None:
-    election = LeaderElectionOptions(name="fleet", namespace=NAMESPACE, retry_period=0.05)
-    options = ManagerOptions(field_manager="fleet", leader_election=election, sharding=ShardingOptions(shards=2))
-    manager = Manager(ClientConfig.for_control_plane(fleet.local), options)
-    manager.clusters.add_provider(StaticClusters(a=fleet.a, b=fleet.b))
-    distribute(manager)
-    await fleet.client.create(config_map(data={"sky": "blue"}, distribute="true"))
-    async with running(manager):
-        await copied(fleet.client_a, {"sky": "blue"})
-        await fleet.client_b.delete(CONFIG_MAP, SOURCE)
-        await copied(fleet.client_b, {"sky": "blue"})
 
 
 async def test_removed_controller_leaves_the_clusters(fleet: Fleet) -> None:
