@@ -119,7 +119,7 @@ lint: $(VENV)/.types ## Check style, types, layers, generated files and prose
 	$(BIN)/mypy
 	@rm -rf build/types && $(BIN)/cfo new website-operator build/types >/dev/null
 	cd build/types && MYPYPATH=$(CURDIR) $(abspath $(BIN))/python -m mypy --cache-dir $(CURDIR)/.mypy_cache/scaffold
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/python -m hack.generate --check
 	$(BIN)/python -m hack.prose
