@@ -21,6 +21,7 @@ from .cache.selectors import LabelSelector as LabelSelector
 from .cache.selectors import Selection as Selection
 from .cache.selectors import SelectorError as SelectorError
 from .cache.store import Event as Event
+from .cache.transform import drop_fields as drop_fields
 from .cause import Cause as Cause
 from .cause import Causes as Causes
 from .cause import CauseType as CauseType
@@ -61,6 +62,8 @@ from .client.errors import UnknownKind as UnknownKind
 from .client.errors import UnsupportedMediaType as UnsupportedMediaType
 from .client.kubeconfig_errors import CredentialError as CredentialError
 from .client.kubeconfig_errors import KubeconfigError as KubeconfigError
+from .client.partial_objects import PartialObjectError as PartialObjectError
+from .client.partial_objects import Transform as Transform
 from .client.request_body import EncodingError as EncodingError
 from .client.transport import Exchange as Exchange
 from .client.transport import Response as Response

@@ -43,6 +43,7 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     OpenTelemetryTracing,
+    PartialObjectError,
     RESTMapper,
     Transport,
     apply_set_id,
@@ -707,6 +708,39 @@ async def test_11_clusters_publish_announcements_in_clusters_of_secrets(user: Us
                 return not len(manager.clusters)
 
             await eventually(is_disengaged)
+
+
+# 13-cache
+
+
+async def test_13_cache_contains_no_text_and_follows_the_crd(
+    user: User, config: ClientConfig, install_crds: Callable[..., list[str]]
+) -> None:
+    example = load("13-cache")
+    (crd,) = objects("13-cache", "crd.yaml")
+    card = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": user.namespace, "name": "manual-card"}}
+
+    async def has_stopped() -> bool:
+        return not manager.controllers
+
+    with capture_logs() as logs:
+        async with example.new_manager(config) as manager:
+            await manager.started()
+            for _ in range(2):
+                document = await user.create("13-cache")
+                await eventually(lambda: user.exists(card))
+                cached = await manager.client.get(example.DOCUMENT, key_of(document))
+                assert cached is not None
+                assert "text" not in cached["spec"]
+                with pytest.raises(PartialObjectError, match=r"spec\.text is missing"):
+                    await manager.client.update(cached)
+                await user.delete(crd)
+                await eventually(has_stopped)
+                assert [informer.gvk.kind for informer in manager.cache.informers] == ["CustomResourceDefinition"]
+                await user.delete(card)
+                install_crds(EXAMPLES / "13-cache" / "crd.yaml")
+    assert {tuple(entry["cached_fields"]) for entry in logs if entry["event"] == "Applied the card"} == {("title",)}
+    assert [entry["event"] for entry in logs].count("Stopped watching Documents") == 2
 
 
 # The folders and their READMEs

@@ -213,6 +213,7 @@ class Reflector:
         self._must_check_position = False
         self._shard_selector = ""
         """The selector of the last list, if the API server sent only the objects that it selects."""
+        self._ignores_shards = False
         self._attempt = anyio.CancelScope()
         self._watch_list_support = watch_list or WatchListSupport()
         self._initial: Listing | None = None
@@ -230,7 +231,7 @@ class Reflector:
         """Follow a changed partition of the store; ``must_list``: it contains objects that are not in the store."""
         if must_list:
             self.state = State.LISTING
-        if must_list or self._shard_selector:
+        if must_list or self._shard_selector or self._may_select_shards:
             self._attempt.cancel()
 
     async def _run_once(self) -> bool:
@@ -363,6 +364,7 @@ class Reflector:
         if listing.is_outdated:
             return False
         self._shard_selector = shard_selector if is_selected else ""
+        self._ignores_shards = bool(shard_selector) and not is_selected
         self._commit(listing, version)
         return True
 
@@ -493,7 +495,7 @@ class Reflector:
     async def _watch(self) -> None:
         if self._must_check_position and not await self._check_position():
             return
-        if self._shard_selector:
+        if self._shard_selector or await self._honors_shard_selector():
             self._shard_selector = self._requested_shard_selector
         shards = {"shardSelector": self._shard_selector} if self._shard_selector else {}
         await self._follow({"resourceVersion": self._version, **shards})
@@ -604,6 +606,21 @@ class Reflector:
         """The selector of the partition, if the API server can select its objects."""
         partition = self._store.partition
         return partition.shard_selector if partition is not None and self._resource.namespaced else ""
+
+    @property
+    def _may_select_shards(self) -> bool:
+        """Whether the server might honor a selector that the last list did not have."""
+        return bool(self._requested_shard_selector) and not self._shard_selector and not self._ignores_shards
+
+    async def _honors_shard_selector(self) -> bool:
+        """Return whether the server honors a selector that the last list did not have, according to a small list."""
+        if not self._may_select_shards:
+            return False
+        selector = self._requested_shard_selector
+        page = await self._get_page({**self._selectors, "shardSelector": selector}, 1)
+        info = page.metadata.shard_info
+        self._ignores_shards = info is None or info.selector != selector
+        return not self._ignores_shards
 
     def _head_outside(self, raw: bytes | msgspec.Raw) -> Head | None:
         """Return the key and version of an object outside the partition, ``None`` for other and invalid objects."""
