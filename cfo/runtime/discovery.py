@@ -178,6 +178,7 @@ class RESTMapper:
         found: list[list[Resource]] = []
         for document in (self._core, self._others):
             await self._ensure_read(document)
+            await self._wait_for_read(document)  # another task's read, which may be the first one
             for group, versions in list(document.groups.items()):
                 for name, version in versions.items():
                     await self._read_version(group, name, version)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import anyio
+import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.client.errors import APIError, TransportError
@@ -181,6 +182,7 @@ class Daemons:
             self._end(daemon)
 
     async def _run(self, daemon: Daemon) -> None:
+        structlog.contextvars.unbind_contextvars("causes", "reconcileID")  # those of the reconcile that started it
         try:
             with daemon.scope:
                 async with self._slots:

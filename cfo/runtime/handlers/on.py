@@ -70,7 +70,7 @@ def _activity(
             backoff=backoff,
             activity=activity,
         )
-        (registry or get_default_registry()).append(handler)
+        (get_default_registry() if registry is None else registry).append(handler)
         return fn
 
     return decorator
@@ -135,7 +135,7 @@ def _resource(
     def decorator(fn: FunctionT) -> FunctionT:
         identity = handler_id(fn, id, suffix=".".join(path) if suffixed else "")
         handler = new_handler(fn=fn, id=identity, selector=selector, field=path, **settings)
-        (registry or get_default_registry()).append(handler)
+        (get_default_registry() if registry is None else registry).append(handler)
         return fn
 
     return decorator
