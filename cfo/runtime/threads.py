@@ -278,4 +278,3 @@ class ThreadedReconciler:
             return self.reconciler.reconcile(request)
         finally:
             self._running.discard(request)
-

@@ -125,10 +125,13 @@ def _resource(
     field: FieldSpec = None,
     registry: OperatorRegistry | None = None,
     suffixed: bool = True,
+    changes: bool = False,
     **settings: Any,
 ) -> Callable[[FunctionT], FunctionT]:
     selector = Selector.of(resource, **{name: settings.pop(name, None) for name in _SELECTOR_FIELDS})
     filters = {name: settings.get(name) for name in ("value", "old", "new", "labels", "annotations")}
+    if not changes and ("old" in settings or "new" in settings):
+        raise TypeError("the filters old and new are only for handlers of updates and fields")
     check_filters(field, **filters)
     path = parse_field(field)
 
@@ -159,7 +162,8 @@ def create(*resource: Any, **settings: Any) -> Callable[[FunctionT], FunctionT]:
 
 def update(*resource: Any, **settings: Any) -> Callable[[FunctionT], FunctionT]:
     """Call the function for each changed object; ``old`` and ``new`` are filters of the values of ``field``."""
-    return _resource(partial(ChangingHandler, reason=Reason.UPDATE, needs_change=True), *resource, **settings)
+    new_handler = partial(ChangingHandler, reason=Reason.UPDATE, needs_change=True)
+    return _resource(new_handler, *resource, changes=True, **settings)
 
 
 def delete(*resource: Any, optional: bool | None = None, **settings: Any) -> Callable[[FunctionT], FunctionT]:
@@ -173,7 +177,7 @@ def delete(*resource: Any, optional: bool | None = None, **settings: Any) -> Cal
 
 def field(*resource: Any, field: FieldSpec, **settings: Any) -> Callable[[FunctionT], FunctionT]:
     """Call the function when a field changes, also when it is set in a new object; filters ``old`` and ``new``."""
-    return _resource(partial(ChangingHandler, needs_change=True), *resource, field=field, **settings)
+    return _resource(partial(ChangingHandler, needs_change=True), *resource, field=field, changes=True, **settings)
 
 
 def event(*resource: Any, **settings: Any) -> Callable[[FunctionT], FunctionT]:

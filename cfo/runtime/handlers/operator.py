@@ -73,6 +73,8 @@ class Handlers:
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._unresolved: set[Selector] = set()
+        self._reported: set[Selector] = set()
+        self._names: set[str] = set()
         environment.connect(manager.client, manager.events(environment.settings.posting.reporting_component))
         manager.add(self._daemons, phase=Phase.LEADER)
         manager.add(self, phase=Phase.ALL_REPLICAS)
@@ -109,6 +111,7 @@ class Handlers:
             for handler in self.environment.registry.of_type(ResourceHandler)
             if not isinstance(handler, WebhookHandler)
         ]
+        self._names = {resource.name for resource in served}
         wanted: dict[Resource, None] = {}
         self._unresolved.clear()
         for handler in handlers:
@@ -130,8 +133,9 @@ class Handlers:
             self.resources[resource].start_indexes()
         for resource in new:
             self._add_controllers(self.resources[resource])
-        for selector in self._unresolved:
-            if selector.is_specific and not selector.select(served):
+        for selector in self._unresolved - self._reported:
+            self._reported.add(selector)
+            if selector.is_specific:
                 _log.warning("Resource is not served, waiting for it", selector=str(selector))
 
     def _informer(self, resource: Resource, handlers: Collection[ResourceHandler]) -> Informer:
@@ -215,7 +219,7 @@ class Handlers:
                     break
 
     def _on_definition(self, event: Event) -> None:
-        if not event.initial and self._unresolved:
+        if event.new is not None and self._unresolved and not (event.initial and event.key.name in self._names):
             self._changed.set()
 
 

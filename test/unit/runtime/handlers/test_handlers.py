@@ -181,9 +181,7 @@ def test_setting_without_a_meaning_is_reported_and_an_unknown_one_is_refused() -
     with capture_logs() as logs:
         settings.execution.max_workers = 5
         settings.watching.server_timeout = 10  # type: ignore[attr-defined]
-    assert [(entry["event"], entry["setting"]) for entry in logs] == [
-        ("Setting is ignored", "watching.server_timeout")
-    ]
+    assert [(entry["event"], entry["setting"]) for entry in logs] == [("Setting is ignored", "watching.server_timeout")]
     with pytest.raises(AttributeError, match="settings.execution has no setting 'workers'"):
         settings.execution.workers = 5  # type: ignore[attr-defined]
 
