@@ -1,7 +1,7 @@
 """The command line of the operator.
 
-``cfo run | dev | new | crd | status | dashboard | doctor | handlers | uninstall | envtest | manifests | migrate | plan |
-config | version``.
+``cfo run | dev | new | crd | status | dashboard | doctor | handlers | uninstall | envtest | manifests | migrate |
+plan | config | version``.
 
 Each error is one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all
 other failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo

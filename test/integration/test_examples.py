@@ -22,6 +22,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from cfo.runtime import (
+    CONFIG_MAP,
     DEPLOYMENT,
     EVENT,
     LEASE,
@@ -33,6 +34,8 @@ from cfo.runtime import (
     ClientConfig,
     Forbidden,
     Invalid,
+    Manager,
+    ManagerOptions,
     NamespacedName,
     Object,
     controller_of,
@@ -44,6 +47,7 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime import handlers as kopf
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.command import command as envtest_command
@@ -54,7 +58,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name[0].isdigit())
 LOOPBACK = "127.0.0.1:0"
-BUILTIN_KINDS = ("deployment", "lease", "secret", "serviceaccount", "serviceaccounts")
+BUILTIN_KINDS = ("configmap", "deployment", "lease", "secret", "serviceaccount", "serviceaccounts")
 
 
 def program_of(folder: str) -> Path:
@@ -547,6 +551,47 @@ async def test_07_typed_resources_sum_up_changed_songs_and_reject_too_many(user:
                 await user.patch(playlist, spec={"maxSongs": 0})
 
 
+# 12-handlers
+
+
+async def test_12_handlers_keep_a_menu_count_and_announce_moves(user: User, config: ClientConfig) -> None:
+    kopf.set_default_registry(registry := kopf.OperatorRegistry())
+    load("12-handlers")
+    manager = Manager(config, ManagerOptions(field_manager="bakeries", namespaces=[user.namespace]))
+    kopf.add_to(manager, registry=registry)
+    async with manager:
+        await manager.started()
+        bakery = await user.create("12-handlers")
+
+        async def menu(text: str) -> Object:
+            found = await user.client.get(CONFIG_MAP, NamespacedName(user.namespace, "corner-menu"))
+            assert found is not None
+            assert found["data"]["menu"] == text
+            return found
+
+        first = await eventually(lambda: menu("baguette: 1.20\nbrioche: 2.50"))
+        assert (controller_of(first) or {}).get("uid") == uid_of(bakery)
+
+        async def status(**wanted: Any) -> bool:
+            found = (await user.get(bakery)).get("status") or {}
+            assert {name: found.get(name) for name in wanted} == wanted
+            return True
+
+        await eventually(lambda: status(write_menu={"breads": 2}, neighbors=0, baked=2))
+        await user.patch(bakery, spec={"open": False})
+        await user.patch(bakery, spec={"city": "Paris", "prices": {"baguette": None, "brioche": None, "rye": "3"}})
+        await eventually(lambda: menu("rye: 3"))
+
+        async def events() -> bool:
+            found = {event["reason"] for event in await user.client.list(EVENT, namespace=user.namespace)}
+            assert found >= {"Opened", "Moved"}
+            return True
+
+        await eventually(events)
+        await user.delete(bakery)
+        await user.deleted(bakery)
+
+
 # The folders and their READMEs
 
 
@@ -559,7 +604,8 @@ def commands_in(readme: Path) -> list[list[str]]:
 
 def test_every_example_has_a_test_and_a_line_in_the_readme() -> None:
     readme = (EXAMPLES / "README.md").read_text()
-    assert [int(folder[:2]) for folder in FOLDERS] == list(range(1, len(FOLDERS) + 1))
+    numbers = [int(folder[:2]) for folder in FOLDERS]
+    assert numbers == sorted(set(numbers))
     for folder in FOLDERS:
         assert any(name.startswith(f"test_{folder[:2]}_") for name in globals()), folder
         assert f"({folder}/README.md)" in readme
