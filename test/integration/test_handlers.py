@@ -14,12 +14,12 @@ import pytest
 
 from cfo.runtime import (
     GVK,
-    NamespacedName,
     Client,
     ClientConfig,
     Forbidden,
     Manager,
     ManagerOptions,
+    NamespacedName,
     Object,
     SyncClient,
     is_deleting,

@@ -114,7 +114,13 @@ class _AdmissionHandler:
         invocation = Invocation(environment, handler, cause)
         kwargs = cause.kwargs()
         outcome = await call_handler(
-            handler, invocation, state, kwargs, logger=cause.logger, default_errors=ErrorsMode.PERMANENT
+            handler,
+            invocation,
+            state,
+            kwargs,
+            logger=cause.logger,
+            default_errors=ErrorsMode.PERMANENT,
+            pool=environment.admission_threads,
         )
         error = outcome.exception
         if error is not None:

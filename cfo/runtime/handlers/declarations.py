@@ -43,8 +43,6 @@ class Reason(enum.StrEnum):
     """Nothing changed that handlers are for."""
     FREE = "free"
     """The object is being deleted, and our finalizer is not set."""
-    GONE = "gone"
-    """The object was deleted."""
 
 
 class Activity(enum.StrEnum):

@@ -77,6 +77,11 @@ class Environment:
         return self._pool("handlers", self.settings.execution.max_workers)
 
     @property
+    def admission_threads(self) -> ThreadPool:
+        """The threads of sync admission handlers, for which clients of the API server wait."""
+        return self._pool("admission", self.settings.execution.max_workers)
+
+    @property
     def daemon_threads(self) -> ThreadPool:
         """The threads of sync daemons."""
         return self._pool("daemons", self.settings.background.max_daemon_threads)

@@ -15,6 +15,8 @@ __all__ = ["HandlerState", "Outcome", "Progress"]
 
 _MAX_MESSAGE: Final = 1024
 _MAX_RETRIES: Final = 2**31
+_MAX_DELAY: Final = 10 * 365 * 86400.0
+"""Seconds; a later time would not be a valid date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ class HandlerState:
         return replace(
             self,
             stopped=now if outcome.final else None,
-            delayed=now + datetime.timedelta(seconds=outcome.delay) if outcome.delay is not None else None,
+            delayed=None if outcome.delay is None else now + _delay(outcome.delay),
             retries=self.retries + 1,
             success=outcome.final and error is None,
             failure=outcome.final and error is not None,
@@ -163,6 +165,10 @@ class Progress:
         identities = self._owned | set(self.states) | {child for state in states for child in state.children}
         for identity in identities:
             self._storage.purge(key=identity, body=self._body, patch=patch)
+
+
+def _delay(seconds: float) -> datetime.timedelta:
+    return datetime.timedelta(seconds=min(max(seconds, 0.0), _MAX_DELAY))
 
 
 def _format_time(value: datetime.datetime | None) -> str | None:

@@ -144,7 +144,7 @@ class ResourceHandlers:
         """Call the handlers that an object needs now."""
         for event in self.source.take(request):
             await self._call_watching(event)
-        obj = self.informer.reader.get(request)
+        obj = await self._read(request)
         if obj is None:
             self._forget(request)
             return Result()
@@ -153,6 +153,13 @@ class ResourceHandlers:
         if not (self.changing or self.daemon_handlers or self.timers):
             return Result()
         return await self._reconcile(request, obj)
+
+    async def _read(self, request: Request) -> Object | None:
+        """Return the object from the cache, or from the API server after a write whose outcome is unknown."""
+        client, gvk = self.environment.client, self.resource.gvk
+        if client.cache.is_uncertain(gvk, request):
+            return await client.get(gvk, request, live=True)
+        return self.informer.reader.get(request)
 
     async def _reconcile(self, request: Request, obj: Object) -> Result:
         environment = self.environment

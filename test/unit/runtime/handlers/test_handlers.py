@@ -16,6 +16,8 @@ from cfo.runtime.handlers.patching import json_patch, make_plain, merged, plain
 from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.handlers.storage import MAX_STORED
 
+OLD = datetime.datetime(2020, 1, 1)  # noqa: DTZ001 - kopf allows times without a time zone
+
 
 def test_diff_of_many_fields_is_reported_for_the_fields_above_them() -> None:
     old = {"spec": {str(number): number for number in range(2000)}, "same": 1}
@@ -182,7 +184,7 @@ def test_setting_without_a_meaning_is_reported_and_an_unknown_one_is_refused() -
         settings.execution.max_workers = 5
         settings.watching.server_timeout = 10  # type: ignore[attr-defined]
     assert [(entry["event"], entry["setting"]) for entry in logs] == [("Setting is ignored", "watching.server_timeout")]
-    with pytest.raises(AttributeError, match="settings.execution has no setting 'workers'"):
+    with pytest.raises(AttributeError, match=r"settings\.execution has no setting 'workers'"):
         settings.execution.workers = 5  # type: ignore[attr-defined]
 
 
@@ -218,7 +220,7 @@ def test_adopted_manifest_is_a_child_of_its_owner() -> None:
 
 
 def test_login_and_events_outside_of_an_operator() -> None:
-    info = kopf.ConnectionInfo(server="https://h", username="u", password="p", expiration=datetime.datetime(2020, 1, 1))
+    info = kopf.ConnectionInfo(server="https://h", username="u", password="p", expiration=OLD)
     assert info.credentials().authorization == "Basic dTpw"
     assert info.is_expired(datetime.datetime.now(datetime.UTC))
     assert kopf.ConnectionInfo(server="https://h", token="t").credentials().authorization == "Bearer t"
