@@ -224,6 +224,6 @@ class Daemons:
         if not cause.patch:
             return
         try:
-            await apply_patch(self._environment.client, cause.resource, dict(cause.body), cause.patch, cause.logger)
+            await apply_patch(self._environment, cause.resource, dict(cause.body), cause.patch, cause.logger)
         except (APIError, TransportError) as error:
             cause.logger.warning(f"The patch of a daemon was not stored: {error}")

@@ -6,7 +6,7 @@ import asyncio
 import datetime
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from cfo.runtime.client.client import Client
 from cfo.runtime.clock import Clock, SystemClock
@@ -19,6 +19,9 @@ from cfo.runtime.handlers.settings import OperatorSettings
 from cfo.runtime.threads import SyncClient, ThreadPool
 
 __all__ = ["Environment", "ObjectLogger"]
+
+_MAX_PATCHES: Final = 16
+"""The number of patches that are sent at the same time; more would only open more connections."""
 
 
 class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
@@ -63,6 +66,7 @@ class Environment:
         self.indexes: dict[str, Index[Any, Any]] = {
             handler.id: Index() for handler in self.registry.of_type(IndexHandler)
         }
+        self.patches = asyncio.Semaphore(_MAX_PATCHES)
         self._pools: dict[str, ThreadPool] = {}
 
     def connect(self, client: Client, recorder: EventRecorder) -> None:

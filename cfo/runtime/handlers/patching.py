@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 import datetime
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from cfo.runtime.client.client import Client
-from cfo.runtime.client.errors import NotFound
+from cfo.runtime.client.errors import APIError, NotFound, TransportError
+from cfo.runtime.client.write_gate import WriteRejected
 from cfo.runtime.handlers.bodies import Patch
 from cfo.runtime.handlers.diffs import FieldPath, compute_diff, resolve
+from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.selectors import Resource
 from cfo.runtime.objects import Object, key_of, resource_version_of, uid_of
 
 __all__ = ["apply_patch", "json_patch", "make_plain", "merged", "plain"]
+
+_RETRY_DELAYS: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Seconds before a patch is sent again."""
 
 
 def plain(value: Any) -> Any:
@@ -80,12 +84,18 @@ def json_patch(obj: Object, patch: Patch) -> list[dict[str, Any]]:
     return operations
 
 
-async def apply_patch(client: Client, resource: Resource, obj: Object, patch: Patch, logger: Any) -> Object | None:
+async def apply_patch(
+    environment: Environment, resource: Resource, obj: Object, patch: Patch, logger: Any
+) -> Object | None:
     """Send a patch of ``obj``; return the object as stored, or ``None`` if it no longer exists.
 
     The status is written first, if it is a subresource, so that a state that marks the object as handled implies that
-    the results of its handlers were stored. An object that was recreated under this name is not changed. Raises the
-    errors of requests; :class:`~cfo.runtime.client.errors.Conflict` if functions of the patch saw an outdated object.
+    the results of its handlers were stored. An object that was recreated under this name is not changed. At most 16
+    patches of an operator are sent at the same time. While the API server is overloaded or does not respond, a patch is
+    sent again for about a minute, because a failure means that the handlers are called again.
+
+    Raises the errors of requests; :class:`~cfo.runtime.client.errors.Conflict` if functions of the patch saw an
+    outdated object.
     """
     content: dict[str, Any] = dict(patch)
     precondition = {"uid": uid_of(obj)}
@@ -103,17 +113,34 @@ async def apply_patch(client: Client, resource: Resource, obj: Object, patch: Pa
     try:
         if status and _changes(obj, status):
             body = {**status, "metadata": precondition}
-            stored = await client.patch(resource.gvk, key_of(obj), body, subresource="status")
+            stored = await _send(environment, resource, obj, body, subresource="status")
             precondition.pop("resourceVersion", None)
         if _changes(obj, content):
             metadata = {**(content.get("metadata") or {}), **precondition}
-            stored = await client.patch(resource.gvk, key_of(obj), {**content, "metadata": metadata})
+            stored = await _send(environment, resource, obj, {**content, "metadata": metadata})
     except NotFound:
         return None
     lost = sorted(_lost(wanted, stored or {}))
     if lost:
         logger.warning(f"The API server dropped these fields, because the schema does not have them: {', '.join(lost)}")
     return stored
+
+
+async def _send(
+    environment: Environment, resource: Resource, obj: Object, body: Mapping[str, Any], subresource: str = ""
+) -> Object:
+    for delay in _RETRY_DELAYS:
+        try:
+            async with environment.patches:
+                return await environment.client.patch(resource.gvk, key_of(obj), body, subresource=subresource)
+        except WriteRejected:
+            raise
+        except (APIError, TransportError) as error:
+            if isinstance(error, APIError) and error.code != 429 and error.code < 500:
+                raise
+            await environment.clock.sleep(max(delay, getattr(error, "retry_after", None) or 0.0))
+    async with environment.patches:
+        return await environment.client.patch(resource.gvk, key_of(obj), body, subresource=subresource)
 
 
 def _changes(obj: Object, patch: Mapping[str, Any]) -> bool:

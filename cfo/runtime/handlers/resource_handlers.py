@@ -222,7 +222,7 @@ class ResourceHandlers:
         else:
             progress.store(patch)
         if patch:
-            await apply_patch(self.environment.client, self.resource, obj, patch, logger)
+            await apply_patch(self.environment, self.resource, obj, patch, logger)
             cause.patch = Patch()
         return progress.delay(self.environment.now())
 
@@ -318,7 +318,7 @@ class ResourceHandlers:
                 )
                 deliver_results([(handler.id, outcome)], cause.patch)
         if cause.patch and event.type != "DELETED":
-            await apply_patch(self.environment.client, self.resource, obj, cause.patch, cause.logger)
+            await apply_patch(self.environment, self.resource, obj, cause.patch, cause.logger)
 
     async def _call_async_indexes(self, request: Request, obj: Object) -> None:
         cause = Cause(self.environment, self.resource, Body(obj), self.environment.memo)

@@ -136,6 +136,6 @@ class Timer:
                 schedule.due = ended + handler.interval
         if cause.patch:
             try:
-                await apply_patch(environment.client, cause.resource, obj, cause.patch, cause.logger)
+                await apply_patch(environment, cause.resource, obj, cause.patch, cause.logger)
             except (APIError, TransportError) as error:
                 cause.logger.warning(f"The patch of {handler} was not stored: {error}")

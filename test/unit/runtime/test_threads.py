@@ -103,6 +103,7 @@ async def test_pool_is_bounded_and_a_cancelled_job_that_has_not_started_never_ru
     await asyncio.sleep(0.01)
     assert pool.threads == 2
     waiting.cancel()
+    await asyncio.wait([waiting])
     release.set()
     await asyncio.gather(*running_jobs)
     assert await pool.run(lambda: "next") == "next"

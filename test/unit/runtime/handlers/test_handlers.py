@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from cfo.runtime import Conflict, TooManyRequests, TransportError, WriteRejected
 from cfo.runtime import handlers as kopf
 from cfo.runtime.handlers.declarations import ChangingHandler, TimerHandler
 from cfo.runtime.handlers.diffs import compute_diff, reduce_diff, remove, resolve
 from cfo.runtime.handlers.indexes import Index
-from cfo.runtime.handlers.patching import json_patch, make_plain, merged, plain
+from cfo.runtime.handlers.patching import apply_patch, json_patch, make_plain, merged, plain
 from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.handlers.storage import MAX_STORED
 
@@ -226,3 +229,39 @@ def test_login_and_events_outside_of_an_operator() -> None:
     assert kopf.ConnectionInfo(server="https://h", token="t").credentials().authorization == "Bearer t"
     with pytest.raises(LookupError, match="in a handler"):
         kopf.info({}, reason="A", message="b")
+
+
+async def test_patch_is_sent_again_while_the_server_is_overloaded_and_handlers_are_not_called_again() -> None:
+    responses: list[Exception | dict[str, Any]] = [
+        TooManyRequests(429, retry_after=0.002),
+        TransportError("lost", outcome_unknown=True),
+        {"metadata": {"name": "a", "uid": "1"}, "spec": {"x": 1}},
+        WriteRejected("not the leader"),
+        Conflict(409),
+    ]
+    slept: list[float] = []
+
+    async def patch(*_: Any, **__: Any) -> dict[str, Any]:
+        response = responses.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        return response
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    environment: Any = SimpleNamespace(
+        client=SimpleNamespace(patch=patch), patches=asyncio.Semaphore(1), clock=SimpleNamespace(sleep=sleep)
+    )
+    resource = kopf.Resource(group="", version="v1", plural="things", kind="Thing")
+    obj = {"metadata": {"name": "a", "uid": "1"}}
+    warnings: list[str] = []
+    logger = SimpleNamespace(warning=warnings.append)
+    stored = await apply_patch(environment, resource, obj, kopf.Patch({"spec": {"x": 1, "lost": 2}}), logger)
+    assert stored == {"metadata": {"name": "a", "uid": "1"}, "spec": {"x": 1}}
+    assert warnings == ["The API server dropped these fields, because the schema does not have them: spec.lost"]
+    assert slept == [0.5, 1.0]
+    for error in (WriteRejected, Conflict):
+        with pytest.raises(error):
+            await apply_patch(environment, resource, obj, kopf.Patch({"spec": {"x": 1}}), logger)
+    assert await apply_patch(environment, resource, obj, kopf.Patch(), logger) == obj
