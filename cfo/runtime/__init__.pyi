@@ -234,6 +234,9 @@ from .sharding.ranges import Partition as Partition
 from .source import Channel as Channel
 from .source import Kind as Kind
 from .source import Source as Source
+from .threads import SyncClient as SyncClient
+from .threads import SyncReconciler as SyncReconciler
+from .threads import ThreadAbandoned as ThreadAbandoned
 from .tracing import Tracing as Tracing
 from .wait import wait_for as wait_for
 from .webhook.admission import AdmissionRequest as AdmissionRequest

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cfo.runtime.clusters.registry import ClusterWatch
     from cfo.runtime.clusters.sources import ClusterKind
     from cfo.runtime.manager import Manager
+    from cfo.runtime.threads import SyncReconciler
 
 __all__ = ["Builder", "SelectionKeywords"]
 
@@ -195,8 +196,10 @@ class Builder:
         self._options = replace(self._options, **{key: value for key, value in given.items() if value is not None})
         return self
 
-    def complete(self, reconciler: Reconciler) -> Controller:
+    def complete(self, reconciler: Reconciler | SyncReconciler) -> Controller:
         """Create the controller and add it to the manager, which starts it (immediately if the manager is running).
+
+        A reconciler whose ``reconcile`` is not a coroutine function runs in threads (:mod:`cfo.runtime.threads`).
 
         Raises :class:`ValueError` when nothing is watched, when :meth:`owns` is used without :meth:`for_`, or when the
         manager already has a controller of this name.

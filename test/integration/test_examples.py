@@ -40,6 +40,8 @@ from cfo.runtime import (
     ClientConfig,
     Forbidden,
     Invalid,
+    Manager,
+    ManagerOptions,
     NamespacedName,
     Object,
     OpenTelemetryTracing,
@@ -56,6 +58,7 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime import handlers as kopf
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.command import command as envtest_command
@@ -741,6 +744,47 @@ async def test_13_cache_contains_no_text_and_follows_the_crd(
                 install_crds(EXAMPLES / "13-cache" / "crd.yaml")
     assert {tuple(entry["cached_fields"]) for entry in logs if entry["event"] == "Applied the card"} == {("title",)}
     assert [entry["event"] for entry in logs].count("Stopped watching Documents") == 2
+
+
+# 12-handlers
+
+
+async def test_12_handlers_keep_a_menu_count_and_announce_moves(user: User, config: ClientConfig) -> None:
+    kopf.set_default_registry(registry := kopf.OperatorRegistry())
+    load("12-handlers")
+    manager = Manager(config, ManagerOptions(field_manager="bakeries", namespaces=[user.namespace]))
+    kopf.add_to(manager, registry=registry)
+    async with manager:
+        await manager.started()
+        bakery = await user.create("12-handlers")
+
+        async def menu(text: str) -> Object:
+            found = await user.client.get(CONFIG_MAP, NamespacedName(user.namespace, "corner-menu"))
+            assert found is not None
+            assert found["data"]["menu"] == text
+            return found
+
+        first = await eventually(lambda: menu("baguette: 1.20\nbrioche: 2.50"))
+        assert (controller_of(first) or {}).get("uid") == uid_of(bakery)
+
+        async def status(**wanted: Any) -> bool:
+            found = (await user.get(bakery)).get("status") or {}
+            assert {name: found.get(name) for name in wanted} == wanted
+            return True
+
+        await eventually(lambda: status(write_menu={"breads": 2}, neighbors=0, baked=2))
+        await user.patch(bakery, spec={"open": False})
+        await user.patch(bakery, spec={"city": "Paris", "prices": {"baguette": None, "brioche": None, "rye": "3"}})
+        await eventually(lambda: menu("rye: 3"))
+
+        async def events() -> bool:
+            found = {event["reason"] for event in await user.client.list(EVENT, namespace=user.namespace)}
+            assert found >= {"Opened", "Moved"}
+            return True
+
+        await eventually(events)
+        await user.delete(bakery)
+        await user.deleted(bakery)
 
 
 # The folders and their READMEs
