@@ -33,6 +33,7 @@ from cfo.runtime.events import EventRecorder
 from cfo.runtime.health import Health
 from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
 from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
+from cfo.runtime.logs import hide_local_variables
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK, NamespacedName, ObjectKind
 from cfo.runtime.tracing import Tracing
@@ -356,6 +357,7 @@ class Manager:
         period. Raises :class:`~cfo.runtime.lifecycle.RunnableFailed` if a runnable failed, and
         :class:`~cfo.runtime.lifecycle.GracePeriodExceeded` if one did not stop in time.
         """
+        hide_local_variables()
         async with AsyncExitStack() as stack:
             if self._owns_transport:
                 await stack.enter_async_context(self.transport)
