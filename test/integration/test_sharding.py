@@ -29,7 +29,7 @@ async def client(plane: ControlPlane) -> AsyncIterator[Client]:
 
 async def test_replicas_share_the_objects_and_replace_each_other(plane: ControlPlane, client: Client) -> None:
     async with run_group(plane, client, "a") as group:
-        requests = await group.create_objects(20)
+        requests = await group.create_objects(12)
         first = await group.start()
         await group.wait_until_divided_among(first)
         await group.wait_for_reconciles(requests)
@@ -45,8 +45,14 @@ async def test_replicas_share_the_objects_and_replace_each_other(plane: ControlP
             assert copy is not None
             assert copy["data"]["writer"] == group.log.last[request][0]
         cached = [sum(len(informer.reader) for informer in item.manager.cache.informers) for item in group.replicas]
-        assert sum(cached) == 20
-        assert max(cached) < 20, cached
+        assert sum(cached) == 12
+        assert max(cached) < 12, cached
+
+        report = {row["member"]: row for row in second.sharding.report()}
+        assert [report[replica.name]["self"] for replica in group.replicas] == [False, True, False]
+        assert sorted(",".join(row["shards"] for row in report.values()).split(",")) == list("012345")
+        sample = second.manager.metrics.registry.get_sample_value
+        assert (sample("cfo_sharding_owned_shards"), sample("cfo_sharding_members")) == (2, 3)
 
         first.manager.stop()
         await first.ended.wait()

@@ -32,8 +32,8 @@ from test.support.raycluster_environment import eventually
 
 __all__ = ["LEASE_SECONDS", "RETRY_SECONDS", "Replica", "ReplicaGroup", "run_group"]
 
-LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 2.0, 1.3, 0.2
-_PERIOD = 0.1
+LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 3.0, 2.2, 0.3
+_PERIOD = 0.25
 _LABEL = "sharding.example.com/group"
 
 
