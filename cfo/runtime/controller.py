@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 import structlog
@@ -27,10 +27,12 @@ from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK
 from cfo.runtime.ratelimit import RateLimiter
 from cfo.runtime.reconcile import Reconciler, Request, Result, TerminalError
-from cfo.runtime.sharding.ranges import Partition
 from cfo.runtime.source import Kind, Source
 from cfo.runtime.tracing import Tracing
 from cfo.runtime.workqueue import QueueShutDown, WorkQueue
+
+if TYPE_CHECKING:
+    from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_causes", "reconcile_id"]
 
