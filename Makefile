@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-tools test-programs test-envtest test-envtest-musl test-install test-sdk test-clients fuzz soak chaos lint docs manifests bench bench-report lock clean
+.PHONY: help run demo test test-tools test-programs test-envtest test-envtest-musl test-install test-releases test-sdk test-clients fuzz soak chaos lint docs manifests bench bench-report lock clean
 .PHONY: test-browser audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -23,6 +23,9 @@ run: $(VENV)/.installed ## Run the operator and the samples on the embedded cont
 
 demo: $(VENV)/.installed ## Like run, but stop when every sample has settled (fails after 60 s)
 	$(BIN)/cfo run --embedded --apply config/samples --overview --until-settled 60
+
+# Tests start hundreds of processes, each of which would compile all modules.
+test test-envtest test-programs test-releases fuzz: export PYTHONDONTWRITEBYTECODE :=
 
 TEST_JOBS ?= 2
 test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in parallel)
@@ -47,6 +50,9 @@ test-tools: ## Install promtool from Debian's or Ubuntu's packages; without it, 
 
 test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
 	PYTHON=$(PYTHON) .ci/test-install
+
+test-releases: $(VENV)/.installed ## Run a sequence of releases and hotfixes in a scratch clone
+	$(BIN)/python -m pytest -m nightly test/integration/test_release.py
 
 FUZZ_EXAMPLES ?= 20000
 
@@ -103,10 +109,17 @@ $(CLIENTS)/node/.installed: Makefile
 test-clients: $(VENV)/.installed $(CLIENTS)/python/.installed $(CLIENTS)/node/.installed ## Test envtest with foreign clients: kubectl, and clients from PyPI and npm
 	cd envtest && ENVTEST_CLIENTS=$(abspath $(CLIENTS)) $(abspath $(BIN))/python -m pytest -m clients
 
-lint: $(VENV)/.installed ## Check style, types, layers, generated files and prose
+$(VENV)/.types: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev,types]'
+	@touch $@
+
+lint: $(VENV)/.types ## Check style, types, layers, generated files and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@rm -rf build/types && $(BIN)/cfo new website-operator build/types >/dev/null
+	cd build/types && MYPYPATH=$(CURDIR) $(abspath $(BIN))/python -m mypy --cache-dir $(CURDIR)/.mypy_cache/scaffold
+	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m hack.generate --check
 	$(BIN)/python -m hack.prose

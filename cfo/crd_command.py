@@ -58,14 +58,22 @@ def command(source: str, released: Path | None, conversion_service: str | None) 
     changes = [
         f"{name_of(old)}: {change}"
         for old in _read_definitions(released)
-        for change in (
-            breaking_changes(old, current[name_of(old)]) if name_of(old) in current else ["the CRD was removed"]
-        )
+        for change in _changes_since(old, current.get(name_of(old)), released)
     ]
     for change in changes:
         click.echo(change, err=True)
     if changes:
         raise CommandFailed(f"{len(changes)} breaking changes since {released}")
+
+
+def _changes_since(old: Object, new: Object | None, released: Path) -> list[str]:
+    if new is None:
+        return ["the CRD was removed"]
+    try:
+        return breaking_changes(old, new)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # The types of its fields are not those of a CRD, which the API server would not accept.
+        raise InvalidInput(f"{released}: {name_of(old)}: not a valid CRD: {error or type(error).__name__}") from None
 
 
 def _classes(source: str) -> list[type[CustomResource]]:

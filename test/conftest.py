@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 
 _SHARED = Path(__file__).parents[2] / "shared"
+
+
+def pytest_configure() -> None:
+    """Log stack traces without the values of local variables, whose rendering blocks the event loop for 0.5 s each."""
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,6 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marker = item.get_closest_marker("embedded")
         if marker is not None:
             item.add_marker(pytest.mark.skip(reason=f"needs the embedded control plane: {marker.kwargs['reason']}"))
+
+
+def pytest_collection_finish() -> None:
+    """Exclude modules and collected tests from garbage collections, which took a fifth of the time, and do fewer."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture

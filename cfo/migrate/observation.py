@@ -55,6 +55,9 @@ _GATES_FLAG: Final = "--feature-gates"
 class Observer:
     """Reads one namespace, or all of them if ``namespace`` is empty; only the RayClusters called ``names``, if any.
 
+    Kinds that the API server does not serve are looked up again by :meth:`clusters` only: each lookup reads the
+    discovery, which is limited to ten reads per second.
+
     All methods raise :class:`cfo.runtime.client.errors.APIError` and its relatives.
     """
 
@@ -62,9 +65,11 @@ class Observer:
         self._client = client
         self.namespace = namespace
         self.names = frozenset(names)
+        self._unserved: set[GVK] = set()
 
     async def clusters(self) -> list[ObservedCluster]:
         """Return all RayClusters, with one list for each kind of object around them."""
+        self._unserved.clear()
         clusters = await self._list(RAY_CLUSTER, self.namespace)
         children: dict[tuple[str, str], list[Object]] = {}
         for gvk, label in _SELECTIONS:
@@ -175,9 +180,12 @@ class Observer:
         return uid_of(namespace) if namespace is not None else ""
 
     async def _list(self, gvk: GVK, namespace: str = "", selector: str = "") -> list[Object]:
+        if gvk in self._unserved:
+            return []
         try:
             found = await self._client.list(gvk, namespace=namespace, label_selector=selector, live=True)
         except (UnknownKind, NotFound):
+            self._unserved.add(gvk)
             return []
         if gvk.kind == "Secret":
             for secret in found:

@@ -14,11 +14,16 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from anyio.lowlevel import checkpoint
+
+from cfo.runtime.client.apply import ABSENT_VERSION
 from cfo.runtime.client.client import Client
 from cfo.runtime.objects import (
     GVK,
     NamespacedName,
     Object,
+    ObjectKind,
+    TypedObject,
     annotations_of,
     gvk_of,
     is_controlled_by,
@@ -28,8 +33,10 @@ from cfo.runtime.objects import (
     name_of,
     namespace_of,
     resource_version_of,
+    to_object,
     uid_of,
 )
+from cfo.runtime.reconcile import ReconcileError
 
 __all__ = ["ApplySetError", "apply_set", "apply_set_id"]
 
@@ -39,9 +46,26 @@ TOOLING: Final = "applyset.kubernetes.io/tooling"
 GROUP_KINDS: Final = "applyset.kubernetes.io/contains-group-kinds"
 NAMESPACES: Final = "applyset.kubernetes.io/additional-namespaces"
 
+_MAX_NAMED: Final = 5
+"""The number of unknown kinds that an error names: users can write the annotation."""
 
-class ApplySetError(Exception):
+
+class ApplySetError(ReconcileError):
     """Raised when a set must not be applied: it belongs to another tool, or an object is not one of its members."""
+
+
+class _Member(NamedTuple):
+    """The identity of a member, which is the same in all versions of its kind."""
+
+    group_kind: str
+    key: NamespacedName
+
+    @classmethod
+    def of(cls, obj: Object) -> _Member:
+        return cls(_group_kind(gvk_of(obj)), key_of(obj))
+
+    def __str__(self) -> str:
+        return f"{self.group_kind} {self.key}"
 
 
 class _Scope(NamedTuple):
@@ -55,8 +79,9 @@ class _Scope(NamedTuple):
         return _Scope(self.kinds | other.kinds, self.namespaces | other.namespaces)
 
 
-def apply_set_id(parent: Mapping[str, Any]) -> str:
+def apply_set_id(parent: Object | TypedObject) -> str:
     """Return the ID of the set whose parent is ``parent``; it is derived from name, namespace, kind and group."""
+    parent = to_object(parent)
     gvk = gvk_of(parent)
     identity = f"{name_of(parent)}.{namespace_of(parent)}.{gvk.kind}.{gvk.group}"
     digest = base64.urlsafe_b64encode(hashlib.sha256(identity.encode()).digest()).decode().rstrip("=")
@@ -64,9 +89,16 @@ def apply_set_id(parent: Mapping[str, Any]) -> str:
 
 
 async def apply_set(
-    client: Client, parent: Object, objects: Sequence[Object], *, tooling: str, kinds: Iterable[GVK] = ()
+    client: Client,
+    parent: Object | TypedObject,
+    objects: Sequence[Object | TypedObject],
+    *,
+    tooling: str,
+    kinds: Iterable[ObjectKind[Any]] = (),
 ) -> list[Object]:
     """Apply ``objects`` as the complete set of ``parent``, delete its other members, and return the applied objects.
+
+    The result contains dicts, also for typed objects.
 
     Each object gets the label of the set and ``parent`` as its controller, so it must be in the parent's namespace
     unless the parent is cluster-scoped. ``tooling`` is ``NAME/VERSION`` of the program. ``kinds`` are the kinds that
@@ -77,37 +109,50 @@ async def apply_set(
     Only members are deleted: objects that have the label and whose controller is the parent. An existing object that is
     neither a member nor controlled by the parent is not taken over. Raises :class:`ApplySetError` in that case, if
     another tool manages the set, and if the set contains a kind that is not in ``kinds``; :class:`ValueError` for
-    objects that are duplicated or in another namespace. Nothing was written then.
+    objects that are duplicated or in another namespace, and for an invalid ``tooling``. Nothing was written then. An
+    object that another client creates or recreates after these checks is not taken over either: its apply raises
+    :class:`~cfo.runtime.client.errors.Conflict` or :class:`~cfo.runtime.client.errors.Invalid`.
 
     Reads and no-op checks use the cache: with informers of all kinds, an unchanged set sends no request.
     """
+    name, slash, version = tooling.partition("/")
+    if not (name and slash and version):
+        raise ValueError(f"tooling {tooling!r}: must be NAME/VERSION")
+    parent = to_object(parent)
     identity = apply_set_id(parent)
-    desired = _by_key(parent, objects)
-    known = {_group_kind(gvk): gvk for gvk in (*kinds, *(gvk for gvk, _ in desired))}
+    desired = _by_member(parent, map(to_object, objects))
+    gvks = {_group_kind(kind.gvk): kind.gvk for kind in kinds}
+    gvks |= {member.group_kind: gvk_of(obj) for member, obj in desired.items()}
     recorded = _recorded_scope(parent, identity, tooling)
-    unknown = recorded.kinds - known.keys()
+    unknown = sorted(recorded.kinds - gvks.keys())
     if unknown:
-        raise ApplySetError(f"ApplySet {identity}: contains {', '.join(sorted(unknown))}: add them to kinds")
-    for gvk, key in desired:
-        await _check_member(client, parent, gvk, key, identity)
+        more = f" and {len(unknown) - _MAX_NAMED} more" if len(unknown) > _MAX_NAMED else ""
+        raise ApplySetError(f"ApplySet {identity}: contains {', '.join(unknown[:_MAX_NAMED])}{more}: add them to kinds")
+    labelled: list[Object] = []
+    for member, obj in desired.items():
+        labelled.append(_labelled(obj, identity, await _precondition(client, parent, member, gvk_of(obj), identity)))
+        await checkpoint()
     scope = _scope_of(parent, desired)
     parent = await _record(client, parent, recorded | scope, identity, tooling)
-    applied = [await client.apply(_labelled(obj, identity), owner=parent) for obj in desired.values()]
+    applied: list[Object] = []
+    for obj in labelled:
+        applied.append(await client.apply(obj, owner=parent))
+        await checkpoint()  # a skipped apply does not wait for anything
     for group_kind in sorted(recorded.kinds | scope.kinds):
-        await _prune(client, parent, known[group_kind], identity, desired)
+        await _prune(client, parent, gvks[group_kind], identity, desired)
     await _record(client, parent, scope, identity, tooling)
     return applied
 
 
-def _by_key(parent: Object, objects: Iterable[Object]) -> dict[tuple[GVK, NamespacedName], Object]:
-    found: dict[tuple[GVK, NamespacedName], Object] = {}
+def _by_member(parent: Object, objects: Iterable[Object]) -> dict[_Member, Object]:
+    found: dict[_Member, Object] = {}
     for obj in objects:
-        gvk, key = gvk_of(obj), key_of(obj)
-        if namespace_of(parent) and key.namespace != namespace_of(parent):
-            raise ValueError(f"{gvk} {key}: must be in the namespace of its parent, {namespace_of(parent)}")
-        if (gvk, key) in found:
-            raise ValueError(f"{gvk} {key}: is in the set twice")
-        found[gvk, key] = obj
+        member = _Member.of(obj)
+        if namespace_of(parent) and member.key.namespace != namespace_of(parent):
+            raise ValueError(f"{member}: must be in the namespace of its parent, {namespace_of(parent)}")
+        if member in found:
+            raise ValueError(f"{member}: is in the set twice")
+        found[member] = obj
     return found
 
 
@@ -122,21 +167,22 @@ def _recorded_scope(parent: Object, identity: str, tooling: str) -> _Scope:
     return _Scope(_split(annotations.get(GROUP_KINDS, "")), _split(annotations.get(NAMESPACES, "")))
 
 
-def _scope_of(parent: Object, desired: Iterable[tuple[GVK, NamespacedName]]) -> _Scope:
-    pairs = list(desired)
-    namespaces = {key.namespace for _, key in pairs} - {"", namespace_of(parent)}
-    return _Scope(frozenset(_group_kind(gvk) for gvk, _ in pairs), frozenset(namespaces))
+def _scope_of(parent: Object, desired: Collection[_Member]) -> _Scope:
+    namespaces = {member.key.namespace for member in desired} - {"", namespace_of(parent)}
+    return _Scope(frozenset(member.group_kind for member in desired), frozenset(namespaces))
 
 
-async def _check_member(client: Client, parent: Object, gvk: GVK, key: NamespacedName, identity: str) -> None:
-    existing = await client.get(gvk, key)
+async def _precondition(client: Client, parent: Object, member: _Member, gvk: GVK, identity: str) -> Mapping[str, str]:
+    """Return the metadata with which an apply changes only the object that was checked here, or creates one."""
+    existing = await client.get(gvk, member.key)
     if existing is None:
-        return
+        return {"resourceVersion": ABSENT_VERSION}
     member_of = labels_of(existing).get(PART_OF_LABEL)
     if member_of not in (None, identity):
-        raise ApplySetError(f"{gvk} {key}: is a member of ApplySet {member_of}")
+        raise ApplySetError(f"{member}: is a member of ApplySet {member_of}")
     if not is_controlled_by(existing, parent):
-        raise ApplySetError(f"{gvk} {key}: exists and is not a member of ApplySet {identity}")
+        raise ApplySetError(f"{member}: exists and is not a member of ApplySet {identity}")
+    return {"uid": uid_of(existing)}
 
 
 async def _record(client: Client, parent: Object, scope: _Scope, identity: str, tooling: str) -> Object:
@@ -157,24 +203,23 @@ async def _record(client: Client, parent: Object, scope: _Scope, identity: str, 
     return await client.apply(intent, force=False, field_manager=f"{client.field_manager}-applyset")
 
 
-async def _prune(
-    client: Client, parent: Object, gvk: GVK, identity: str, desired: Collection[tuple[GVK, NamespacedName]]
-) -> None:
+async def _prune(client: Client, parent: Object, gvk: GVK, identity: str, desired: Collection[_Member]) -> None:
     """Delete the members of one kind that are not in ``desired``.
 
     All members are in the namespace of the parent, or anywhere if it is cluster-scoped.
     """
     selector = f"{PART_OF_LABEL}={identity}"
     for member in await client.list(gvk, namespace=namespace_of(parent), label_selector=selector):
-        key = key_of(member)
-        if (gvk, key) in desired or is_deleting(member) or not is_controlled_by(member, parent):
+        if _Member.of(member) in desired or is_deleting(member) or not is_controlled_by(member, parent):
             continue
-        await client.delete(gvk, key, uid=uid_of(member), resource_version=resource_version_of(member))
+        await client.delete(gvk, key_of(member), uid=uid_of(member), resource_version=resource_version_of(member))
 
 
-def _labelled(obj: Object, identity: str) -> Object:
+def _labelled(obj: Object, identity: str, precondition: Mapping[str, str]) -> Object:
+    """Return ``obj`` as a member; nothing of it is changed."""
     metadata = obj["metadata"]
-    return {**obj, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), PART_OF_LABEL: identity}}}
+    labels = {**(metadata.get("labels") or {}), PART_OF_LABEL: identity}
+    return {**obj, "metadata": {**metadata, **precondition, "labels": labels}}
 
 
 def _group_kind(gvk: GVK) -> str:

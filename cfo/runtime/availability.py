@@ -3,6 +3,9 @@
 Discovery decides which kinds are served. It is read at startup, and again when a CustomResourceDefinition of a group
 with a pending kind is created or changes (becoming established is a change). A metadata-only informer reports these
 events; there is no polling. Discovery lags behind the CRD, so each event triggers several checks.
+
+A kind with a teardown function is followed further: if its CRD is deleted, or a changed CRD no longer serves it, the
+function is called, and the kind is pending again.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
+from typing import NamedTuple
 
 import anyio
 import structlog
@@ -20,7 +24,7 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.clock import Clock
-from cfo.runtime.discovery import DiscoveryIncomplete, DiscoveryPosition, RESTMapper
+from cfo.runtime.discovery import DiscoveryIncomplete, DiscoveryPosition, Resource, RESTMapper
 from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION
 from cfo.runtime.objects import GVK
 from cfo.runtime.reconcile import READ, Rule
@@ -42,6 +46,14 @@ _BACKOFF = (0.5, 30.0)
 Setup = Callable[[], Awaitable[None] | None]
 
 
+class _Followed(NamedTuple):
+    """A kind, and what to call when it is served, and when it is no longer served."""
+
+    gvk: GVK
+    setup: Setup
+    teardown: Setup | None
+
+
 class Availability:
     """Calls setup functions when their kinds are served; a runnable of the manager.
 
@@ -55,25 +67,31 @@ class Availability:
         self._mapper = mapper
         self._cache = cache
         self._clock = clock
-        self._pending: list[tuple[GVK, Setup]] = []
+        self._pending: list[_Followed] = []
+        self._served: list[tuple[str, _Followed]] = []
+        """Kinds that are set up and have a teardown function, with the names of their CRDs."""
         self._hints: dict[GVK, str] = {}
         self._changed = asyncio.Event()
         self._changed_groups: set[str] = set()
+        """Groups in which a kind may be served now."""
+        self._reduced: set[str] = set()
+        """CRDs whose kind may no longer be served."""
         self._informer: Informer | None = None
 
     @property
     def pending(self) -> tuple[GVK, ...]:
         """The kinds that are not served yet."""
-        return tuple(gvk for gvk, _ in self._pending)
+        return tuple(item.gvk for item in self._pending)
 
-    def when_available(self, gvk: GVK, setup: Setup, *, hint: str = "") -> None:
+    def when_available(self, gvk: GVK, setup: Setup, *, teardown: Setup | None = None, hint: str = "") -> None:
         """Call ``setup`` once, as soon as the API server serves ``gvk``.
 
+        Call ``teardown`` when it no longer serves it, and then ``setup`` again when it does.
         ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
         """
         if hint:
             self._hints[gvk] = hint
-        self._pending.append((gvk, setup))
+        self._pending.append(_Followed(gvk, setup, teardown))
         self._changed.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -86,7 +104,7 @@ class Availability:
         task_status.started()
         delays = _delays()
         while True:
-            if self._pending and self._informer is None:
+            if (self._pending or self._served) and self._informer is None:
                 self._informer = self._cache.informer(CUSTOM_RESOURCE_DEFINITION, metadata_only=True)
                 self._informer.add_handler(self._on_event)
             if all_known:
@@ -101,8 +119,11 @@ class Availability:
 
     def _on_event(self, event: Event) -> None:
         _, _, group = event.key.name.partition(".")
-        if event.new is not None and any(gvk.group == group for gvk, _ in self._pending):
+        if event.new is not None and any(item.gvk.group == group for item in self._pending):
             self._changed_groups.add(group)
+            self._changed.set()
+        if _may_remove_kinds(event) and any(name == event.key.name for name, _ in self._served):
+            self._reduced.add(event.key.name)
             self._changed.set()
 
     async def _check_pending(self) -> bool:
@@ -114,24 +135,46 @@ class Availability:
         for delay in _CHECK_DELAYS:
             await self._clock.sleep(delay)
             self._mapper.invalidate()
+            await self._tear_down_removed()
             all_known = await self._set_up_served()
-            if not any(gvk.group in self._changed_groups for gvk, _ in self._pending):
+            if not self._reduced and not any(item.gvk.group in self._changed_groups for item in self._pending):
                 break
         self._changed_groups.clear()
+        self._reduced.clear()
         return all_known
+
+    async def _tear_down_removed(self) -> None:
+        """Tear down the kinds of the reported CRDs that are no longer served."""
+        position = self._mapper.position()
+        removed: set[str] = set()
+        for name, item in tuple(self._served):
+            if name not in self._reduced:
+                continue
+            try:
+                resource = await _query(self._mapper, item.gvk, self._clock, since=position)
+            except DiscoveryIncomplete as error:
+                _log.warning("Failed to determine whether kind is served", kind=str(item.gvk), error=str(error))
+                continue
+            if resource is None and item.teardown is not None:
+                _log.info("Kind is no longer available", kind=str(item.gvk))
+                removed.add(name)
+                self._served.remove((name, item))
+                self._pending.append(item)
+                await _call(item.teardown)
+        self._reduced -= removed
 
     async def _set_up_served(self) -> bool:
         all_known = True
         position = self._mapper.position()  # one read answers for all kinds
         for item in tuple(self._pending):
-            gvk, setup = item
+            gvk = item.gvk
             try:
-                served = await _query(self._mapper, gvk, self._clock, since=position)
+                resource = await _query(self._mapper, gvk, self._clock, since=position)
             except DiscoveryIncomplete as error:
                 _log.warning("Failed to determine whether kind is served, will retry", kind=str(gvk), error=str(error))
                 all_known = False
                 continue
-            if not served:
+            if resource is None:
                 if (hint := self._hints.pop(gvk, "")) != "":
                     _log.info("Kind is not served, waiting for it", kind=str(gvk), hint=hint)
                 else:
@@ -139,10 +182,23 @@ class Availability:
                 continue
             self._pending.remove(item)
             _log.info("Kind is available", kind=str(gvk))
-            result = setup()
-            if inspect.isawaitable(result):
-                await result
+            if item.teardown is not None:
+                self._served.append((f"{resource.plural}.{gvk.group}", item))
+            await _call(item.setup)
         return all_known
+
+
+def _may_remove_kinds(event: Event) -> bool:
+    """Return whether a kind of the CRD may no longer be served: it is deleted, or its spec changed."""
+    if event.new is None or event.old is None:
+        return event.new is None
+    return event.new.meta.is_deleting or event.new.meta.generation != event.old.meta.generation
+
+
+async def _call(function: Setup) -> None:
+    result = function()
+    if inspect.isawaitable(result):
+        await result
 
 
 async def is_served(mapper: RESTMapper, gvk: GVK, clock: Clock) -> bool:
@@ -150,7 +206,7 @@ async def is_served(mapper: RESTMapper, gvk: GVK, clock: Clock) -> bool:
     delays = _delays()
     while True:
         try:
-            return await _query(mapper, gvk, clock)
+            return await _query(mapper, gvk, clock) is not None
         except DiscoveryIncomplete as error:
             delay = next(delays)
             _log.warning(
@@ -162,23 +218,23 @@ async def is_served(mapper: RESTMapper, gvk: GVK, clock: Clock) -> bool:
             await clock.sleep(delay)
 
 
-async def _query(mapper: RESTMapper, gvk: GVK, clock: Clock, *, since: DiscoveryPosition | None = None) -> bool:
-    """Return whether a kind is served according to a read after ``since``; retries until discovery responds.
+async def _query(
+    mapper: RESTMapper, gvk: GVK, clock: Clock, *, since: DiscoveryPosition | None = None
+) -> Resource | None:
+    """Return the resource of a kind according to a read after ``since``, or ``None``; retries until discovery responds.
 
     Raises :class:`DiscoveryIncomplete` if only the server of this group does not respond.
     """
     delays = _delays()
     while True:
         try:
-            await mapper.resource(gvk, since=since)
+            return await mapper.resource(gvk, since=since)
         except UnknownKind:
-            return False
+            return None
         except (APIError, TransportError) as error:
             delay = next(delays)
             _log.warning("Discovery failed, will retry", kind=str(gvk), error=str(error), retry_in_seconds=delay)
             await clock.sleep(delay)
-        else:
-            return True
 
 
 def _delays() -> Iterator[float]:

@@ -20,6 +20,10 @@ from cfo.runtime.reconcile import Reconciler
 from cfo.runtime.source import InformerSync, Kind, Source
 
 if TYPE_CHECKING:
+    from cfo.runtime.cluster import Cluster
+    from cfo.runtime.clusters.options import ClusterSelection
+    from cfo.runtime.clusters.registry import ClusterWatch
+    from cfo.runtime.clusters.sources import ClusterKind
     from cfo.runtime.manager import Manager
 
 __all__ = ["Builder", "SelectionKeywords"]
@@ -48,6 +52,7 @@ class _Watch:
     selection: SelectionKeywords
     only_controller: bool = True
     optional: bool = False
+    clusters: ClusterSelection | None = None
 
 
 class Builder:
@@ -56,6 +61,10 @@ class Builder:
     ``name`` identifies the controller in logs and metrics; the default is the primary kind in lower case. Every method
     except :meth:`complete` returns the builder. :meth:`for_`, :meth:`owns` and :meth:`watches` take the keywords of
     :class:`SelectionKeywords`. Controllers of a manager share one informer for each combination of kind and selection.
+
+    ``clusters`` selects the clusters in which a kind is watched (:mod:`cfo.runtime.clusters`): the local one by default
+    in :meth:`for_`, and those of :meth:`for_` by default in the other methods. Requests of other clusters have their
+    name in ``request.cluster``.
     """
 
     def __init__(self, manager: Manager, name: str = "") -> None:
@@ -67,8 +76,15 @@ class Builder:
         self._predicates: tuple[Predicate, ...] = ()
         self._options = ControllerOptions()
         self._group: ElectedControllers | None = None
+        self._clusters: ClusterSelection | None = None
 
-    def for_(self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]) -> Self:
+    def for_(
+        self,
+        kind: ObjectKind[Any],
+        *predicates: Predicate,
+        clusters: ClusterSelection | None = None,
+        **selection: Unpack[SelectionKeywords],
+    ) -> Self:
         """Reconcile objects of ``kind``: an event of an object enqueues a request for it.
 
         Raises :class:`ValueError` on a second call.
@@ -78,6 +94,7 @@ class Builder:
             raise ValueError(f"for_ was called twice: with {self._primary} and {gvk}")
         self._primary = gvk
         handler = EnqueueRequestForObject()
+        self._clusters = clusters
         self._watches.append(_Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection))
         return self
 
@@ -86,6 +103,7 @@ class Builder:
         kind: ObjectKind[Any],
         *predicates: Predicate,
         only_controller: bool = True,
+        clusters: ClusterSelection | None = None,
         **selection: Unpack[SelectionKeywords],
     ) -> Self:
         """Watch objects of ``kind`` that reconciled objects own; an event enqueues a request for the owner.
@@ -99,6 +117,7 @@ class Builder:
                 predicates=predicates,
                 selection=selection,
                 only_controller=only_controller,
+                clusters=clusters,
             )
         )
         return self
@@ -109,6 +128,7 @@ class Builder:
         handler: EventHandler,
         *predicates: Predicate,
         optional: bool = False,
+        clusters: ClusterSelection | None = None,
         **selection: Unpack[SelectionKeywords],
     ) -> Self:
         """Watch objects of ``kind``: ``handler`` maps an event to requests.
@@ -118,7 +138,14 @@ class Builder:
         served (such as another project's CRD) or that RBAC may forbid.
         """
         self._watches.append(
-            _Watch(gvk=kind.gvk, handler=handler, predicates=predicates, selection=selection, optional=optional)
+            _Watch(
+                gvk=kind.gvk,
+                handler=handler,
+                predicates=predicates,
+                selection=selection,
+                optional=optional,
+                clusters=clusters,
+            )
         )
         return self
 
@@ -189,13 +216,16 @@ class Builder:
             metrics=manager.metrics,
             clock=manager.clock,
         )
-        for watch in self._watches:
+        local, provided = self._split_watches()
+        for watch in local:
             controller.watch(self._source(watch))
             if watch.optional:
                 manager.when_available(watch.gvk, partial(_wake_informers, watch.gvk))
         for source in self._sources:
             controller.watch(source)
         manager.add_controller(controller, self._group)
+        if provided:
+            manager.clusters.add_controller(controller, provided)
         return controller
 
     def _declare_cached_kinds(self) -> None:
@@ -214,15 +244,41 @@ class Builder:
                 if isinstance(source, (InformerSync, Kind)):
                     sharding.keep_whole(source.informer.gvk)
 
+    def _split_watches(self) -> tuple[list[_Watch], list[ClusterWatch]]:
+        """Return the watches of the local cluster, and those of the clusters that providers engage."""
+        watches = [replace(watch, clusters=watch.clusters or self._clusters) for watch in self._watches]
+        if all(watch.clusters is None for watch in watches):
+            return watches, []
+        from cfo.runtime.clusters.options import ClusterScope  # lazily: most operators have one cluster
+        from cfo.runtime.clusters.registry import ClusterWatch
+
+        local = [watch for watch in watches if watch.clusters in (None, ClusterScope.LOCAL, ClusterScope.ALL)]
+        provided = [
+            ClusterWatch(watch.clusters, partial(self._cluster_source, watch))
+            for watch in watches
+            if watch.clusters not in (None, ClusterScope.LOCAL)
+        ]
+        return local, provided
+
+    def _cluster_source(self, watch: _Watch, cluster: Cluster) -> ClusterKind:
+        from cfo.runtime.clusters.sources import ClusterKind
+
+        informer = cluster.cache.shared_informer(watch.gvk, **watch.selection)
+        predicates = (*self._predicates, *watch.predicates)
+        clock = self._manager.clock
+        return ClusterKind(cluster, informer, self._handler(watch), *predicates, optional=watch.optional, clock=clock)
+
+    def _handler(self, watch: _Watch) -> EventHandler:
+        if watch.handler is not None:
+            return watch.handler
+        if self._primary is None:
+            raise ValueError(f"owns({watch.gvk}): the owner kind is unknown: call for_, too")
+        return EnqueueRequestForOwner(self._primary, only_controller=watch.only_controller)
+
     def _source(self, watch: _Watch) -> Kind:
-        handler = watch.handler
-        if handler is None:
-            if self._primary is None:
-                raise ValueError(f"owns({watch.gvk}): the owner kind is unknown: call for_, too")
-            handler = EnqueueRequestForOwner(self._primary, only_controller=watch.only_controller)
         return Kind(
-            self._manager.cache.informer(watch.gvk, **watch.selection),
-            handler,
+            self._manager.cache.shared_informer(watch.gvk, **watch.selection),
+            self._handler(watch),
             *self._predicates,
             *watch.predicates,
             mapper=self._manager.mapper,

@@ -167,8 +167,8 @@ def changed_fields(old: bytes, new: bytes) -> tuple[str, ...]:
     """Return the fields that differ between two states of an object, at the top two levels (``spec.replicas``).
 
     At most 8 fields, then ``...``. Compares JSON as the API server writes it, so another order of keys counts as a
-    change. Fields that change with every write (resourceVersion, generation) are left out. Malformed JSON has no
-    fields.
+    change. Fields that change with every write (resourceVersion, generation) are left out. Malformed JSON, and
+    JSON that is nested too deeply to decode, has no fields.
     """
     found: list[str] = []
     try:
@@ -183,7 +183,7 @@ def changed_fields(old: bytes, new: bytes) -> tuple[str, ...]:
                 if len(found) == MAX_FIELDS:
                     return (*found, "...")
                 found.append(_printable(field))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ()
     return tuple(found)
 

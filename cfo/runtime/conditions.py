@@ -9,10 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cfo.runtime.clock import rfc3339
-from cfo.runtime.objects import Object, find_condition, set_condition
+from cfo.runtime.objects import Object, TypedObject, find_condition, set_condition, to_object
+
+if TYPE_CHECKING:
+    from cfo.runtime.resource.field_types import Condition  # imports pydantic
 
 __all__ = ["Conditions", "has_condition"]
 
@@ -24,13 +27,15 @@ _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 class Conditions:
     """The conditions of the next status of ``obj``: a copy of those it has, changed by :meth:`set`.
 
-    Each change records the generation of ``obj``, and ``now`` if the status of the condition changes.
+    Each change records the generation of ``obj``, and ``now`` if the status of the condition changes. Stored elements
+    that are not conditions (objects with a type) are left out.
     """
 
-    def __init__(self, obj: Mapping[str, Any], *, now: datetime) -> None:
-        self._generation = (obj.get("metadata") or {}).get("generation")
+    def __init__(self, obj: Mapping[str, Any] | TypedObject, *, now: datetime) -> None:
+        wire = obj.to_object() if isinstance(obj, TypedObject) else obj
+        self._generation = _generation_of(wire)
         self._now = rfc3339(now)
-        self._conditions: list[dict[str, Any]] = deepcopy((obj.get("status") or {}).get("conditions") or [])
+        self._conditions: list[dict[str, Any]] = deepcopy(_conditions_of(wire))
 
     def set(self, condition_type: str, status: bool | None, reason: str, message: str = "") -> bool:
         """Add or replace a condition (``None``: Unknown); return whether anything changed.
@@ -38,7 +43,7 @@ class Conditions:
         ``message`` is cut at 32768 characters. Raises :class:`ValueError` for a reason that is not a CamelCase word,
         because API servers reject it.
         """
-        if len(reason) > _MAX_REASON or not _REASON.fullmatch(reason):
+        if not _is_reason(reason):
             raise ValueError(f"condition {condition_type}: reason {reason!r}: must be a word such as PodsNotReady")
         condition = {
             "type": condition_type,
@@ -62,9 +67,12 @@ class Conditions:
         """Set the condition ``ready`` to the summary of ``types``; return whether anything changed.
 
         False if one of them is false, else unknown if one of them is unknown, missing, or of an earlier generation,
-        else true. Reason and message are those of the first such condition; the message names it.
+        else true. Reason and message are those of the first such condition; the message names it. Raises
+        :class:`ValueError` if ``types`` contains ``ready``.
         """
         found = [(kind, self._current(kind)) for kind in types]
+        if any(kind == ready for kind, _ in found):
+            raise ValueError(f"condition {ready}: must not be a part of its own summary")
         for status in ("False", "Unknown"):
             for kind, condition in found:
                 if condition["status"] == status:
@@ -76,6 +84,15 @@ class Conditions:
         """Return the conditions in their wire form, for ``status.conditions``."""
         return self._conditions
 
+    def as_models(self) -> list[Condition]:
+        """Return the conditions for the field ``conditions`` of a typed status.
+
+        Raises :class:`pydantic.ValidationError` if a stored condition has a field of another type.
+        """
+        from cfo.runtime.resource.field_types import Condition  # lazily: pydantic
+
+        return [Condition.model_validate(condition) for condition in self._conditions]
+
     def _current(self, condition_type: str) -> dict[str, str]:
         """Return status, reason and message of a condition, as far as they apply to the current generation."""
         condition = find_condition(self._conditions, condition_type)
@@ -83,28 +100,49 @@ class Conditions:
             return {"status": "Unknown", "reason": "Missing", "message": ""}
         if _is_outdated(condition, self._generation):
             return {"status": "Unknown", "reason": "Outdated", "message": "reported for an earlier generation"}
-        reason = str(condition.get("reason") or "")
+        reason, status = str(condition.get("reason") or ""), condition.get("status")
         return {
-            "status": str(condition.get("status")),
-            "reason": reason if _REASON.fullmatch(reason) else "Unknown",
+            "status": str(status) if status in ("True", "False") else "Unknown",
+            "reason": reason if _is_reason(reason) else "Unknown",
             "message": str(condition.get("message") or ""),
         }
 
 
-def has_condition(condition_type: str, *, status: str = "True") -> Callable[[Object | None], bool]:
+def has_condition(condition_type: str, *, status: str = "True") -> Callable[[Object | TypedObject | None], bool]:
     """Return a condition for :func:`~cfo.runtime.wait.wait_for`: the object has this condition with this status.
 
     A condition of an earlier generation does not count.
     """
 
-    def check(obj: Object | None) -> bool:
+    def check(obj: Object | TypedObject | None) -> bool:
         if obj is None:
             return False
-        condition = find_condition((obj.get("status") or {}).get("conditions"), condition_type)
-        generation = (obj.get("metadata") or {}).get("generation")
-        return condition is not None and condition.get("status") == status and not _is_outdated(condition, generation)
+        wire = to_object(obj)
+        condition = find_condition(_conditions_of(wire), condition_type)
+        return (
+            condition is not None
+            and condition.get("status") == status
+            and not _is_outdated(condition, _generation_of(wire))
+        )
 
     return check
+
+
+def _generation_of(obj: Mapping[str, Any]) -> Any:
+    return (obj.get("metadata") or {}).get("generation")
+
+
+def _conditions_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the stored conditions; the status of a kind without a schema can have any type."""
+    status = obj.get("status")
+    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+    if not isinstance(conditions, list):
+        return []
+    return [item for item in conditions if isinstance(item, dict) and isinstance(item.get("type"), str)]
+
+
+def _is_reason(text: str) -> bool:
+    return len(text) <= _MAX_REASON and _REASON.fullmatch(text) is not None
 
 
 def _is_outdated(condition: Mapping[str, Any], generation: Any) -> bool:

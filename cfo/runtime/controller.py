@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ from cfo.runtime.clock import Clock, SystemClock, first_of
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK
 from cfo.runtime.ratelimit import RateLimiter
-from cfo.runtime.reconcile import Reconciler, Request, Result, TerminalError
-from cfo.runtime.source import Kind, Source
+from cfo.runtime.reconcile import ReconcileError, Reconciler, Request, Result, TerminalError
+from cfo.runtime.source import InformerSync, Kind, Source
 from cfo.runtime.tracing import Tracing
 from cfo.runtime.workqueue import QueueShutDown, WorkQueue
 
@@ -39,10 +39,13 @@ __all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_cau
 _log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 _NO_CAUSES = Causes()
+_NO_FIELDS: Mapping[str, str] = {}
 _NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
 
-_EXPECTED = (APIError, TransportError, UnknownKind, TerminalError)
+_INFORMER_SOURCES = (InformerSync, Kind)
+
+_EXPECTED = (APIError, TransportError, UnknownKind, ReconcileError, TerminalError)
 """Errors that are logged without a stack trace, because their message is sufficient."""
 
 _PANICS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
@@ -107,6 +110,18 @@ class Admission(Protocol):
         ...
 
 
+class ClusterReconciles(Protocol):
+    """Limits the reconciles of a controller that has requests of several clusters."""
+
+    def admit(self, request: Request, priority: int) -> bool:
+        """Return whether to reconcile the request now; if not, the caller drops it without counting a failure."""
+        ...
+
+    async def run(self, request: Request, reconcile: Callable[[Request], Awaitable[Result]]) -> Result:
+        """Call ``reconcile``, and cancel it if the cluster is disengaged."""
+        ...
+
+
 class Controller:
     """Runs ``reconciler`` for the requests of its sources.
 
@@ -137,6 +152,8 @@ class Controller:
         self.tracing: Tracing | None = None
         """Set by the manager: what traces the reconciles."""
         self._admission: Admission | None = None
+        self.cluster_reconciles: ClusterReconciles | None = None
+        """Set by the clusters of the manager, if the controller watches several."""
         self._sources: list[Source] = []
         self._tasks: TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -168,8 +185,21 @@ class Controller:
     def watch(self, source: Source) -> None:
         """Add a source; start it immediately if the controller is running."""
         self._sources.append(source)
+        if isinstance(source, _INFORMER_SOURCES):
+            source.informer.acquire()
         if self._tasks is not None:
             self._tasks.start_soon(self._start, source)
+
+    def unwatch(self, source: Source) -> None:
+        """Stop a source and forget it; requests that it has added stay in the queue.
+
+        Its informer is dropped if nothing else uses it. Raises :class:`ValueError` if it is not a source of this
+        controller.
+        """
+        self._sources.remove(source)
+        source.stop()
+        if isinstance(source, _INFORMER_SOURCES):
+            source.informer.release()
 
     def stop(self) -> None:
         """Stop accepting requests; :meth:`run` returns when the current reconciles have finished."""
@@ -201,6 +231,8 @@ class Controller:
 
     async def _start(self, source: Source) -> None:
         await source.start(self.name, self.queue)
+        if source not in self._sources:
+            source.stop()  # removed while it started
 
     async def _sync(self) -> None:
         """Wait until all sources have synced or a stop is requested."""
@@ -209,7 +241,11 @@ class Controller:
             for source in tuple(self._sources):
                 await self._start(source)
             for source in tuple(self._sources):
-                await source.wait_for_sync()
+                try:
+                    await source.wait_for_sync()
+                except LookupError:
+                    if source in self._sources:
+                        raise
 
         await first_of(sync, self._stopping.wait)
 
@@ -219,6 +255,10 @@ class Controller:
                 request, priority = await self.queue.get()
             except QueueShutDown:
                 return
+            if self.cluster_reconciles is not None and not self.cluster_reconciles.admit(request, priority):
+                self.queue.done(request)
+                await asyncio.sleep(0)
+                continue
             if self._admission is not None:
                 gate = self._admission.begin(request)
                 if gate is None:
@@ -250,12 +290,20 @@ class Controller:
         with (
             span as fields,
             structlog.contextvars.bound_contextvars(
-                namespace=request.namespace, name=request.name, reconcileID=identity, causes=causes, **fields
+                namespace=request.namespace,
+                name=request.name,
+                reconcileID=identity,
+                causes=causes,
+                **fields,
+                **({"cluster": request.cluster} if request.cluster else _NO_FIELDS),
             ),
         ):
             started = self._clock.monotonic()
             try:
-                result = await self._reconcile(request)
+                if self.cluster_reconciles is None:
+                    result = await self._reconcile(request)
+                else:
+                    result = await self.cluster_reconciles.run(request, self._reconcile)
             except Exception as error:  # noqa: BLE001
                 self._failed(request, priority, error)
                 if self.tracing is not None:

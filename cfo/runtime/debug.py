@@ -3,8 +3,8 @@
 ``/debug/queue`` shows the queues of all controllers and what queued each request, ``/debug/informers`` the informers
 with their size and lag, ``/debug/leases`` the leader elections, ``/debug/shards`` the replicas that share the objects
 with their shards, ``/debug/tasks`` the tasks of the event loop with their stacks, ``/debug/objects`` the largest
-objects of the cache, and ``/debug`` all of these. The reports contain names, sizes and times, and never the content of
-an object; each has a limited number of rows.
+objects of the cache, ``/debug/clusters`` the clusters that providers have engaged, and ``/debug`` all of these. The
+reports contain names, sizes and times, and never the content of an object; each has a limited number of rows.
 
 The server listens on a loopback address only, or is a part of the metrics server that authenticates its clients
 (:mod:`cfo.runtime.metrics_server`).
@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import ipaddress
+import itertools
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
@@ -39,6 +41,9 @@ MAX_OBJECTS: Final = 50
 MAX_TASKS: Final = 500
 MAX_FRAMES: Final = 30
 
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9.-]{1,253}))(?::[0-9]{1,5})?")
+"""A Host header: an IPv6 address in brackets, or a name or an IPv4 address, and a port."""
+
 Row = dict[str, Any]
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -51,6 +56,7 @@ class DebugReports:
     informers: Callable[[], Iterable[Informer]]
     electors: Callable[[], Iterable[Elector]]
     shards: Callable[[], Iterable[Row]] = tuple
+    clusters: Callable[[], Iterable[Mapping[str, Any]]] = tuple
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes ``/debug`` and ``/debug/NAME``; ``?format=json`` selects JSON."""
@@ -69,6 +75,7 @@ class DebugReports:
             "shards": self._shards,
             "tasks": self._tasks,
             "objects": self._objects,
+            "clusters": self._clusters,
         }
 
     async def _serve(self, request: web.Request) -> web.Response:
@@ -149,6 +156,9 @@ class DebugReports:
     async def _shards(self) -> list[Row]:
         return list(self.shards())
 
+    async def _clusters(self) -> list[Row]:
+        return [dict(row) for row in itertools.islice(self.clusters(), MAX_ITEMS)]
+
     async def _tasks(self) -> list[Row]:
         tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())[:MAX_TASKS]
         return [
@@ -190,7 +200,8 @@ def loopback_endpoint(bind_address: str, reports: DebugReports) -> Endpoint:
 
 @web.middleware
 async def _require_loopback_host(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    if not _is_loopback(request.url.host or ""):
+    host = _HOST.fullmatch(request.headers.get("Host", ""))
+    if host is None or not _is_loopback((host[1] or host[2]).lower()):
         return web.Response(status=403, text="the Host header must be localhost or a loopback address\n")
     return await handler(request)
 

@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import NotFound
-from cfo.runtime.objects import Object, gvk_of, has_finalizer, is_deleting, key_of, resource_version_of, uid_of
+from cfo.runtime.objects import (
+    Object,
+    TypedObject,
+    has_finalizer,
+    is_deleting,
+    key_of,
+    kind_of,
+    resource_version_of,
+    to_object,
+    uid_of,
+)
 from cfo.runtime.reconcile import Result
 
 __all__ = ["Finalizer", "set_finalizer"]
 
+T = TypeVar("T", bound=Object | TypedObject)
 
-async def set_finalizer(client: Client, obj: Object, name: str, *, present: bool) -> Object | None:
+
+async def set_finalizer(client: Client, obj: T, name: str, *, present: bool) -> T | None:
     """Add or remove the finalizer ``name``; return the object as stored, or ``None`` if it no longer exists.
 
     Sends no request if nothing changes. The uid and the resourceVersion of ``obj`` are preconditions, because the
     request replaces the whole list: if another client has changed the object,
     :class:`~cfo.runtime.client.errors.Conflict` is raised, and the reconcile is retried.
     """
-    if has_finalizer(obj, name) is present:
+    wire = to_object(obj)
+    if has_finalizer(wire, name) is present:
         return obj
-    finalizers: list[Any] = [item for item in obj["metadata"].get("finalizers") or () if item != name]
+    finalizers: list[Any] = [item for item in wire["metadata"].get("finalizers") or () if item != name]
     if present:
         finalizers.append(name)
-    metadata = {"finalizers": finalizers or None, "uid": uid_of(obj), "resourceVersion": resource_version_of(obj)}
+    metadata = {"finalizers": finalizers or None, "uid": uid_of(wire), "resourceVersion": resource_version_of(wire)}
     try:
-        return await client.patch(gvk_of(obj), key_of(obj), {"metadata": metadata})
+        stored: T = await client.patch(kind_of(obj), key_of(wire), {"metadata": metadata})
     except NotFound:
         return None
+    return stored
 
 
 class Finalizer:
@@ -48,10 +62,10 @@ class Finalizer:
 
     async def reconcile(
         self,
-        obj: Object,
+        obj: T,
         *,
-        apply: Callable[[Object], Awaitable[Result | None]],
-        cleanup: Callable[[Object], Awaitable[Result | None]],
+        apply: Callable[[T], Awaitable[Result | None]],
+        cleanup: Callable[[T], Awaitable[Result | None]],
     ) -> Result:
         """Call ``apply`` with the object that has the finalizer, or ``cleanup`` once its deletion was requested.
 
@@ -59,10 +73,11 @@ class Finalizer:
         the finalizer if it raises, or returns a :class:`Result` with ``requeue_after``. An object that is being
         deleted and does not have the finalizer is ignored.
         """
-        if not is_deleting(obj):
+        wire = to_object(obj)
+        if not is_deleting(wire):
             stored = await set_finalizer(self.client, obj, self.name, present=True)
             return (await apply(stored) if stored is not None else None) or Result()
-        if not has_finalizer(obj, self.name):
+        if not has_finalizer(wire, self.name):
             return Result()
         result = await cleanup(obj)
         if result is not None and result.requeue_after > 0:

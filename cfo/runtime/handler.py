@@ -7,12 +7,12 @@ already decoded) and decode the object (``entry.object()``) only if it has to.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.store import Event
 from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.objects import GVK
+from cfo.runtime.objects import GVK, ObjectKind
 from cfo.runtime.reconcile import Request
 
 __all__ = [
@@ -59,8 +59,8 @@ class EnqueueRequestForOwner:
     controller reference is used. An owner whose reference was removed is enqueued, too.
     """
 
-    def __init__(self, owner: GVK, *, only_controller: bool = True) -> None:
-        self.owner = owner
+    def __init__(self, owner: ObjectKind[Any], *, only_controller: bool = True) -> None:
+        self.owner = owner.gvk
         self.only_controller = only_controller
         self._mapper: RESTMapper | None = None
 

@@ -20,15 +20,16 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.availability import Availability
 from cfo.runtime.cache.cache import Cache
-from cfo.runtime.client.client import Client
+from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
+from cfo.runtime.cluster import Cluster
 from cfo.runtime.controller import Controller
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.elected_controllers import ElectedControllers
 from cfo.runtime.endpoint import Endpoint
-from cfo.runtime.events import EventBroadcaster, EventRecorder
+from cfo.runtime.events import EventRecorder
 from cfo.runtime.health import Health
 from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
 from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
@@ -40,6 +41,9 @@ from cfo.runtime.watchdog import EventLoopWatchdog
 if TYPE_CHECKING:
     from aiohttp.web import RouteDef
 
+    from cfo.runtime.client.partial_objects import Transform
+    from cfo.runtime.clusters.options import ClusterOptions
+    from cfo.runtime.clusters.registry import Clusters
     from cfo.runtime.metrics_server import MetricsTLS
     from cfo.runtime.ring.elector import ShardElector
     from cfo.runtime.ring.options import ShardingOptions
@@ -68,7 +72,11 @@ class ManagerOptions:
     (``None``: only the leader reconciles). ``webhook`` configures the webhook server (``None``: no webhooks).
     ``debug_bind_address`` is a loopback address for the reports of :mod:`cfo.runtime.debug`, or ``metrics`` to serve
     them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces reconciles,
-    requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces).
+    requests and webhooks (:class:`~cfo.runtime.otel.OpenTelemetryTracing`; ``None``: no traces). ``transforms`` remove
+    fields of the objects of a kind before they are cached (:func:`~cfo.runtime.cache.transform.drop_fields`, or a
+    function). ``watch_list`` lets informers request their lists as events of the watch, where the API server supports
+    it. ``clusters`` are settings of the clusters that are engaged at run time; ``field_manager``, ``field_managers``,
+    ``namespaces``, ``selectors``, ``qps`` and ``burst`` apply to each of them, too.
     """
 
     field_manager: str = "cfo"
@@ -86,6 +94,9 @@ class ManagerOptions:
     leader_election: LeaderElectionOptions | None = None
     sharding: ShardingOptions | None = None
     webhook: WebhookOptions | None = None
+    transforms: Mapping[GVK, Transform] = field(default_factory=dict)
+    watch_list: bool = False
+    clusters: ClusterOptions | None = None
 
     def __post_init__(self) -> None:
         if self.sharding is not None and self.leader_election is None:
@@ -114,16 +125,17 @@ class Manager:
         self.clock: Clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
         self._owns_transport = isinstance(target, ClientConfig)
-        self.transport = self._new_transport(target) if isinstance(target, ClientConfig) else target
-        self.mapper = RESTMapper(self.transport, clock=self.clock)
-        self.cache = self._new_cache()
-        field_manager = self.options.field_manager
-        self.client = Client(self.transport, self.mapper, field_manager=field_manager, cache=self.cache)
-        self.api_reader = Client(self.transport, self.mapper, field_manager=field_manager)
+        self._local = self._new_cluster("", self._new_transport(target) if isinstance(target, ClientConfig) else target)
+        self.transport = self._local.transport
+        self.mapper = self._local.mapper
+        self.cache = self._local.cache
+        self.client = self._local.client
+        self.api_reader = self._local.api_reader
+        self._clusters: Clusters | None = None
         self.health = Health()
         self._controllers: dict[str, Controller] = {}
+        self._groups: dict[str, ElectedControllers] = {}
         self._context: AbstractAsyncContextManager[Self] | None = None
-        self._broadcaster = EventBroadcaster(self.api_reader, clock=self.clock)
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
         self._election_transport: Transport | None = None
         self.sharding: Sharding | None = None
@@ -164,12 +176,32 @@ class Manager:
         self._controllers[controller.name] = controller
         controller.tracing = self.options.tracing
         if group is not None:
+            self._groups[controller.name] = group
             group.add_controller(controller)
         elif self.sharding is not None and controller.options.needs_leader and controller.options.sharded:
             self.sharding.add_controller(controller)
             self._lifecycle.add(controller, Phase.LEADER)
         else:
             self.add(controller)
+
+    async def remove_controller(self, controller: Controller) -> None:
+        """Stop a controller and forget it; returns when its running reconciles have finished.
+
+        Informers that only its sources use are dropped, with their memory. Informers that the program itself requested
+        from the cache stay, until :meth:`Cache.release`. A controller of the same name can be added again. Do not call
+        it from a reconcile of the controller, for which it would wait. Raises :class:`ValueError` if the manager does
+        not have the controller.
+        """
+        if self._controllers.get(controller.name) is not controller:
+            raise ValueError(f"controller {controller.name!r}: is not a controller of this manager")
+        group = self._groups.pop(controller.name, None)
+        if group is not None:
+            await group.remove_controller(controller)
+        elif self.sharding is None or not self.sharding.remove_waiting(controller):
+            await self._lifecycle.remove(controller)
+        del self._controllers[controller.name]
+        for source in controller.sources:
+            controller.unwatch(source)
 
     def elect(self, options: LeaderElectionOptions) -> ElectedControllers:
         """Return a group of controllers that run only while this process, as the leader, also holds another Lease.
@@ -230,7 +262,12 @@ class Manager:
         return self._webhook_service.server.port if self._webhook_service is not None else 0
 
     def when_available(
-        self, kind: ObjectKind[Any], setup: Callable[[Manager], Awaitable[None] | None], *, hint: str = ""
+        self,
+        kind: ObjectKind[Any],
+        setup: Callable[[Manager], Awaitable[None] | None],
+        *,
+        teardown: Callable[[Manager], Awaitable[None] | None] | None = None,
+        hint: str = "",
     ) -> None:
         """Call ``setup`` once with this manager, as soon as the API server serves ``kind``.
 
@@ -238,9 +275,19 @@ class Manager:
         established. An exception in ``setup`` stops the manager. Waiting for a missing kind requires the permission to
         list and watch CustomResourceDefinitions (:data:`~cfo.runtime.availability.AVAILABILITY_RULES`).
 
+        With a ``teardown``, that function is called when the kind is no longer served, because its CRD was deleted, and
+        ``setup`` is called again when it is served again. Typically it removes controllers
+        (:meth:`remove_controller`). It requires the same permission. Without it, what ``setup`` started stays:
+        informers of the kind report their objects as deleted, and wait for the kind.
+
         ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
         """
-        self._availability.when_available(kind.gvk, lambda: setup(self), hint=hint)
+        self._availability.when_available(
+            kind.gvk,
+            lambda: setup(self),
+            teardown=(lambda: teardown(self)) if teardown is not None else None,
+            hint=hint,
+        )
 
     def add_metrics_server_routes(self, routes: Iterable[web.RouteDef], *, public_paths: Collection[str] = ()) -> None:
         """Serve more routes with the metrics, as controller-runtime's ``AddMetricsServerExtraHandler``.
@@ -255,9 +302,36 @@ class Manager:
         self._metrics_endpoint.add_routes(routes)
         add_public_paths(public_paths)
 
+    @property
+    def clusters(self) -> Clusters:
+        """The clusters that are engaged in addition to the local one, and their providers."""
+        if self._clusters is None:
+            from cfo.runtime.clusters.registry import Clusters  # lazily: most operators have one cluster
+
+            self._clusters = Clusters(
+                self._local,
+                self._new_cluster,
+                options=self.options.clusters,
+                qps=self.options.qps,
+                burst=self.options.burst,
+                clock=self.clock,
+                metrics=self.metrics,
+                tracing=self.options.tracing,
+            )
+            self.add(self._clusters)
+            self._lifecycle.add(self._clusters.reconciles, Phase.LEADER)  # with sharding, in every replica
+        return self._clusters
+
+    def cluster(self, name: str) -> Cluster:
+        """Return a cluster by name: the local one (empty), or one that is engaged.
+
+        Raises :class:`~cfo.runtime.clusters.options.ClusterNotFound`, after which a reconcile is not retried.
+        """
+        return self._local if not name else self.clusters[name]
+
     def events(self, component: str) -> EventRecorder:
         """Return a recorder for Events reported by ``component`` (usually a controller's name)."""
-        return self._broadcaster.recorder(component)
+        return self._local.events(component)
 
     async def started(self) -> None:
         """Wait until everything has started, including the controllers.
@@ -320,7 +394,7 @@ class Manager:
         if self._debug_endpoint is not None:
             self._lifecycle.add(self._debug_endpoint, Phase.SERVERS)
         self._lifecycle.add(self.cache, Phase.CACHES)
-        self._lifecycle.add(self._broadcaster, Phase.ALL_REPLICAS)
+        self._lifecycle.add(self._local.broadcaster, Phase.ALL_REPLICAS)
         self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
         if self._elector is not None:
             self._lifecycle.add(self._elector, Phase.ELECTION)
@@ -337,14 +411,21 @@ class Manager:
             tracing=self.options.tracing,
         )
 
-    def _new_cache(self) -> Cache:
+    def _new_cluster(self, name: str, transport: Transport) -> Cluster:
+        mapper = RESTMapper(transport, clock=self.clock)
+        cache = self._new_cache(transport, mapper)
+        return Cluster(name, transport, mapper, cache, field_manager=self.options.field_manager, clock=self.clock)
+
+    def _new_cache(self, transport: Transport, mapper: RESTMapper) -> Cache:
         return Cache(
-            self.transport,
-            self.mapper,
+            transport,
+            mapper,
             field_managers={self.options.field_manager, *self.options.field_managers},
             namespaces=self.options.namespaces,
             selectors=self.options.selectors,
             clock=self.clock,
+            transforms=self.options.transforms,
+            options=ReflectorOptions(watch_list=self.options.watch_list),
         )
 
     def _new_debug_endpoint(self) -> tuple[Endpoint | None, list[RouteDef]]:
@@ -357,6 +438,7 @@ class Manager:
         reports = DebugReports(
             controllers=lambda: self.controllers,
             informers=lambda: self.cache.informers,
+            clusters=lambda: self._clusters.reports() if self._clusters is not None else (),
             electors=lambda: [
                 *([self._elector] if self._elector is not None else ()),
                 *(group.elector for group in self._elected),

@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 
 async def _kube_client(control_plane: Any) -> AsyncIterator[Client]:
     """Provide a client of :mod:`cfo.runtime` for asynchronous tests (pytest-asyncio)."""
-    from cfo.runtime.client.client import Client
     from cfo.runtime.client.config import ClientConfig
-    from cfo.runtime.client.transport import Transport
-    from cfo.runtime.discovery import RESTMapper
+    from cfo.runtime.connect import connect
 
-    async with Transport(ClientConfig.for_control_plane(control_plane)) as transport:
-        yield Client(transport, RESTMapper(transport), field_manager="test")
+    async with connect(ClientConfig.for_control_plane(control_plane), field_manager="test") as client:
+        yield client
 
 
 try:

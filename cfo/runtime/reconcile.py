@@ -17,6 +17,7 @@ __all__ = [
     "CRUD",
     "READ",
     "WRITE",
+    "ReconcileError",
     "Reconciler",
     "Request",
     "Result",
@@ -67,6 +68,13 @@ class Reconciler(Protocol):
         something changes.
         """
         ...
+
+
+class ReconcileError(Exception):
+    """Base class of expected failures: the log line has the message, and no stack trace.
+
+    A request that fails with it is retried like after any other exception.
+    """
 
 
 class TerminalError(Exception):

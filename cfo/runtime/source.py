@@ -66,6 +66,8 @@ class Kind:
         self.handler = handler
         self.predicates = predicates
         self.optional = optional
+        self.cluster = ""
+        """The name of the informer's cluster, for causes; empty for the local cluster."""
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._controller = ""
@@ -118,6 +120,8 @@ class Kind:
         if event.initial:
             priority, cause = LOW_PRIORITY, self._listed
         else:
+            if self.cluster:
+                event = event._replace(key=event.key.in_cluster(self.cluster))
             priority, cause = 0, Cause.of_event(self.informer.gvk, event)
         for request in requests:
             if partition is None or partition.covers(request.namespace, request.name):

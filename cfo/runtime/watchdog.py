@@ -19,9 +19,11 @@ import asyncio
 import sys
 import threading
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from time import monotonic
+from types import FrameType
 from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
@@ -37,7 +39,8 @@ THRESHOLD: Final = 0.25
 
 _LONG: Final = 5.0  # seconds after which an iteration is logged before it has ended, because it may never end
 _LOG_INTERVAL: Final = 10.0
-_MAX_FRAMES: Final = 30
+_INNER_FRAMES: Final = 4
+_OUTER_FRAMES: Final = 2
 _TIMER_RESOLUTION: Final = 0.001  # selectors round timeouts up to milliseconds
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -129,8 +132,9 @@ class _Block(NamedTuple):
 class EventLoopWatchdog:
     """Reports the lag of the event loop that it runs in to ``lag``, and logs what blocks the loop.
 
-    One line is logged for each block, at its end or after 5 seconds, with its duration and the stack: file, line and
-    function, no values. At most one line is logged in 10 seconds; it contains the number of blocks in between.
+    One line is logged for each block, at its end or after 5 seconds, with its duration and both ends of the stack:
+    file, line and function, no values. At most one line is logged in 10 seconds; it contains the number of blocks in
+    between.
     """
 
     name = "event loop watchdog"
@@ -195,13 +199,25 @@ class EventLoopWatchdog:
 
 
 def _stack(thread: int) -> tuple[str, ...]:
-    """Return ``file:line function`` for each frame of a thread, innermost first, without those of the event loop."""
+    """Return ``file:line function`` of the innermost and the outermost frames of a thread, innermost first.
+
+    The innermost ones block, and the outermost ones belong to the reconciler or handler. The frames of the event loop
+    are left out.
+    """
     frame = sys._current_frames().get(thread)
-    found: list[str] = []
-    while frame is not None and len(found) < _MAX_FRAMES:
-        code = frame.f_code
-        if code is asyncio.Handle._run.__code__:
-            break
-        found.append(f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}")
+    inner: list[FrameType] = []
+    outer: deque[FrameType] = deque(maxlen=_OUTER_FRAMES)
+    omitted = 0
+    while frame is not None and frame.f_code is not asyncio.Handle._run.__code__:
+        if len(inner) < _INNER_FRAMES:
+            inner.append(frame)
+        else:
+            omitted += len(outer) == _OUTER_FRAMES
+            outer.append(frame)
         frame = frame.f_back
-    return tuple(found)
+    gap = [f"{omitted} more"] if omitted else []
+    return (*map(_described, inner), *gap, *map(_described, outer))
+
+
+def _described(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"

@@ -196,6 +196,28 @@ class WorkQueue(Generic[Item]):
         """Count a failure of ``item`` and return the seconds to wait, without adding it."""
         return self._limiter.when(item)
 
+    def drop(self, predicate: Callable[[Item], bool]) -> int:
+        """Remove the ready and delayed items that ``predicate`` accepts; return their number.
+
+        Reads all items, so use it rarely. Items that workers are processing are not affected, except that they are not
+        processed again if they were added meanwhile.
+        """
+        dropped = [entry for item, entry in self._entries.items() if predicate(item)]
+        for entry in dropped:
+            del self._entries[entry.item]
+            self._held -= entry.causes.held
+            self._limiter.forget(entry.item)
+            if entry.ready_at is None:
+                self._ready_count -= 1
+                entry.stale = True
+                if self._metrics:
+                    self._metrics.depth(entry.priority).dec()
+            else:
+                self._make_stale(entry)
+        self._ready = [ready for ready in self._ready if not ready[2].stale]
+        heapq.heapify(self._ready)
+        return len(dropped)
+
     def forget(self, item: Item) -> None:
         """Reset the failures of ``item``, because it succeeded or is not retried."""
         self._limiter.forget(item)

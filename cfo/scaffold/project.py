@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import keyword
 import re
 import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
@@ -14,15 +17,17 @@ from cfo.runtime import CustomResource, SchemaError
 
 __all__ = ["InvalidProject", "Project", "render"]
 
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_MAX_LENGTH = 40
+"""The maximum length of a name and of a kind, so that lines of the templates keep their format."""
+
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PLACEHOLDER = re.compile(r"@@([A-Za-z]+)@@")
 _SUFFIXES = ("-operator", "-controller")
-_VARIABLES = frozenset(
-    {"anyio", "api", "client", "config_map", "field", "name", "port", "request", "self", "socket", "status"}
-)
-"""Names in the templates that a variable named after the kind must not have."""
+_PROTECTED = (".k8s.io", ".kubernetes.io")
+"""API servers reject CRDs of these groups without an approval."""
 
-_RESERVED = frozenset({"cfo", "config", "envtest", "test", "tests"})
+_RESERVED = frozenset({"build", "cfo", "chart", "config", "dist", "envtest", "test", "tests"})
+"""Names of folders in a project, and of packages that it imports."""
 
 
 class InvalidProject(ValueError):
@@ -34,7 +39,7 @@ class Project:
     """The names of a project. Raises :class:`InvalidProject` if one is invalid.
 
     ``name`` is a DNS label, which names the objects of the installation, too. ``kind`` is by default derived from it,
-    without the suffix ``-operator``. ``group`` is the API group of the kind.
+    without the suffix ``-operator``. Both have at most 40 characters. ``group`` is the API group of the kind.
     """
 
     name: str
@@ -42,8 +47,11 @@ class Project:
     group: str = "example.com"
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise InvalidProject(f"NAME: {self.name!r}: must be a lower-case DNS label that starts with a letter")
+        if not _NAME.fullmatch(self.name) or len(self.name) > _MAX_LENGTH:
+            raise InvalidProject(
+                f"NAME: {_shown(self.name)}: must be a lower-case DNS label that starts with a letter, "
+                f"of at most {_MAX_LENGTH} characters"
+            )
         package = self.package
         if package in _RESERVED or keyword.iskeyword(package) or package in sys.stdlib_module_names:
             raise InvalidProject(f"NAME: {self.name!r}: the Python package {package} would hide another one")
@@ -52,8 +60,18 @@ class Project:
             for suffix in _SUFFIXES:
                 base = base.removesuffix(suffix)
             object.__setattr__(self, "kind", "".join(word.capitalize() for word in base.split("-")))
-        if keyword.iskeyword(self.variable) or self.variable in _VARIABLES:
-            raise InvalidProject(f"--kind: {self.kind!r}: must not be a Python keyword or a name that the project uses")
+        if len(self.kind) > _MAX_LENGTH:
+            raise InvalidProject(f"--kind: {_shown(self.kind)}: must have at most {_MAX_LENGTH} characters")
+        classes = {f"{self.kind}{suffix}" for suffix in ("", "Spec", "Status", "Reconciler", "Webhook")}
+        used = _used_names() | set(keyword.kwlist) | set(dir(builtins))
+        if taken := sorted(classes & used):
+            raise InvalidProject(
+                f"--kind: {self.kind!r}: the project needs the name {taken[0]} for something else: choose another kind"
+            )
+        if f".{self.group}".endswith(_PROTECTED):
+            raise InvalidProject(
+                f"--group: {_shown(self.group)}: is reserved for Kubernetes: use a domain that you own"
+            )
         try:
             _ = self.plural
         except SchemaError as error:
@@ -63,11 +81,6 @@ class Project:
     def package(self) -> str:
         """The name of the Python package."""
         return self.name.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        """The name of Python variables with an object: the kind in snake case."""
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.kind).lower()
 
     @property
     def plural(self) -> str:
@@ -85,12 +98,32 @@ def render(project: Project) -> dict[PurePosixPath, str]:
         "name": project.name,
         "package": project.package,
         "plural": project.plural,
-        "variable": project.variable,
     }
     return {
         path: _PLACEHOLDER.sub(lambda match: values[match.group(1)], text)
         for path, text in _templates(files(__package__) / "template", PurePosixPath(), project.package)
     }
+
+
+def _shown(value: str) -> str:
+    """Return an argument for an error message of one line."""
+    return repr(value if len(value) <= 2 * _MAX_LENGTH else f"{value[: 2 * _MAX_LENGTH]}...")
+
+
+@cache
+def _used_names() -> frozenset[str]:
+    """Return the names that the Python files of a project use, apart from those that are derived from the kind."""
+    found: set[str] = set()
+    for path, text in _templates(files(__package__) / "template", PurePosixPath(), "package"):
+        if path.suffix != ".py":
+            continue
+        for node in ast.walk(ast.parse(_PLACEHOLDER.sub(lambda match: f"__{match[1]}__", text))):
+            match node:
+                case ast.Name(id=name) | ast.arg(arg=name) | ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                    found.add(name)
+                case ast.alias(name=name, asname=alias):
+                    found.add(alias or name.partition(".")[0])
+    return frozenset(name for name in found if "__" not in name.strip("_"))
 
 
 def _templates(folder: Traversable, path: PurePosixPath, package: str) -> list[tuple[PurePosixPath, str]]:

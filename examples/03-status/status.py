@@ -12,6 +12,7 @@ from cfo.runtime import (
     Manager,
     ManagerOptions,
     Object,
+    ReconcileError,
     Request,
     Result,
     TerminalError,
@@ -27,8 +28,8 @@ PROBE = GVK("example.com", "v1", "Probe")
 TIMEOUT = aiohttp.ClientTimeout(total=5)
 
 
-class Unreachable(Exception):
-    """Raised if the URL does not respond."""
+class Unreachable(ReconcileError):
+    """Raised if the URL does not respond: retried, and logged without a stack trace."""
 
 
 class ProbeReconciler:

@@ -7,8 +7,10 @@ changes unless every check has passed.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +64,9 @@ def _checks(options: argparse.Namespace) -> list[list[str]]:
             raise ToolError(f"--check {check!r}: {error}") from None
         if not commands[-1]:
             raise ToolError("--check: the command is empty")
+        program = commands[-1][0]
+        if os.sep not in program and shutil.which(program) is None:  # a path is relative to the worktree
+            raise ToolError(f"--check {check!r}: {program}: {os.strerror(errno.ENOENT)}")
     return commands
 
 

@@ -29,6 +29,7 @@ from test.support.appwrapper_environment import (
     state,
 )
 from test.support.appwrapper_recordings import PERIOD_FACTOR, recorded_crds, recreatable
+from test.support.clocks import SteppedClock
 from test.support.go_operator import assert_go_operator_can_continue
 from test.support.raycluster_environment import eventually
 from test.support.recordings import GOLDEN, appwrapper_cases, load_appwrapper
@@ -173,6 +174,9 @@ class Scenario:
         async def check() -> bool:
             observed = await self.environment.client.list(GVK("", "v1", "Pod"), namespace=self.namespace)
             names = {pod["metadata"]["name"] for pod in observed if not is_deleting(pod)}
+            if names != expected:
+                await self.environment.wait_until_idle()
+                await self.environment.skip_to_next_timer()
             assert names == expected, f"pods {names}, recorded {expected}"
             return True
 
@@ -359,7 +363,7 @@ async def test_states_equal_recorded_states(configuration: str) -> None:
     config = config.model_copy(update={"require_admission_webhook": False})  # no webhooks are registered
     async with (
         start_appwrapper_environment(*recorded_crds()) as environment,
-        run_appwrapper_controllers(environment, config),
+        run_appwrapper_controllers(environment, config, clock=SteppedClock()),
     ):
         await create_nodes(environment)
         for case in recorded_scenarios(configuration):

@@ -36,7 +36,7 @@ from test.support.appwrapper_environment import (
     state,
     wrapper,
 )
-from test.support.faults import FaultyTransport
+from test.support.faults import FastClock, FaultyTransport
 from test.support.permissions import create_token
 from test.support.raycluster_environment import eventually
 
@@ -697,7 +697,7 @@ async def test_api_server_faults_cause_no_duplicate_components(
         Fault(verbs=("watch",), resources=("appwrappers", "jobs", "pods"), cut_after=3, count=6)
     )
     operator = Transport(ClientConfig.for_control_plane(environment.plane), observe=environment.exchanges.append)
-    async with operator, run_appwrapper_controllers(environment, transport=operator):
+    async with operator, run_appwrapper_controllers(environment, transport=operator, clock=FastClock()):
         for number in range(3):
 
             async def created(number: int = number) -> bool:

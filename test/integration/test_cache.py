@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import pytest
 
 from cfo.runtime import Client, Transport
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.store import Event, EventType
+from cfo.runtime.cache.transform import drop_fields
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.partial_objects import PartialObjectError
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of, resource_version_of, uid_of
+from cfo.runtime.sharding.ranges import Partition
 from envtest import ControlPlane
 
 WIDGET = GVK("cache.example.com", "v1", "Widget")
@@ -56,13 +61,18 @@ class Session:
         self.cache = Cache(transport, mapper, field_managers=["cache-test"], **options)
         self.client = Client(transport, mapper, field_manager="cache-test", cache=self.cache)
         self.other = Client(transport, mapper, field_manager="other")
+        self.verbs: Counter[str] = Counter()
+        """The number of requests by verb."""
 
 
 @asynccontextmanager
 async def start_session(plane: ControlPlane, **options: Any) -> AsyncIterator[Session]:
     """Run a cache until the end of the block."""
-    async with Transport(ClientConfig.for_control_plane(plane)) as transport:
+    verbs: Counter[str] = Counter()
+    config = ClientConfig.for_control_plane(plane)
+    async with Transport(config, observe=lambda exchange: verbs.update([exchange.verb])) as transport:
         session = Session(transport, **options)
+        session.verbs = verbs
         async with anyio.create_task_group() as tasks:
             await tasks.start(session.cache.run)
             yield session
@@ -204,3 +214,100 @@ async def test_own_writes_are_read_under_concurrent_writes(plane: ControlPlane) 
             return {meta.name: meta.resource_version for meta in metas if meta is not None} == versions
 
         await wait_until(informer, is_settled)
+
+
+async def test_object_without_dropped_fields_cannot_be_written_back(plane: ControlPlane) -> None:
+    async with start_session(plane, transforms={CONFIG_MAP: drop_fields("data.large")}) as session:
+        client, key = session.client, NamespacedName("default", "m")
+        created = await session.other.create(config_map("m", data={"large": "x" * 1000, "small": "s"}))
+        await session.cache.informer(CONFIG_MAP).wait_for_sync()
+        cached = await client.get(CONFIG_MAP, key)
+        assert cached is not None
+        assert cached["data"] == {"small": "s"}
+        cached["data"]["small"] = "changed"
+        with pytest.raises(PartialObjectError, match=r"ConfigMap.* default/m: data.large is missing"):
+            await client.update(cached)
+        live = await client.get(CONFIG_MAP, key, live=True)
+        assert live is not None
+        assert live["data"] == created["data"]
+        live["data"]["small"] = "changed"
+        updated = await client.update(live)
+        assert updated["data"]["large"] == created["data"]["large"]
+        own_write = await client.get(CONFIG_MAP, key)
+        assert own_write is not None
+        assert own_write["data"] == {"small": "changed"}
+
+
+async def test_apply_of_a_dropped_field_is_sent_once_for_each_version(plane: ControlPlane) -> None:
+    async with start_session(plane, transforms={CONFIG_MAP: drop_fields("data.large")}) as session:
+        client, desired = session.client, config_map("applied", data={"large": "x" * 1000})
+        await session.cache.informer(CONFIG_MAP).wait_for_sync()
+        await client.apply(desired)
+        assert session.verbs.pop("apply") == 1
+        for _ in range(3):
+            await client.apply(desired)
+        assert session.verbs.pop("apply") == 1
+        changed = config_map("applied", data={"large": "y" * 1000})
+        await session.other.apply(changed)  # takes over the field that the cache does not contain
+        await client.apply(desired)
+        live = await client.get(CONFIG_MAP, NamespacedName("default", "applied"), live=True)
+        assert live is not None
+        assert live["data"] == desired["data"]
+
+
+async def test_streamed_list_needs_no_list_request(plane: ControlPlane) -> None:
+    async with start_session(plane, options=ReflectorOptions(watch_list=True)) as session:
+        await session.other.create(config_map("m"))
+        informer = session.cache.informer(CONFIG_MAP)
+        await session.cache.wait_for_sync(TIMEOUT_SECONDS)
+        assert informer.reader.contains(NamespacedName("default", "m"))
+        await session.client.apply(config_map("n"))
+        assert informer.reader.contains(NamespacedName("default", "n"))
+        await session.other.delete(CONFIG_MAP, NamespacedName("default", "m"))
+        await wait_until(informer, lambda: not informer.reader.contains(NamespacedName("default", "m")))
+        assert session.verbs["list"] == 0
+
+
+@pytest.mark.embedded(reason="an alpha feature of the API server")
+@pytest.mark.parametrize("honored", [True, False])
+async def test_partition_is_selected_by_the_server_or_filtered(honored: bool) -> None:
+    everything = Partition(4, frozenset(range(4)), "fnv1a")
+    namespaces = ["default", *(f"{number}-team" for number in range(8))]
+    shards = {name: everything.shard_of(name, "") for name in namespaces}
+    first = Partition(4, frozenset({shards["default"]}), "fnv1a")
+
+    def expected(partition: Partition) -> set[str]:
+        return {name for name in namespaces if partition.covers(name, "")}
+
+    async with (
+        ControlPlane.embedded(feature_gates={"ShardedListAndWatch": honored}) as plane,
+        start_session(plane, options=ReflectorOptions(page_size=2)) as session,
+    ):
+        for name in namespaces[1:]:
+            await session.other.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        for name in namespaces:
+            await session.other.create(config_map("m", name, app="x"))
+        cache = session.cache
+        cache.partition_kind(CONFIG_MAP)
+        await cache.set_partition(first)
+        informer = cache.informer(CONFIG_MAP, label_selector="app=x")
+
+        def held() -> set[str]:
+            return {entry.namespace for entry in informer.reader.entries()}
+
+        await cache.wait_for_sync(TIMEOUT_SECONDS)
+        assert held() == expected(first)
+        for owned in ({0, 1}, {1}, {0, 1, 2, 3}, {2, 3}):
+            partition = Partition(4, frozenset(owned), "fnv1a")
+            with anyio.fail_after(TIMEOUT_SECONDS):
+                await cache.set_partition(partition)
+            assert held() == expected(partition)
+            key = NamespacedName(min(expected(partition)), "m")
+            await session.other.apply(config_map("m", key.namespace, {"owned": str(owned)}, app="x"))
+
+            def is_current(key: NamespacedName = key, owned: str = str(owned)) -> bool:
+                return (informer.reader.get(key) or {}).get("data") == {"owned": owned}
+
+            await wait_until(informer, is_current)
+        (reflector,) = informer._reflectors
+        assert bool(reflector._shard_selector) is honored

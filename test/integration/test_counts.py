@@ -202,8 +202,9 @@ async def test_unchanged_clusters_take_no_requests() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS), clock=clock) as manager:
-            ticking = asyncio.create_task(tick(clock))  # lets the delayed discovery checks end, whose number is limited
+            ticking = asyncio.create_task(tick(clock))
             await create_clusters(env)
+            await clock.sleep(20.0)  # the delayed discovery checks, whose number is limited, and delayed conditions
             await env.wait_until_idle()
             ticking.cancel()
             env.clear_requests()

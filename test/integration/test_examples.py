@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib.util
 import os
 import re
 import shlex
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
@@ -17,13 +18,19 @@ from typing import Any
 
 import aiohttp
 import pytest
+import structlog
 import yaml
 from aiohttp import web
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import capture_logs
 
 from cfo.runtime import (
+    CONFIG_MAP,
     DEPLOYMENT,
     EVENT,
+    KUBECONFIG_SECRET_LABEL,
     LEASE,
     MUTATING_WEBHOOK_CONFIGURATION,
     SECRET,
@@ -35,6 +42,10 @@ from cfo.runtime import (
     Invalid,
     NamespacedName,
     Object,
+    OpenTelemetryTracing,
+    RESTMapper,
+    Transport,
+    apply_set_id,
     controller_of,
     custom_resource_definitions,
     find_condition,
@@ -48,13 +59,14 @@ from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.command import command as envtest_command
 from test.support.config_map_webhooks import free_url
+from test.support.planes import new_plane
 from test.support.raycluster_environment import eventually
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir() and path.name[0].isdigit())
 LOOPBACK = "127.0.0.1:0"
-BUILTIN_KINDS = ("deployment", "lease", "secret", "serviceaccount", "serviceaccounts")
+BUILTIN_KINDS = ("configmap", "deployment", "lease", "secret", "serviceaccount", "serviceaccounts")
 
 
 def program_of(folder: str) -> Path:
@@ -542,9 +554,159 @@ async def test_07_typed_resources_sum_up_changed_songs_and_reject_too_many(user:
             await user.patch(playlist, spec={"note": "for Mondays"})
             await user.patch(playlist, spec={"songs": [{"title": "Sunrise", "seconds": 200}]})
             await eventually(lambda: total(200))
-            assert [entry["seconds"] for entry in logs if entry["event"] == "Summed up the songs"] == [350, 200]
+
+            async def is_logged() -> bool:  # the log line follows the write
+                return [entry["seconds"] for entry in logs if entry["event"] == "Summed up the songs"] == [350, 200]
+
+            await eventually(is_logged)
             with pytest.raises(Invalid, match="must not have more songs than maxSongs"):
                 await user.patch(playlist, spec={"maxSongs": 0})
+
+
+# 08-causes-and-traces
+
+
+async def test_08_causes_are_in_the_log_the_metrics_the_debug_report_and_the_spans(
+    user: User, config: ClientConfig
+) -> None:
+    example = load("08-causes-and-traces")
+    assert custom_resource_definitions([example.Inventory]) == objects("08-causes-and-traces", "crd.yaml")
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    fruit = f"ConfigMap {user.namespace}/fruit"
+    with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+        async with example.new_manager(config, tracing=OpenTelemetryTracing(provider)) as manager:
+            await manager.started()
+
+            async def caused(*parts: str) -> bool:
+                texts = [str(line["causes"]) for line in lines if line["event"] == "Summed up the ConfigMaps"]
+                return any(all(part in text for part in parts) for text in texts)
+
+            inventory = await user.create("08-causes-and-traces")
+            await eventually(lambda: caused(f"Inventory {user.namespace}/kitchen added"), "the creation is a cause")
+            (stored,) = await user.client.list(CONFIG_MAP, namespace=user.namespace, label_selector=example.LABEL)
+            await user.patch(stored, data={"apple": "SECRET-COLOR"})
+            await eventually(lambda: caused(f"{fruit} updated: data.apple"), "the change is a cause")
+            assert "SECRET-COLOR" not in str(lines)
+            assert (await user.get(inventory))["status"] == {"items": 1, "values": 2}
+
+            async def is_scheduled() -> bool:
+                url = f"http://127.0.0.1:{manager.debug_port}/debug/queue?format=json"
+                async with aiohttp.ClientSession() as session, session.get(url) as response:
+                    (queue,) = await response.json()
+                items = [item for item in queue["items"] if item["request"] == f"{user.namespace}/kitchen"]
+                return [(item["state"], item["causes"][0]["type"]) for item in items] == [("delayed", "requeue after")]
+
+            await eventually(is_scheduled, "the next reconcile is in the queue")
+            counted = manager.metrics.registry.get_sample_value(
+                "inventory_reconciles_total", {"cause": "ConfigMap updated"}
+            )
+            assert counted == 1
+    spans = {span.context.span_id: span for span in exporter.get_finished_spans()}
+    (write, *_) = (span for span in spans.values() if span.name == "apply inventories.example.com/status")
+    assert spans[write.parent.span_id].name == "reconcile inventory"
+    assert any(f"{fruit} updated: data.apple" in span.attributes.get("reconcile.causes", "") for span in spans.values())
+
+
+# 09-sets-and-conditions
+
+
+async def test_09_sets_are_pruned_summarized_and_leave_a_receipt(user: User, config: ClientConfig) -> None:
+    example = load("09-sets-and-conditions")
+    assert custom_resource_definitions([example.Environment]) == objects("09-sets-and-conditions", "crd.yaml")
+    async with example.new_manager(config) as manager:
+        await manager.started()
+        environment = await user.create("09-sets-and-conditions")
+        key = key_of(environment)
+
+        async def members() -> set[str]:
+            selector = f"applyset.kubernetes.io/part-of={apply_set_id(environment)}"
+            return {
+                f"{kind.kind}/{name_of(found)}"
+                for kind in (CONFIG_MAP, SERVICE_ACCOUNT)
+                for found in await user.client.list(kind, namespace=user.namespace, label_selector=selector)
+            }
+
+        async def ready() -> Any:
+            return (await example.wait_until_ready(user.client, key, 10)).status.conditions
+
+        assert {(item.type, item.status) for item in await ready()} == {
+            ("Applied", "True"),
+            ("Configured", "True"),
+            ("Ready", "True"),
+        }
+        assert await members() == {"ConfigMap/staging-web", "ServiceAccount/staging-web", "ConfigMap/staging-db"}
+
+        await user.patch(environment, spec={"components": [{"name": "web", "settings": {"color": "red"}}]})
+        await ready()
+        await eventually(lambda: _equal(members, {"ConfigMap/staging-web"}), "the other members are pruned")
+
+        async def condition(kind: str) -> tuple[str, str]:
+            stored = await user.get(environment)
+            found = find_condition(stored["status"]["conditions"], kind) or {}
+            assert found["observedGeneration"] == stored["metadata"]["generation"]
+            return found["status"], found["message"]
+
+        foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**key._asdict(), "name": "staging-db"}}
+        await user.client.create(foreign)
+        web = {"name": "web", "settings": {"color": "red"}}
+        await user.patch(environment, spec={"components": [web, {"name": "db"}]})
+        await eventually(lambda: _equal(lambda: condition("Configured"), ("False", "no settings: db")))
+        status, message = await condition("Ready")
+        assert status == "False"
+        assert f"Applied: ConfigMap {user.namespace}/staging-db: exists and is not a member" in message
+        with pytest.raises(TimeoutError, match=r"condition not met after 0\.05 s"):
+            await example.wait_until_ready(user.client, key, 0.05)
+
+        await user.delete(environment)
+        await user.deleted(environment)
+        receipt = await user.client.get(CONFIG_MAP, NamespacedName(user.namespace, "staging-receipt"))
+        assert receipt is not None
+        assert receipt["data"] == {"members": "ConfigMap/staging-web"}
+        assert await user.exists(foreign)
+
+
+async def _equal(read: Callable[[], Awaitable[Any]], expected: Any) -> bool:
+    return bool(await read() == expected)
+
+
+# 11-clusters
+
+
+@pytest.mark.embedded(reason="needs a second control plane")
+async def test_11_clusters_publish_announcements_in_clusters_of_secrets(user: User, config: ClientConfig) -> None:
+    example = load("11-clusters")
+    async with new_plane((), embedded=True) as berlin, Transport(ClientConfig.for_control_plane(berlin)) as transport:
+        remote = User(Client(transport, RESTMapper(transport), field_manager="test"), "default")
+        data = {"kubeconfig": base64.b64encode(berlin.kubeconfig().encode()).decode()}
+        metadata = {"namespace": user.namespace, "name": "berlin", "labels": {KUBECONFIG_SECRET_LABEL: "true"}}
+        async with example.new_manager(config, user.namespace) as manager:
+            await manager.started()
+            announcement = await user.create("11-clusters", text="first")
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": user.namespace}}
+            await remote.client.create(namespace)
+            secret = await user.client.create(
+                {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+            )
+
+            async def text(expected: str) -> bool:
+                found = await remote.client.get(CONFIG_MAP, key_of(announcement))
+                return bool(found and found["data"]["text"] == expected)
+
+            await eventually(lambda: text("first"))
+            await user.patch(announcement, spec={"text": "second"})
+            await eventually(lambda: text("second"))
+            await remote.client.delete(CONFIG_MAP, key_of(announcement))
+            await eventually(lambda: text("second"))
+            await user.delete(announcement)
+            await remote.deleted({"apiVersion": "v1", "kind": "ConfigMap", "metadata": announcement["metadata"]})
+            await user.delete(secret)
+
+            async def is_disengaged() -> bool:
+                return not len(manager.clusters)
+
+            await eventually(is_disengaged)
 
 
 # The folders and their READMEs
@@ -589,7 +751,8 @@ def commands_in(readme: Path) -> list[list[str]]:
 
 def test_every_example_has_a_test_and_a_line_in_the_readme() -> None:
     readme = (EXAMPLES / "README.md").read_text()
-    assert len({folder[:2] for folder in FOLDERS}) == len(FOLDERS)
+    numbers = [int(folder[:2]) for folder in FOLDERS]
+    assert numbers == sorted(set(numbers))
     for folder in FOLDERS:
         assert any(name.startswith(f"test_{folder[:2]}_") for name in globals()), folder
         assert f"({folder}/README.md)" in readme

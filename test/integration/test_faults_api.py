@@ -47,14 +47,25 @@ SECONDS = 0.3
 
 
 @dataclass(slots=True)
-class Alternating(Fault):
+class Lasting(Fault):
+    """A fault whose time begins when it is first injected, so that it occurs however late the first request is."""
+
+    def matches(self, attributes: Attributes, now: float) -> bool:
+        """Report whether this request is affected."""
+        if not self.injected:
+            self.since = now
+        return Fault.matches(self, attributes, now)
+
+
+@dataclass(slots=True)
+class Alternating(Lasting):
     """A fault that affects every second matching request, beginning with the first."""
 
     matched: int = 0
 
     def matches(self, attributes: Attributes, now: float) -> bool:
         """Report whether this request is affected."""
-        if not Fault.matches(self, attributes, now):
+        if not Lasting.matches(self, attributes, now):
             return False
         self.matched += 1
         return self.matched % 2 == 1
@@ -66,20 +77,20 @@ def faults_of(env: Environment) -> Faults:
 
 
 FAULTS: dict[str, Callable[[], list[Fault]]] = {
-    "429": lambda: [Fault(code=429, retry_after=1, seconds=SECONDS)],
-    "429 without Retry-After": lambda: [Fault(code=429, seconds=SECONDS)],
-    "500": lambda: [Fault(code=500, seconds=SECONDS)],
-    "503": lambda: [Fault(code=503, retry_after=1, seconds=SECONDS)],
-    "504": lambda: [Fault(code=504, reason="Timeout", seconds=SECONDS)],
-    "403 for writes": lambda: [Fault(code=403, verbs=WRITES, seconds=SECONDS)],
-    "connection resets": lambda: [Fault(reset=True, seconds=SECONDS)],
+    "429": lambda: [Lasting(code=429, retry_after=1, seconds=SECONDS)],
+    "429 without Retry-After": lambda: [Lasting(code=429, seconds=SECONDS)],
+    "500": lambda: [Lasting(code=500, seconds=SECONDS)],
+    "503": lambda: [Lasting(code=503, retry_after=1, seconds=SECONDS)],
+    "504": lambda: [Lasting(code=504, reason="Timeout", seconds=SECONDS)],
+    "403 for writes": lambda: [Lasting(code=403, verbs=WRITES, seconds=SECONDS)],
+    "connection resets": lambda: [Lasting(reset=True, seconds=SECONDS)],
     "connection resets of writes": lambda: [Alternating(reset=True, verbs=WRITES, seconds=2 * SECONDS)],
-    "expired resource versions": lambda: [Fault(expired=True, verbs=("list", "watch"), seconds=SECONDS)],
-    "torn watches": lambda: [Fault(cut_after=1, torn=True, verbs=("watch",), seconds=SECONDS)],
+    "expired resource versions": lambda: [Lasting(expired=True, verbs=("list", "watch"), seconds=SECONDS)],
+    "torn watches": lambda: [Lasting(cut_after=1, torn=True, verbs=("watch",), seconds=SECONDS)],
     "conflicts for every second write": lambda: [Alternating(code=409, reason="Conflict", verbs=WRITES, count=30)],
     "500 for every second write": lambda: [Alternating(code=500, verbs=WRITES, count=30)],
-    "slow": lambda: [Fault(latency=0.4, seconds=2 * SECONDS)],
-    "very slow": lambda: [Fault(latency=1.5, verbs=WRITES, count=1)],
+    "slow": lambda: [Lasting(latency=0.4, seconds=2 * SECONDS)],
+    "very slow": lambda: [Lasting(latency=1.5, verbs=WRITES, count=1)],
 }
 
 
@@ -92,7 +103,7 @@ async def test_clusters_converge_after_temporary_faults(platform: str, names: li
     """A fault occurs while one cluster is created and another one deleted; afterwards the state is as without it."""
     openshift = platform == "openshift"
     settings = OAUTH_SETTINGS if openshift else PLAIN_SETTINGS
-    async with start_environment(*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS)) as env:
+    async with start_environment(*(OPENSHIFT_CRDS if openshift else VANILLA_CRDS), clock=FastClock()) as env:
         faults = faults_of(env)
         namespace = await env.create_namespace("undisturbed")
         await env.create(ray_cluster(namespace=namespace))

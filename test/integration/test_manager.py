@@ -17,8 +17,9 @@ from cfo.runtime.cache.store import Event
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Invalid
+from cfo.runtime.controller import Controller
 from cfo.runtime.handler import EnqueueRequestForObject
-from cfo.runtime.kinds import CONFIG_MAP, EVENT
+from cfo.runtime.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, EVENT, SERVICE_ACCOUNT
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, controller_of, is_deleting, owner_reference, uid_of
 from cfo.runtime.predicate import has_labels
@@ -260,6 +261,21 @@ class RecordingReconciler:
         return Result()
 
 
+class BlockedReconciler(RecordingReconciler):
+    """Finishes its reconciles once ``allowed`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed = asyncio.Event()
+        self.has_finished = False
+
+    async def reconcile(self, request: Request) -> Result:
+        await super().reconcile(request)
+        await self.allowed.wait()
+        self.has_finished = True
+        return Result()
+
+
 @pytest.mark.parametrize("kinds", [(CONFIG_MAP, WIDGET), (WIDGET, CONFIG_MAP)])
 async def test_controller_starts_when_crd_of_its_kind_is_established(kinds: Iterable[GVK]) -> None:
     async with ControlPlane.auto() as plane:
@@ -312,6 +328,93 @@ async def test_controller_starts_without_optional_kind_and_watches_it_once_serve
             with anyio.fail_after(TIMEOUT_SECONDS):
                 await reconciler.changed.wait()
             assert reconciler.requests == [SOURCE, Request("default", "w")]
+
+
+def widget(name: str) -> Object:
+    metadata = {"namespace": "default", "name": name}
+    return {"apiVersion": WIDGET.api_version, "kind": WIDGET.kind, "metadata": metadata}
+
+
+async def wait_for_event(event: asyncio.Event) -> None:
+    with anyio.fail_after(TIMEOUT_SECONDS):
+        await event.wait()
+    event.clear()
+
+
+async def test_removed_controller_finishes_its_reconciles_and_drops_informers_that_only_it_uses() -> None:
+    async with ControlPlane.auto() as plane:
+        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
+        reconciler, other = BlockedReconciler(), RecordingReconciler()
+        Builder(manager, "other").for_(CONFIG_MAP, has_labels(MIRRORED)).complete(other)
+
+        def add() -> Controller:
+            builder = Builder(manager, "removed").for_(SERVICE_ACCOUNT)
+            return builder.watches(CONFIG_MAP, EnqueueRequestForObject(), has_labels("none")).complete(reconciler)
+
+        async with run_manager(manager) as client:
+            controller = add()
+            await wait_for_event(reconciler.changed)
+            assert {informer.gvk for informer in manager.cache.informers} == {CONFIG_MAP, SERVICE_ACCOUNT}
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(manager.remove_controller, controller)
+                await anyio.wait_all_tasks_blocked()
+                assert not reconciler.has_finished
+                reconciler.allowed.set()
+            assert reconciler.has_finished
+            assert [informer.gvk for informer in manager.cache.informers] == [CONFIG_MAP]
+            assert [controller.name for controller in manager.controllers] == ["other"]
+            assert await manager.client.get(SERVICE_ACCOUNT, NamespacedName("default", "missing")) is None
+            with pytest.raises(ValueError, match="is not a controller of this manager"):
+                await manager.remove_controller(controller)
+            await client.create(source_config_map())
+            await wait_for_event(other.changed)
+            reconciler.changed.clear()
+            add()
+            await wait_for_event(reconciler.changed)
+
+
+async def test_removed_source_adds_no_requests() -> None:
+    async with ControlPlane.auto() as plane:
+        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
+        reconciler = RecordingReconciler()
+        builder = Builder(manager, "sources").for_(CONFIG_MAP, has_labels(MIRRORED))
+        controller = builder.watches(SERVICE_ACCOUNT, EnqueueRequestForObject(), has_labels(MIRRORED)).complete(
+            reconciler
+        )
+        async with run_manager(manager) as client:
+            controller.unwatch(controller.sources[1])
+            assert [informer.gvk for informer in manager.cache.informers] == [CONFIG_MAP]
+            account = {"metadata": {"namespace": "default", "name": "a", "labels": {MIRRORED: ""}}}
+            await client.create({"apiVersion": "v1", "kind": "ServiceAccount", **account})
+            await client.create(source_config_map())
+            await wait_for_event(reconciler.changed)
+            assert reconciler.requests == [SOURCE]
+
+
+async def test_kind_is_not_watched_while_its_crd_is_deleted() -> None:
+    async with ControlPlane.auto() as plane:
+        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
+        reconciler, removed = RecordingReconciler(), asyncio.Event()
+
+        def set_up(manager: Manager) -> None:
+            Builder(manager, "widgets").for_(WIDGET).complete(reconciler)
+
+        async def tear_down(manager: Manager) -> None:
+            await manager.remove_controller(manager.controllers[0])
+            removed.set()
+
+        manager.when_available(WIDGET, set_up, teardown=tear_down)
+        async with run_manager(manager) as client:
+            for name in ("first", "second"):
+                await plane.install_crds(widget_crd())
+                await client.create(widget(name))
+                await wait_for_event(reconciler.changed)
+                assert reconciler.requests[-1].name == name
+                await client.delete(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", f"widgets.{WIDGET.group}"))
+                await wait_for_event(removed)
+                assert manager.controllers == ()
+                assert [informer.gvk for informer in manager.cache.informers] == [CUSTOM_RESOURCE_DEFINITION]
+                reconciler.changed.clear()
 
 
 async def test_manager_waits_for_unreachable_api_server() -> None:

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import anyio
 import pytest
 
 from cfo.runtime import (
     CONFIG_MAP,
+    GVK,
     SECRET,
     SERVICE_ACCOUNT,
     ApplySetError,
+    Client,
     ClientConfig,
+    Conditions,
     Conflict,
     Finalizer,
+    Invalid,
     Manager,
     ManagerOptions,
     NamespacedName,
     Object,
+    ObjectMeta,
     Result,
     apply_set,
     apply_set_id,
     by_controller,
     by_label,
     by_owner,
+    connect,
+    custom_resource_definition,
+    has_condition,
     has_finalizer,
     key_of,
     labels_of,
@@ -36,6 +46,7 @@ from cfo.runtime import (
     wait_for,
 )
 from envtest import ControlPlane
+from test.support.website import Website, WebsiteBeta, WebsiteSpec, WebsiteStatus
 
 FINALIZER = "example.com/cleanup"
 TOOL = "test/v1"
@@ -112,6 +123,58 @@ async def test_finalizer_is_added_before_work_and_removed_after_cleanup(plane: C
         Finalizer(client, "cleanup")
 
 
+@pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
+@pytest.mark.parametrize("crash_at", ["add", "apply", "cleanup", "remove"])
+async def test_finalizer_finishes_after_a_crash_at_each_step(crash_at: str, before: bool, plane: ControlPlane) -> None:
+    class Crash(Exception):
+        """The process ends."""
+
+    pending, done = [crash_at], list[str]()
+
+    async def step(name: str, work: Callable[[], Awaitable[Any]]) -> Any:
+        crashes = name in pending
+        if crashes:
+            pending.clear()
+        if crashes and before:
+            raise Crash
+        result = await work()
+        done.append(name)
+        if crashes:
+            raise Crash
+        return result
+
+    class CrashingClient(Client):
+        async def patch(self, kind: Any, key: NamespacedName, body: Any, *arguments: Any, **options: Any) -> Any:
+            name = "add" if body["metadata"]["finalizers"] else "remove"
+            return await step(name, lambda: client.patch(kind, key, body, *arguments, **options))
+
+    async with connect(ClientConfig.for_control_plane(plane), field_manager="test") as client:
+        finalizer = Finalizer(CrashingClient(client.transport, client.mapper, field_manager="test"), FINALIZER)
+        created = await client.create(config_map("bucket"))
+
+        async def apply(obj: Object) -> None:
+            assert "add" in done
+            await step("apply", lambda: asyncio.sleep(0))
+
+        async def cleanup(obj: Object) -> None:
+            await step("cleanup", lambda: asyncio.sleep(0))
+
+        async def reconcile() -> None:
+            for _ in range(2):  # the second time after a crash, or for the event of the first
+                obj = await client.get(CONFIG_MAP, key_of(created))
+                if obj is not None:
+                    with suppress(Crash):
+                        await finalizer.reconcile(obj, apply=apply, cleanup=cleanup)
+
+        await reconcile()
+        assert "apply" in done
+        await client.delete(CONFIG_MAP, key_of(created))
+        await reconcile()
+        assert not pending
+        assert done.index("cleanup") < done.index("remove")
+        assert await client.get(CONFIG_MAP, key_of(created)) is None
+
+
 async def test_set_is_applied_and_pruned_without_touching_other_objects(plane: ControlPlane) -> None:
     async with running_manager(plane) as manager:
         client = manager.client
@@ -161,6 +224,111 @@ async def test_set_is_applied_and_pruned_without_touching_other_objects(plane: C
         assert await client.get(CONFIG_MAP, NamespacedName("default", "foreign")) is not None
 
 
+async def test_object_that_another_client_creates_during_the_apply_is_not_taken_over(plane: ControlPlane) -> None:
+    async with running_manager(plane) as manager:
+        client, name = manager.client, "contested"
+
+        class SlowClient(Client):
+            """Another client creates the object, or replaces it, after each check."""
+
+            async def get(self, kind: object, key: NamespacedName, *, live: bool = False) -> object:  # type: ignore[override]
+                found = await client.get(CONFIG_MAP, key, live=live)
+                if found is not None:
+                    await client.delete(CONFIG_MAP, key)
+                await manager.api_reader.create(config_map(key.name, owner="another client"))
+                return found
+
+        parent = await client.create(config_map("contest"))
+        slow = SlowClient(client.transport, client.mapper, field_manager="test", cache=client.cache)
+        for before in ([], [config_map(name)]):  # the object is created, or recreated
+            if before:
+                await client.delete(CONFIG_MAP, NamespacedName("default", name))
+                parent = await client.get(CONFIG_MAP, key_of(parent), live=True) or {}
+                await apply_set(client, parent, before, tooling=TOOL)
+                parent = await client.get(CONFIG_MAP, key_of(parent), live=True) or {}
+            with pytest.raises((Conflict, Invalid)):
+                await apply_set(slow, parent, [config_map(name, color="red")], tooling=TOOL)
+            stored = await client.get(CONFIG_MAP, NamespacedName("default", name), live=True)
+            assert stored is not None
+            assert stored["data"] == {"owner": "another client"}
+
+
+async def test_member_in_another_version_of_its_kind_is_not_pruned(plane: ControlPlane) -> None:
+    def scaler(version: str, name: str) -> Object:
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        metadata = {"namespace": "default", "name": name}
+        spec = {"maxReplicas": 3, "scaleTargetRef": target}
+        api_version = f"autoscaling/{version}"
+        return {"apiVersion": api_version, "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+
+    async with running_manager(plane) as manager:
+        parent = await manager.client.create(config_map("scalers"))
+        for _ in range(2):
+            objects = [scaler("v1", "first"), scaler("v2", "second")]
+            await apply_set(manager.client, parent, objects, tooling=TOOL)
+            parent = await manager.client.get(CONFIG_MAP, key_of(parent), live=True) or {}
+        found = await manager.client.list(GVK("autoscaling", "v2", "HorizontalPodAutoscaler"))
+        assert {"first", "second"} <= {name_of(obj) for obj in found}
+        with pytest.raises(ValueError, match=r"HorizontalPodAutoscaler.autoscaling default/a: is in the set twice"):
+            await apply_set(manager.client, parent, [scaler("v1", "a"), scaler("v2", "a")], tooling=TOOL)
+
+
+@pytest.mark.parametrize("tooling", ["", "test", "/v1", "test/"])
+async def test_tooling_has_a_name_and_a_version(tooling: str, plane: ControlPlane) -> None:
+    client = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager="test")).client
+    with pytest.raises(ValueError, match="must be NAME/VERSION"):
+        await apply_set(client, config_map("parent"), [], tooling=tooling)
+
+
+async def test_unknown_kinds_in_the_annotation_of_a_user_are_named_in_part(plane: ControlPlane) -> None:
+    async with running_manager(plane) as manager:
+        parent = config_map("edited")
+        kinds = ",".join(f"Kind{number}.example.com" for number in range(5000))
+        parent["metadata"]["annotations"] = {"applyset.kubernetes.io/contains-group-kinds": kinds}
+        parent = await manager.client.create(parent)
+        with pytest.raises(ApplySetError, match="and 4995 more") as raised:
+            await apply_set(manager.client, parent, [], tooling=TOOL)
+        assert len(str(raised.value)) < 500
+
+
+async def test_building_blocks_take_typed_objects(plane: ControlPlane) -> None:
+    async with running_manager(plane) as manager:
+        client, key = manager.client, NamespacedName("default", "typed")
+        crd = custom_resource_definition(Website, WebsiteBeta, conversion_service=NamespacedName("a", "b"))
+        crd["spec"]["versions"] = crd["spec"]["versions"][:1]
+        await client.create({**crd, "spec": {**crd["spec"], "conversion": {"strategy": "None"}}})
+        manager.cache.informer(Website)
+        await manager.cache.wait_for_sync()
+        metadata = ObjectMeta(namespace=key.namespace, name=key.name)
+        website = await client.create(Website(metadata=metadata, spec=WebsiteSpec(html="<p>")))
+        seen: list[Website] = []
+
+        async def apply(obj: Website) -> None:
+            conditions = Conditions(obj, now=manager.clock.now())
+            conditions.set("Available", True, "Tested")
+            conditions.summarize(["Available"])
+            seen.append(obj)
+            status = WebsiteStatus(conditions=conditions.as_models())
+            await client.apply(Website.intent(obj.key, status=status), subresource="status")
+
+        async def cleanup(obj: Website) -> None:
+            seen.append(obj)
+
+        finalizer = Finalizer(client, FINALIZER)
+        await finalizer.reconcile(website, apply=apply, cleanup=cleanup)
+        ready = await wait_for(client, Website, key, has_condition("Ready"), timeout=10)
+        assert ready is not None
+        assert [item.observed_generation for item in ready.status.conditions] == [1, 1]
+        assert ready.metadata.finalizers == [FINALIZER]
+        await apply_set(client, ready, [config_map("page")], tooling=TOOL, kinds=[Website])
+        await client.delete(Website, key)
+        deleting = await wait_for(client, Website, key, lambda obj: obj is not None and obj.is_deleting, timeout=10)
+        assert deleting is not None
+        await finalizer.reconcile(deleting, apply=apply, cleanup=cleanup)
+        assert [obj.is_deleting for obj in seen] == [False, True]
+        assert await wait_for(client, Website, key, lambda obj: obj is None, timeout=10) is None
+
+
 async def test_wait_returns_the_object_as_soon_as_it_meets_the_condition(plane: ControlPlane) -> None:
     async with running_manager(plane) as manager:
         for client in (manager.client, manager.api_reader):
@@ -179,6 +347,12 @@ async def test_wait_returns_the_object_as_soon_as_it_meets_the_condition(plane: 
             assert await wait_for(client, CONFIG_MAP, key, lambda obj: obj is None, timeout=10) is None
             with pytest.raises(TimeoutError, match=f"{key}: condition not met after 0.05 s"):
                 await wait_for(client, CONFIG_MAP, key, lambda obj: obj is not None, timeout=0.05)
+
+            def fail(obj: Object | None) -> bool:
+                raise TimeoutError("of the condition")
+
+            with pytest.raises(TimeoutError, match="of the condition"):
+                await wait_for(client, CONFIG_MAP, key, fail, timeout=None)
 
 
 async def test_lists_with_the_selector_of_an_informer_make_no_request(plane: ControlPlane) -> None:

@@ -144,7 +144,7 @@ def test_plan_is_complete_and_changes_nothing(shared_clone: Path) -> None:
     assert state(shared_clone) == before
 
 
-def test_releases_leave_a_consistent_tree(clone: Path) -> None:
+def test_release_leaves_a_consistent_tree(clone: Path) -> None:
     code, output, error = release(clone, "v0.2.0", *STACK, "--run", check=CONSISTENT)
     assert (code, error) == (0, ""), output
     assert git(clone, "tag", "--list") == "v0.2.0"
@@ -169,6 +169,11 @@ def test_releases_leave_a_consistent_tree(clone: Path) -> None:
     assert "codeflare-sdk~=0.41.0" in (pulls / "opendatahub-notebooks/pull-request.md").read_text()
     for part in (":v0.2.0", ":stable", ":dev", "push"):
         assert part in output
+
+
+@pytest.mark.nightly
+def test_sequence_of_releases_and_hotfixes_leaves_a_consistent_tree(clone: Path) -> None:
+    assert release(clone, "v0.2.0", *STACK, "--run", check="true")[0] == 0
 
     # a release of part of the stack, then a hotfix of the previous stream
     note(clone, "### Fixed\n\n- A second thing.\n", "envtest/CHANGELOG.md")

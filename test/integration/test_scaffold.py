@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
+from structlog.testing import capture_logs
 
 from cfo.cli import cli
+from cfo.runtime import SERVICE_ACCOUNT, ClientConfig, NamespacedName, connect, has_condition, wait_for
 from cfo.scaffold.project import InvalidProject, Project, render
+from envtest import ControlPlane
 from test.support.config_map_webhooks import free_url
+from test.support.manifests import by_key
+from test.support.raycluster_environment import eventually
+from test.unit.manifests.test_chart import render_chart
 
 ROOT = Path(__file__).parents[2]
 LONG = ("very-long-name-of-a-database-operator", "VeryLongDatabaseKind", "databases.long.example.com")
@@ -45,14 +53,23 @@ def test_new_project_passes_its_own_tests_and_lint(tmp_path: Path) -> None:
     name, kind, group = LONG
     folder = new_project(tmp_path / "project", name, "--kind", kind, "--group", group)
     run(folder, "ruff", "check", ".")
-    run(folder, "ruff", "format", "--check", ".")
     run(folder, "pytest", "-q", "-p", "no:cacheprovider")
     assert not [path for path in folder.rglob("*") if path.is_file() and "@@" in path.read_text(errors="replace")]
 
 
+def test_files_of_a_project_are_formatted_whatever_the_lengths_of_its_names(tmp_path: Path) -> None:
+    for length in (2, 9, 17, 25, 33, 40):
+        for kind_length in (2, 21, 40):
+            project = Project(name="n" * length, kind="K" * kind_length, group="example.com")
+            for path, text in render(project).items():
+                file = tmp_path / f"{length}-{kind_length}" / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+    run(tmp_path, "ruff", "format", "--check", ".")
+
+
 def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -> None:
     folder = website_project
-    run(folder, "ruff", "format", "--check", ".")
     log = folder / "log"
     arguments = ["-m", "website_operator", "--embedded", "--webhook-url", str(free_url())]
     with (
@@ -77,10 +94,84 @@ def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -
 def test_installation_has_the_permissions_of_the_code(website_project: Path) -> None:
     objects = list(yaml.safe_load_all((website_project / "config" / "install.yaml").read_text()))
     kinds = [obj["kind"] for obj in objects]
-    assert kinds[:2] == ["Namespace", "CustomResourceDefinition"]
+    assert kinds[0] == "Namespace"
     assert {"ClusterRole", "Role", "Deployment", "Service", "ValidatingWebhookConfiguration"} <= set(kinds)
-    (role,) = (obj for obj in objects if obj["kind"] == "ClusterRole")
-    assert {"apiGroups": ["example.com"], "resources": ["websites"], "verbs": ["get", "list", "watch"]} in role["rules"]
+    role = next(obj for obj in objects if obj["kind"] == "ClusterRole")
+    verbs = ["get", "list", "patch", "watch"]
+    assert {"apiGroups": ["example.com"], "resources": ["websites"], "verbs": verbs} in role["rules"]
+    chart = by_key(render_chart("website-operator", {}, website_project / "chart"))
+    deployment = chart["Deployment", "website-operator", "website-operator"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container.pop("args") == ["--namespaces="]
+    assert chart == by_key([obj for obj in objects if obj["kind"] != "Namespace"])
+
+
+def test_values_of_the_chart_are_rendered(website_project: Path) -> None:
+    values = {
+        "image": {"repository": "registry.test/website", "tag": "v9", "pullPolicy": "Always"},
+        "replicas": 3,
+        "namespaces": ["a", "b"],
+        "metrics": {"enabled": False},
+        "resources": {"requests": {"cpu": "2"}},
+    }
+    objects = by_key(render_chart("target", values, website_project / "chart"))
+    deployment = objects["Deployment", "target", "website-operator"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert deployment["spec"]["replicas"] == 3
+    assert (container["image"], container["imagePullPolicy"]) == ("registry.test/website:v9", "Always")
+    assert container["args"] == ["--namespaces=a,b", "--metrics-bind-address=0"]
+    assert container["resources"] == {"requests": {"cpu": "2"}}
+    bound = {key for key, obj in objects.items() if (obj.get("roleRef") or {}).get("name") == "website-operator"}
+    assert bound == {("RoleBinding", namespace, "website-operator") for namespace in ("a", "b", "target")}
+    assert {obj["subjects"][0]["namespace"] for obj in objects.values() if "subjects" in obj} == {"target"}
+
+
+async def test_restricted_operator_runs_with_the_permissions_of_the_chart(
+    website_project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(website_project))
+    operator = importlib.import_module("website_operator.operator")
+    api = importlib.import_module("website_operator.api")
+    manifests = importlib.import_module("website_operator.manifests")
+    async with (
+        ControlPlane.embedded(crds=[manifests.crd()]) as plane,
+        connect(ClientConfig.for_control_plane(plane), field_manager="admin") as admin,
+    ):
+        for name in ("target", "a", "b"):
+            await admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        for obj in render_chart("target", {"namespaces": ["a"]}, website_project / "chart"):
+            await admin.create(obj)
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        account = NamespacedName("target", "website-operator")
+        review = await admin.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
+        config = ClientConfig.for_control_plane(plane, token=review["status"]["token"])
+        options = operator.Options(
+            namespaces=("a",), webhook_url=str(free_url()), metrics_bind_address="0", health_bind_address="0"
+        )
+        with capture_logs() as lines:
+            async with operator.new_manager(replace(config, namespace="target"), options) as manager:
+                await manager.started()
+                website = {
+                    "apiVersion": api.Website.gvk.api_version,
+                    "kind": "Website",
+                    "metadata": {"name": "w"},
+                    "spec": {"message": "hello"},
+                }
+
+                async def is_admitted() -> bool:
+                    created = await admin.create({**website, "metadata": {"name": "w", "namespace": "b"}}, dry_run=True)
+                    return "configMap" in created["spec"]
+
+                await eventually(is_admitted, "the webhooks are called")
+                for namespace in ("b", "a"):
+                    await admin.create({**website, "metadata": {"name": "w", "namespace": namespace}})
+                await wait_for(admin, api.Website, NamespacedName("a", "w"), has_condition("Ready"), timeout=10)
+                await admin.delete(api.Website, NamespacedName("a", "w"))
+                await wait_for(admin, api.Website, NamespacedName("a", "w"), lambda found: found is None, timeout=10)
+                ignored = await admin.get(api.Website, NamespacedName("b", "w"))
+                assert ignored is not None
+                assert ignored.status.observed_generation == 0
+        assert not [line for line in lines if "permission" in line["event"].lower() or "Forbidden" in str(line)]
 
 
 @pytest.mark.parametrize(
@@ -90,17 +181,56 @@ def test_installation_has_the_permissions_of_the_code(website_project: Path) -> 
         ({"name": "json"}, "NAME: 'json': the Python package json would hide another one"),
         ({"name": "../x"}, "NAME: '../x': must be"),
         ({"name": "a", "kind": "web site"}, "--kind: 'web site': must be a CamelCase word"),
-        ({"name": "class-operator"}, "--kind: 'Class': must not be a Python keyword"),
+        ({"name": "client-operator"}, "--kind: 'Client': the project needs the name Client"),
+        ({"name": "a", "kind": "None"}, "--kind: 'None': the project needs the name None"),
+        ({"name": "a" * 41}, "NAME: .*: must be a lower-case DNS label .* of at most 40 characters"),
+        ({"name": "a" * 5000}, r"^NAME: '.{83}': must be"),
+        ({"name": "a", "kind": "K" * 41}, "--kind: .*: must have at most 40 characters"),
+        ({"name": "a\n"}, "NAME: "),
+        ({"name": "tests"}, "NAME: 'tests': the Python package tests would hide another one"),
         ({"name": "a", "group": "x"}, "--group: 'x': must be a domain name"),
         ({"name": "a", "group": "a.b\nc: d"}, "--group: "),
+        ({"name": "a", "group": "apps.k8s.io"}, "--group: 'apps.k8s.io': is reserved for Kubernetes"),
     ],
 )
 def test_invalid_names_are_rejected(arguments: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidProject, match=message):
+    with pytest.raises(InvalidProject, match=message) as raised:
         Project(**arguments)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "kind", ["App", "Class", "List", "Message", "MyConfigMap", "Test", "Operator", "Condition", "Sample"]
+)
+def test_ordinary_kinds_are_accepted(kind: str) -> None:
+    assert Project(name="some-operator", kind=kind).kind == kind
+
+
+def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "Makefile").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "full")
+    (tmp_path / "dangling").symlink_to(tmp_path / "elsewhere")
+    for arguments, code in (
+        (["file"], 2),
+        (["full"], 2),
+        (["website", "full"], 2),
+        (["website", "link"], 2),
+        (["website", "dangling"], 2),
+        (["yaml"], 2),
+        (["--", "-operator"], 2),
+    ):
+        result = CliRunner().invoke(cli, ["new", *arguments])
+        assert result.exit_code == code, (arguments, result.output)
+        assert len(result.output.splitlines()[-1]) < 200
+        assert "Traceback" not in result.output
+    assert (tmp_path / "file").read_text() == (tmp_path / "full" / "Makefile").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["Makefile", "dangling", "file", "full", "link"]
 
 
 def test_kind_is_derived_from_the_name() -> None:
     project = Project(name="web-site-operator")
-    assert (project.kind, project.variable, project.plural) == ("WebSite", "web_site", "websites")
+    assert (project.kind, project.plural) == ("WebSite", "websites")
     assert any(str(path) == ".github/workflows/tests.yaml" for path in render(project))

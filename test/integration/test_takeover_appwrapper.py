@@ -110,7 +110,10 @@ async def test_appwrappers_continue_from_state_left_by_go_operator() -> None:
                 if phase == "Terminating":
                     await env.delete(recreated[case, phase, which][0])
         assert {phase for _, phase, _ in recreated} == {*NEXT_PHASE, "Terminating"}
-        async with run_appwrapper_controllers(env, configuration(autopilot={"monitorNodes": False})):
+        # no pods of Jobs exist here, so the grace periods must not end while the test runs
+        periods = {"admissionGracePeriod": "1h", "warmupGracePeriod": "1h"}
+        config = configuration(autopilot={"monitorNodes": False}, faultTolerance=periods)
+        async with run_appwrapper_controllers(env, config):
             for (case, phase, _), (wrapper, components) in recreated.items():
                 await _assert_continued(env, case, phase, wrapper, components)
             await env.wait_until_idle()

@@ -172,6 +172,16 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
     with pytest.raises(Forbidden, match=r"spec\.html: Invalid value: 1: Input should be a valid string"):
         await client.create(broken)
 
+    # The patch of the defaulter contains only its changes: the API server rejects what the class would convert.
+    for field_name, value in (("replicas", "3"), ("replicas", True), ("note", None)):
+        lax = website("b").to_object()
+        lax["spec"][field_name] = value
+        if value is None:
+            assert (await client.create(lax, dry_run=True))["spec"]["note"] == "created by admin"
+            continue
+        with pytest.raises(Invalid, match=rf"spec.{field_name}: Invalid value"):
+            await client.create(lax)
+
     # The other version is converted, and keeps what it cannot express in an annotation.
     beta = await client.get(WebsiteBeta, KEY, live=True)
     assert beta is not None
@@ -206,5 +216,10 @@ def test_crd_command_prints_crds_and_finds_breaking_changes(tmp_path: Path) -> N
     assert result.exit_code == 1
     assert "websites.example.com: v1.spec.color: the field was removed" in result.output
     assert "1 breaking changes since" in result.output
+    for broken in ({"spec": "x"}, {"spec": {"versions": [1]}}, {"spec": {"versions": [{"name": "v1", "schema": 1}]}}):
+        released.write_text(yaml.safe_dump({**crd, **broken}))
+        result = runner.invoke(cli, arguments)
+        assert (result.exit_code, result.output.count("\n")) == (2, 1), result.output
+        assert "websites.example.com: not a valid CRD" in result.output
     assert runner.invoke(cli, ["crd", f"{MODULE}:Port"]).exit_code == 2
     assert runner.invoke(cli, ["crd", "no.such.module"]).exit_code == 2

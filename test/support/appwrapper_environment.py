@@ -23,7 +23,8 @@ from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import POD
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
-from envtest import ControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane
+from test.support.clocks import SkippingClock, SteppedClock
 from test.support.planes import new_plane
 from test.support.raycluster_environment import Environment, eventually
 
@@ -106,6 +107,25 @@ class AppWrapperEnvironment(Environment):
         super().__init__(plane, client)
         self.states: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
         self.snapshots: dict[tuple[str, str], list[Object]] = {}
+        self.observer: Informer | None = None
+        self.clock: SteppedClock | None = None
+
+    async def wait_until_idle(self) -> None:
+        """Wait until the controllers have nothing left to do, and :attr:`states` contains what they did."""
+        await super().wait_until_idle()
+        if self.observer is not None:
+            await self._wait_for_informer(self.observer)
+
+    async def skip_to_next_timer(self) -> None:
+        """Move the clocks of the controllers and of the control plane to the next scheduled reconcile, if any.
+
+        It does nothing if the controllers use the system clock.
+        """
+        if self.clock is not None and self.manager is not None and isinstance(self.plane, EmbeddedControlPlane):
+            seconds = self.clock.seconds_to_next_timer()
+            if seconds > 0:
+                await self.plane.advance(seconds)
+                self.clock.step(seconds)
 
     async def _wait_for_informer(self, informer: Informer) -> None:
         with contextlib.suppress(UnknownKind):  # a test may delete a CRD
@@ -140,6 +160,11 @@ class AppWrapperEnvironment(Environment):
 
         async def check() -> Object | None:
             obj = await self.find(APPWRAPPER, name, namespace)
+            if self.clock is not None and (obj is None or not holds(obj)):
+                await self.wait_until_idle()
+                obj = await self.find(APPWRAPPER, name, namespace)
+                if obj is not None and not holds(obj):
+                    await self.skip_to_next_timer()
             assert obj is not None, f"{description}: AppWrapper {name} does not exist"
             assert holds(obj), f"{description}: {state(obj)}"
             return obj
@@ -152,6 +177,9 @@ class AppWrapperEnvironment(Environment):
 
         async def check() -> bool:
             obj = await self.find(APPWRAPPER, name, namespace)
+            if obj is not None and self.clock is not None:
+                await self.wait_until_idle()
+                await self.skip_to_next_timer()
             assert obj is None, f"{name} still exists: {state(obj)} {obj['metadata'].get('finalizers')}"
             return True
 
@@ -208,10 +236,10 @@ async def start_appwrapper_environment(
     defaults = ("gc", "namespace", "serviceaccount", "resourcequota")
     plane = new_plane(all_crds, controllers or defaults, embedded=controllers is not None)
     async with plane, Transport(ClientConfig.for_control_plane(plane)) as transport:
-        client = Client(transport, RESTMapper(transport), field_manager="tester")
+        client = Client(transport, RESTMapper(transport, clock=SkippingClock()), field_manager="tester")
         environment = AppWrapperEnvironment(plane, client)
         observer = Manager(ClientConfig.for_control_plane(plane))
-        informer = observer.cache.informer(APPWRAPPER)
+        informer = environment.observer = observer.cache.informer(APPWRAPPER)
 
         def record(event: Any) -> None:
             if event.new is not None:
@@ -251,12 +279,13 @@ async def run_appwrapper_controllers(
         manager = Manager(connected, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER), clock=clock)
         appwrapper.setup(manager, config or configuration())
         environment.manager = manager
+        environment.clock = clock if isinstance(clock, SteppedClock) else None
         try:
             async with manager:
                 await manager.started()
                 yield manager
         finally:
-            environment.manager = None
+            environment.manager = environment.clock = None
 
 
 async def settle(seconds: float = 0.05) -> None:

@@ -24,7 +24,7 @@ def by_key(objects: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str
     return dict(zip(keys, objects, strict=True))
 
 
-def make_targets() -> set[str]:
-    """Return the names of the targets of the Makefiles."""
-    makefiles = (ROOT / "Makefile").read_text() + (ROOT / "hack" / "deploy.mk").read_text()
-    return set(re.findall(r"^([a-z][a-z0-9-]*):(?!=)", makefiles, re.MULTILINE))
+def make_targets(*makefiles: Path) -> set[str]:
+    """Return the names of the targets of ``makefiles``, by default of those of this repository."""
+    text = "".join(path.read_text() for path in makefiles or (ROOT / "Makefile", ROOT / "hack" / "deploy.mk"))
+    return set(re.findall(r"^([a-z][a-z0-9-]*):(?!=)", text, re.MULTILINE))

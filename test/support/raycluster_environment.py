@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import orjson
 
@@ -35,7 +36,9 @@ from cfo.runtime.kinds import (
 )
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, name_of, resource_version_of
-from envtest import ControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane
+from envtest.errors import GroupResource
+from test.support.clocks import SkippingClock
 from test.support.planes import new_plane
 
 TIMEOUT_SECONDS = 20.0
@@ -132,6 +135,7 @@ class Environment:
         self.manager: Manager | None = None
         self.exchanges: list[Exchange] = []
         self._collects_garbage: bool | None = None
+        self._current: WeakKeyDictionary[Informer, int] = WeakKeyDictionary()
 
     async def create_namespace(self, name: str = "ns") -> str:
         """Create a namespace and return its name."""
@@ -234,7 +238,13 @@ class Environment:
             await _until(self._is_idle, "idle controllers")
 
     async def _wait_for_informer(self, informer: Informer) -> None:
-        """Wait until the informer contains the versions that a list returns now, or newer ones."""
+        """Wait until the informer contains the versions that a list returns now, or newer ones.
+
+        It is not listed again while nothing of its kind changes, which only the embedded control plane reports.
+        """
+        changes = self._count_changes(informer.gvk)
+        if changes is not None and self._current.get(informer) == changes:
+            return
         selection = informer.selection
         items = await self.client.list(
             informer.gvk,
@@ -255,6 +265,15 @@ class Environment:
             )
 
         await _until(is_current, f"the controllers' cache of {informer.gvk.kind}")
+        if changes is not None:
+            self._current[informer] = changes
+
+    def _count_changes(self, gvk: GVK) -> int | None:
+        """Return a number that differs after each change of an object of the kind, or ``None`` if it is unknown."""
+        resource = self.client.mapper.cached(gvk)
+        if resource is None or not isinstance(self.plane, EmbeddedControlPlane):
+            return None
+        return self.plane.store.changes(GroupResource(gvk.group, resource.plural))
 
     def _is_idle(self) -> bool:
         assert self.manager is not None
@@ -318,13 +337,16 @@ async def eventually(condition: Callable[[], Any], description: str = "") -> Any
 
 
 @asynccontextmanager
-async def start_environment(*crds: Object) -> AsyncIterator[Environment]:
-    """Run a control plane with these CRDs, without the RayCluster controllers."""
+async def start_environment(*crds: Object, clock: Clock | None = None) -> AsyncIterator[Environment]:
+    """Run a control plane with these CRDs, without the RayCluster controllers.
+
+    The user's client waits by ``clock`` before it repeats a request.
+    """
     async with (
         new_plane(crds) as plane,
-        Transport(ClientConfig.for_control_plane(plane)) as transport,
+        Transport(ClientConfig.for_control_plane(plane), clock=clock) as transport,
     ):
-        client = Client(transport, RESTMapper(transport), field_manager="tester")
+        client = Client(transport, RESTMapper(transport, clock=SkippingClock()), field_manager="tester")
         yield Environment(plane, client)
 
 

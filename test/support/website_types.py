@@ -1,6 +1,6 @@
 """The types that type checkers infer from a kind: instances for a class, dicts for a GVK.
 
-This module is not run: mypy (strict) checks it. It reports an ``ignore`` comment without an error, too.
+This module is not run: mypy (strict) and pyright check it. They report an ``ignore`` comment without an error, too.
 """
 
 from __future__ import annotations
@@ -12,11 +12,19 @@ from cfo.runtime import (
     AdmissionRequest,
     Builder,
     Client,
+    Condition,
+    Conditions,
+    Finalizer,
     Manager,
     Object,
     Request,
+    Result,
     TypedReader,
     ValueChanged,
+    apply_set,
+    has_condition,
+    set_finalizer,
+    wait_for,
 )
 from test.support.website import Website
 
@@ -31,6 +39,12 @@ class WebsiteWebhook:
     """A defaulter of typed objects."""
 
     def default(self, obj: Website, request: AdmissionRequest) -> None: ...
+
+
+async def reconcile_website(website: Website) -> Result | None: ...
+
+
+async def reconcile_dict(obj: Object) -> None: ...
 
 
 async def check_types(client: Client, request: Request, manager: Manager) -> None:
@@ -50,7 +64,18 @@ async def check_types(client: Client, request: Request, manager: Manager) -> Non
     Builder(manager).for_(Website, ValueChanged(Website, lambda obj: obj.spec.html)).owns(DEPLOYMENT)
     manager.webhooks.register(Website, defaulter=WebsiteWebhook())
     manager.webhooks.register(DEPLOYMENT, defaulter=DictWebhook())
+    assert_type(Conditions(website, now=manager.clock.now()).as_models(), list[Condition])
+    assert_type(await wait_for(client, Website, request, has_condition("Ready"), timeout=1), Website | None)
+    assert_type(await wait_for(client, DEPLOYMENT, request, has_condition("Ready"), timeout=1), Object | None)
+    await wait_for(client, Website, request, lambda obj: obj is not None and obj.spec.replicas > 1, timeout=1)
+    assert_type(await set_finalizer(client, website, "example.com/a", present=True), Website | None)
+    assert_type(await apply_set(client, website, [website, {}], tooling="a/1", kinds=[Website]), list[Object])
+    finalizer = Finalizer(client, "example.com/a")
+    await finalizer.reconcile(website, apply=reconcile_website, cleanup=reconcile_website)
+    await finalizer.reconcile({}, apply=reconcile_dict, cleanup=reconcile_dict)
     website.spec.replicas = "one"  # type: ignore[assignment]
     ValueChanged(Website, lambda obj: obj.spec.color)  # type: ignore[attr-defined]
     manager.webhooks.register(Website, defaulter=DictWebhook())  # type: ignore[misc]
     await client.get("Website", request)  # type: ignore[arg-type]
+    await finalizer.reconcile(website, apply=reconcile_dict, cleanup=reconcile_dict)  # type: ignore[arg-type]
+    await wait_for(client, Website, request, lambda obj: obj.spec.color, timeout=1)  # type: ignore[union-attr]

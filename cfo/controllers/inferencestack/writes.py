@@ -17,6 +17,7 @@ from cfo.api.inferencestack.names import is_retained
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.ownership import belongs_to, is_of_helm, taken_over
 from cfo.runtime import (
+    ABSENT_VERSION,
     CONFIG_MAP,
     DEPLOYMENT,
     GVK,
@@ -46,9 +47,6 @@ NAME_CONFLICT_RETRY_SECONDS: Final = 300.0
 """How long to wait before rechecking an object of another owner, which is not watched."""
 
 _LASTING: Final = (Invalid, Forbidden, BadRequest)
-
-_ABSENT: Final = "1"
-"""A resourceVersion that no stored object has: the apply creates the object, or fails with a conflict."""
 
 
 class StackWrites:
@@ -84,7 +82,7 @@ class StackWrites:
         try:
             if current is None:
                 try:
-                    return await self._apply(desired, resourceVersion=_ABSENT)
+                    return await self._apply(desired, resourceVersion=ABSENT_VERSION)
                 except Conflict:
                     current = await self._client.get(gvk, key_of(desired), live=True)
                     if current is None:

@@ -15,6 +15,7 @@ from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.responsibility import Actor, Concern, event_of, responsibility_of, unconfirmed_request
 from cfo.runtime import (
+    ABSENT_VERSION,
     GVK,
     AlreadyExists,
     APIError,
@@ -52,12 +53,6 @@ NAME_CONFLICT_RETRY_SECONDS = 300.0
 
 _PREDECESSOR_RETRY_SECONDS = 5.0
 _EXPLAINED = (Invalid, Forbidden, BadRequest)
-
-_ABSENT = "1"
-"""A resourceVersion that no stored object has, since etcd's first revision is 1 before anything is written.
-
-The API server ignores it when an apply creates the object, and rejects the apply with a 409 when the object exists.
-"""
 
 
 def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
@@ -166,7 +161,7 @@ class Children:
         return None
 
     async def _apply(self, desired: Object, uid: str) -> Object:
-        precondition = {"uid": uid} if uid else {"resourceVersion": _ABSENT}
+        precondition = {"uid": uid} if uid else {"resourceVersion": ABSENT_VERSION}
         claimed = {**desired, "metadata": {**desired["metadata"], **precondition}}
         return await self._client.apply(claimed, owner=self.cluster)
 

@@ -106,7 +106,8 @@ def _own_conditions(cluster: Entry) -> list[_StoredCondition]:
     return [item for item in conditions if item.type in CONDITION_TYPES]
 
 
-_OWN_CONDITIONS_CHANGED = on_update(lambda old, new: _own_conditions(old) != _own_conditions(new))
+OWN_CONDITIONS_CHANGED = on_update(lambda old, new: _own_conditions(old) != _own_conditions(new))
+"""Passes updates in which another client changed the conditions that the operator writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +333,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     )
     controller = (
         Builder(manager, name)
-        .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, _OWN_CONDITIONS_CHANGED))
+        .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, OWN_CONDITIONS_CHANGED))
         .owns(INGRESS, CHILD_CHANGED, label_selector=ingress_selector, max_bytes=MAX_CACHED_BYTES)
         .owns(NETWORK_POLICY, CHILD_CHANGED, max_bytes=MAX_CACHED_BYTES)
         .owns(SECRET, **CLUSTER_SECRETS)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -22,7 +23,9 @@ import structlog
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, Selection
+from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
+from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
@@ -53,7 +56,7 @@ class Cache(ClientCache):
     listed and watched separately, so permissions in these namespaces are sufficient. ``selectors`` are label selectors
     by kind: other objects of that kind are invisible to the cache. ``never_cluster_wide`` are kinds that must not be
     cached cluster-wide: they require a selector, a namespace, or metadata-only. ``options`` are settings of list and
-    watch.
+    watch. ``transforms`` remove fields of objects before they are stored (:mod:`cfo.runtime.cache.transform`).
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Cache(ClientCache):
         never_cluster_wide: Collection[GVK] = (SECRET,),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
+        transforms: Mapping[GVK, Transform] | None = None,
     ) -> None:
         self._transport = transport
         self._mapper = mapper
@@ -76,6 +80,8 @@ class Cache(ClientCache):
         self._never_cluster_wide = frozenset(never_cluster_wide)
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
+        self._watch_list_support = WatchListSupport()
+        self._transforms = dict(transforms or {})
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
@@ -102,9 +108,35 @@ class Cache(ClientCache):
         is logged once. Set it for objects that any user can create and enlarge, and expect that an object that is not
         in the cache can exist: creating it then fails.
 
-        If there is none, a new informer is created, and started immediately if the cache is running. Raises
-        :class:`ValueError` for an invalid selector, for a namespace outside the cache's namespaces, and for a
-        cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
+        If there is none, a new informer is created, and started immediately if the cache is running. It runs until
+        :meth:`remove`, or until :meth:`release` if no controller uses it. Raises :class:`ValueError` for an invalid
+        selector, for a namespace outside the cache's namespaces, and for a cluster-wide informer of a kind that must
+        not be cached cluster-wide (Secrets).
+        """
+        informer = self.shared_informer(
+            kind,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            namespace=namespace,
+            metadata_only=metadata_only,
+            max_bytes=max_bytes,
+        )
+        informer.when_unused(None)
+        return informer
+
+    def shared_informer(
+        self,
+        kind: ObjectKind[Any],
+        *,
+        label_selector: str | Mapping[str, Any] | LabelSelector = "",
+        field_selector: str | FieldSelector = "",
+        namespace: str = "",
+        metadata_only: bool = False,
+        max_bytes: int = 0,
+    ) -> Informer:
+        """Like :meth:`informer`, but a new informer is dropped when nothing uses it any more.
+
+        This is for callers that then acquire it (:meth:`~cfo.runtime.cache.informer.Informer.acquire`).
         """
         gvk = kind.gvk
         if namespace and self._namespaces != ("",) and namespace not in self._namespaces:
@@ -131,7 +163,10 @@ class Cache(ClientCache):
             field_managers=self._field_managers,
             clock=self._clock,
             options=self._options,
+            watch_list=self._watch_list_support,
+            transform=self._transforms.get(gvk),
         )
+        informer.when_unused(partial(self.remove, informer))
         if self._is_partitioned(informer):
             informer.restrict(self._partition)
         self._informers[gvk, selection] = informer
@@ -190,14 +225,28 @@ class Cache(ClientCache):
         return list(self._informers.values())
 
     def remove(self, informer: Informer) -> None:
-        """Stop an informer and forget its objects; its handlers are no longer called."""
+        """Stop an informer and forget its objects, although it may be used.
+
+        Its handlers are no longer called, and its readers raise :class:`LookupError`. Reads of a client go to the API
+        server. The next :meth:`informer` with the same parameters creates a new one, without indexes and handlers.
+        """
         for identity, existing in list(self._informers.items()):
             if existing is informer:
                 del self._informers[identity]
                 self._of_kind[informer.gvk].remove(informer)
+        informer.when_unused(None)
         scope = self._scopes.get(informer)
         if scope is not None:
             scope.cancel()
+        informer.drop()
+
+    def release(self, informer: Informer) -> None:
+        """Drop an informer that :meth:`informer` returned, as soon as no controller and no handler uses it."""
+        if informer not in self._of_kind.get(informer.gvk, ()):
+            return
+        informer.when_unused(partial(self.remove, informer))
+        if not informer.is_used:
+            self.remove(informer)
 
     def wake(self, gvk: GVK) -> None:
         """Make informers that wait for this kind repeat discovery immediately, because the kind may be served now."""
@@ -307,7 +356,12 @@ class Cache(ClientCache):
             return None
         newest = max(entries, key=lambda entry: entry.version)
         meta = newest.meta
-        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version)
+        is_whole = gvk not in self._transforms
+        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version, is_whole)
+
+    def transform_of(self, gvk: GVK) -> Transform | None:
+        """Return the transform of this kind, which removes fields of the objects that :meth:`get` returns."""
+        return self._transforms.get(gvk)
 
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known."""

@@ -9,13 +9,16 @@ never reported. Use a finalizer for cleanup that must not be missed.
 
 An informer keeps working when its kind is removed: it waits for a CRD that does not exist yet, and if a CRD is deleted,
 the informer deletes its objects from the store and waits until the CRD is recreated.
+
+The cache drops an informer that nothing uses any more (:meth:`Informer.release`). Its readers then raise
+:class:`LookupError`, because an empty answer would look like deleted objects.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, cast
 
 import anyio
 import structlog
@@ -24,7 +27,9 @@ from cfo.runtime.cache.entry import Entry, EntryDecoder, Meta
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, IndexFunction, Store
+from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
+from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock, sleep_unless
 from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
@@ -47,11 +52,34 @@ Typically it adds a request to a work queue.
 """
 
 
+class _DroppedStore:
+    """Replaces the store of a dropped informer: every read raises :class:`LookupError`."""
+
+    def __init__(self, gvk: GVK) -> None:
+        self._gvk = gvk
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise LookupError(f"{self._gvk}: the informer was removed from the cache")
+
+    def __contains__(self, key: object) -> NoReturn:
+        self.__getattr__("contains")
+
+    def __len__(self) -> int:
+        return 0
+
+
 class Reader:
-    """Reads the objects of an informer without requests. Each read decodes a copy, which the caller owns."""
+    """Reads the objects of an informer without requests. Each read decodes a copy, which the caller owns.
+
+    All methods raise :class:`LookupError` after the informer was removed from the cache.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def drop(self, gvk: GVK) -> None:
+        """Forget the store of an informer that was removed."""
+        self._store = cast("Store", _DroppedStore(gvk))
 
     def __len__(self) -> int:
         return len(self._store)
@@ -146,7 +174,9 @@ class Informer:
     """Lists and watches one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
 
     ``selection`` limits the objects to list and watch (default: all objects of the kind). ``field_managers`` are our
-    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch.
+    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch. The
+    informers of one API server share ``watch_list``. ``transform`` removes fields of the objects before they are
+    stored (:mod:`cfo.runtime.cache.transform`).
     """
 
     def __init__(
@@ -159,6 +189,8 @@ class Informer:
         field_managers: Collection[str] = (),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
+        watch_list: WatchListSupport | None = None,
+        transform: Transform | None = None,
     ) -> None:
         self.gvk = gvk
         self.selection = selection or Selection()
@@ -166,7 +198,13 @@ class Informer:
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
-        self._decoder = EntryDecoder(gvk, field_managers=field_managers, metadata_only=self.selection.metadata_only)
+        self._watch_list_support = watch_list or WatchListSupport()
+        self._decoder = EntryDecoder(
+            gvk,
+            field_managers=field_managers,
+            metadata_only=self.selection.metadata_only,
+            transform=transform,
+        )
         self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
         self.reader = Reader(self._store)
         self._handlers: list[Handler] = []
@@ -176,6 +214,9 @@ class Informer:
         self._problem = "not started"
         self._changed = anyio.Event()
         self._woken = anyio.Event()
+        self._references = 0
+        self._on_unused: Callable[[], None] | None = None
+        self._is_dropped = False
 
     # For users of the informer.
 
@@ -218,9 +259,12 @@ class Informer:
     async def wait_for_sync(self, *, unless_forbidden: bool = False) -> None:
         """Wait until :attr:`has_synced` is true; waits forever for a kind that is never served.
 
-        ``unless_forbidden``: also return when :attr:`is_forbidden` is true.
+        ``unless_forbidden``: also return when :attr:`is_forbidden` is true. Raises :class:`LookupError` if the informer
+        was removed from the cache.
         """
         while not (self.has_synced or (unless_forbidden and self.is_forbidden)):
+            if self._is_dropped:
+                raise LookupError(f"{self.gvk}: the informer was removed from the cache")
             await self._changed.wait()
 
     async def wait_for(
@@ -229,17 +273,22 @@ class Informer:
         """Wait until ``condition`` accepts the object (``None``: it does not exist), and return the object.
 
         ``condition`` is called after each change of the object. Raises :class:`TimeoutError` after ``timeout`` seconds
-        (``None``: waits forever).
+        (``None``: waits forever), and :class:`LookupError` if the informer is removed from the cache.
         """
         changed = anyio.Event()
+        name = NamespacedName(*key)
 
         def notify(event: Event) -> None:
-            if event.key == key:
+            if event.key == name:
                 changed.set()
 
+        def notify_state() -> None:
+            changed.set()
+
         self._handlers.append(notify)
+        self._state_handlers.append(notify_state)
         try:
-            with anyio.fail_after(timeout):
+            with anyio.move_on_after(timeout):
                 await self.wait_for_sync()
                 while True:
                     changed = anyio.Event()
@@ -247,11 +296,11 @@ class Informer:
                     if condition(obj):
                         return obj
                     await changed.wait()
-        except TimeoutError:
-            problem = f" ({self.problem})" if self.problem else ""
-            raise TimeoutError(f"{self.gvk} {key}: condition not met after {timeout:g} s{problem}") from None
         finally:
-            self._handlers.remove(notify)
+            self._state_handlers.remove(notify_state)
+            self.remove_handler(notify)
+        problem = f" ({self.problem})" if self.problem else ""
+        raise TimeoutError(f"{self.gvk} {key}: condition not met after {timeout:g} s{problem}")
 
     def add_handler(self, handler: Handler) -> None:
         """Call ``handler`` immediately for all existing objects (as ``initial``), and later for every change."""
@@ -264,6 +313,25 @@ class Informer:
     def remove_handler(self, handler: Handler) -> None:
         """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
         self._handlers.remove(handler)
+        self._check_used()
+
+    def acquire(self) -> None:
+        """Record another user of the informer; controllers do this for their sources."""
+        self._references += 1
+
+    def release(self) -> None:
+        """Record that a user no longer needs the informer.
+
+        The cache drops it when it has neither users nor handlers, unless the program requested it from the cache itself
+        (see :meth:`~cfo.runtime.cache.cache.Cache.release`).
+        """
+        self._references -= 1
+        self._check_used()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the informer has a user or a handler."""
+        return self._references > 0 or bool(self._handlers)
 
     def add_state_handler(self, handler: Callable[[], None]) -> None:
         """Call ``handler`` after :attr:`has_synced`, :attr:`problem` or :attr:`is_forbidden` may have changed.
@@ -289,6 +357,22 @@ class Informer:
         self._woken.set()
 
     # For the cache.
+
+    def when_unused(self, callback: Callable[[], None] | None) -> None:
+        """Call ``callback`` when the informer has no user and no handler any more (``None``: do not)."""
+        self._on_unused = callback
+
+    def drop(self) -> None:
+        """Forget the objects, after the informer was removed from the cache."""
+        self._is_dropped = True
+        self.reader.drop(self.gvk)
+        self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
+        self._reflectors = []
+        self._notify()
+
+    def _check_used(self) -> None:
+        if self._on_unused is not None and not self.is_used:
+            self._on_unused()
 
     def watches_namespace(self, namespace: str) -> bool:
         """Return whether the informer lists and watches the namespace."""
@@ -354,9 +438,9 @@ class Informer:
             feed.record_deletion(key, uid)
 
     async def run(self) -> None:
-        """List and watch the kind until cancelled."""
+        """List and watch the kind until cancelled, or until the informer is dropped."""
         try:
-            while True:
+            while not self._is_dropped:
                 resource = await self._resolve()
                 if resource != self._resource:
                     self._start_following(resource)
@@ -404,6 +488,7 @@ class Informer:
                 self.selection,
                 clock=self._clock,
                 options=self._options,
+                watch_list=self._watch_list_support,
                 on_change=self._notify,
             )
             for feed in self._store.feeds.values()

@@ -21,6 +21,10 @@ the known state, the database was restored from a backup, and the store is rebui
 never report anything. Therefore, after every unexpected end of a watch, a small list checks the server's position,
 which is the resourceVersion of its collection.
 
+With ``watch_list``, the list is streamed as the first events of the watch (:mod:`cfo.runtime.cache.watch_list`). It is
+committed at the bookmark that ends them, and all rules for lists apply. A store that is restricted to a partition
+accepts only its objects (:mod:`cfo.runtime.cache.partitioning`).
+
 A reflector never gives up: failures are logged with verb, resource and cause, and retried. An object that cannot be
 decoded (its metadata is invalid, or it is nested too deeply) is logged once and skipped; it does not affect the others.
 If only metadata is stored, the nesting does not matter.
@@ -32,18 +36,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from random import random as default_random
-from typing import Final
+from typing import Final, NoReturn
 
 import anyio
 import msgspec
 import structlog
 from anyio import to_thread
 
-from cfo.runtime.cache.entry import Entry, EntryDecoder, version_number
-from cfo.runtime.cache.nesting import object_without_nesting, split_items, split_members, with_reserved_depth
+from cfo.runtime.cache.entry import EntryDecoder, version_number
+from cfo.runtime.cache.item_decoder import ItemDecoder
+from cfo.runtime.cache.nesting import split_items, split_members, with_reserved_depth
 from cfo.runtime.cache.partitioning import Head, head_of
 from cfo.runtime.cache.selectors import Selection
-from cfo.runtime.cache.store import EventType, Feed
+from cfo.runtime.cache.store import EventType, Feed, Listing
+from cfo.runtime.cache.watch_list import (
+    INITIAL_EVENTS_SECONDS,
+    MAX_STREAM_FAILURES,
+    WatchListSupport,
+    ends_initial_events,
+    is_refusal,
+    watch_list_params,
+)
 from cfo.runtime.client.api_request import JSON, APIRequest
 from cfo.runtime.client.errors import (
     APIError,
@@ -81,12 +94,6 @@ _MAX_PAGE_BYTES: Final = 32 << 20
 _SMALL_PAGE_SIZE: Final = 20
 """The page size after a page was too large. A page is then at most 30 MB, because objects have at most 1.5 MB."""
 
-_UNDECODABLE: Final = "Failed to decode object, skipping it"
-_TOO_LARGE: Final = "Object is too large, skipping it"
-
-_MAX_REPORTED: Final = 1000
-"""The number of skipped objects that a reflector remembers, in order to report each only once."""
-
 _EVENTS: Final[Mapping[str, EventType]] = {
     "ADDED": EventType.ADDED,
     "MODIFIED": EventType.UPDATED,
@@ -106,11 +113,13 @@ class ReflectorOptions:
     """Settings of list and watch.
 
     ``page_size`` is the number of objects in a page of a list; ``idle_seconds`` is how long a watch may be silent (API
-    servers send a bookmark about once a minute); ``random`` returns numbers in [0, 1).
+    servers send a bookmark about once a minute); ``random`` returns numbers in [0, 1). ``watch_list`` requests lists as
+    events of the watch (:mod:`cfo.runtime.cache.watch_list`) instead of in pages, if the server supports it.
     """
 
     page_size: int = 500
     idle_seconds: float = 75.0
+    watch_list: bool = False
     random: Callable[[], float] = default_random
 
 
@@ -156,6 +165,10 @@ class BrokenStreamError(Exception):
     """A list or watch that cannot be continued because its content is invalid."""
 
 
+class _DiscardedListError(Exception):
+    """A streamed list that cannot be used; another request is sent immediately."""
+
+
 class Reflector:
     """Keeps one feed of a store in sync with the API server's collection.
 
@@ -173,6 +186,7 @@ class Reflector:
         *,
         clock: Clock,
         options: ReflectorOptions | None = None,
+        watch_list: WatchListSupport | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.state = State.LISTING
@@ -185,13 +199,12 @@ class Reflector:
         self._path = resource.path(feed.namespace)
         self._feed = feed
         self._store = feed.store
-        self._decoder = decoder
         self._clock = clock
         self._options = options or ReflectorOptions()
         self._selectors = selection.params
         self._selection = selection
         self._metadata_only = selection.metadata_only
-        self._reported: dict[object, None] = {}
+        self._items = ItemDecoder(decoder, selection, self._name)
         self._accept_list, self._accept_watch = (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
         self._on_change = on_change
         self._backoff = Backoff(clock, self._options.random)
@@ -201,6 +214,10 @@ class Reflector:
         self._shard_selector = ""
         """The selector of the last list, if the API server sent only the objects that it selects."""
         self._attempt = anyio.CancelScope()
+        self._watch_list_support = watch_list or WatchListSupport()
+        self._initial: Listing | None = None
+        """The list that the current stream sends; ``None`` after its end, and for a watch without initial events."""
+        self._stream_failures = 0
 
     async def run(self) -> None:
         """List and watch until cancelled, or until the server responds with 404."""
@@ -219,12 +236,13 @@ class Reflector:
     async def _run_once(self) -> bool:
         """Do one step, and wait if it failed; return false if the server responds with 404."""
         try:
-            if self.state is State.LISTING:
-                await self._list()
-                self.state = State.WATCHING
-                self._clear_error()
-            else:
+            if self.state is State.WATCHING:
                 await self._watch()
+            elif self._streams_lists:
+                await self._stream_list()
+            else:
+                await self._list()
+                self._finish_list()
         except NotFound as error:
             await self._back_off(error)
             return False
@@ -252,6 +270,11 @@ class Reflector:
         """The missing RBAC rule, logged only once, because permissions are rarely granted soon."""
         gvr = self._resource.gvr
         return f'{{apiGroups: ["{gvr.group}"], resources: ["{gvr.resource}"], verbs: ["list", "watch"]}}'
+
+    def _finish_list(self) -> None:
+        self.state = State.WATCHING
+        self._stream_failures = 0
+        self._clear_error()
 
     def _clear_error(self) -> None:
         self.error = ""
@@ -320,17 +343,8 @@ class Reflector:
             params |= {"resourceVersion": str(listing.known_version), "resourceVersionMatch": "NotOlderThan"}
         page = await self._get_page(params, limit)
         version = page.metadata.resource_version
-        if 0 < version_number(version) < listing.known_version:
-            if not quorum:
-                self._use_quorum = True
-                return False
-            listing.discard_known = True
-            _log.warning(
-                "Resource versions went backwards (database restored?), rebuilding the cache",
-                resource=self._name,
-                known_version=listing.known_version,
-                listed_version=version,
-            )
+        if not self._check_version(listing, version, quorum=quorum):
+            return False
         is_selected = True
         while True:
             info = page.metadata.shard_info
@@ -338,7 +352,9 @@ class Reflector:
             for raw in page.items or ():
                 if not is_selected and self._is_outside(raw):
                     continue
-                entry = self._decode(raw) if isinstance(raw, msgspec.Raw) else await self._decode_nested(raw)
+                entry = (
+                    self._items.decode(raw) if isinstance(raw, msgspec.Raw) else await self._items.decode_nested(raw)
+                )
                 if entry is not None and self._store.accepts(entry.key):
                     listing.add(entry)
             if not page.metadata.continue_:
@@ -347,11 +363,30 @@ class Reflector:
         if listing.is_outdated:
             return False
         self._shard_selector = shard_selector if is_selected else ""
+        self._commit(listing, version)
+        return True
+
+    def _check_version(self, listing: Listing, version: str, *, quorum: bool) -> bool:
+        """Return whether a list can be used: it is not older than known, or a quorum list after a restore."""
+        if not 0 < version_number(version) < listing.known_version:
+            return True
+        if not quorum:
+            self._use_quorum = True
+            return False
+        listing.discard_known = True
+        _log.warning(
+            "Resource versions went backwards (database restored?), rebuilding the cache",
+            resource=self._name,
+            known_version=listing.known_version,
+            listed_version=version,
+        )
+        return True
+
+    def _commit(self, listing: Listing, version: str) -> None:
         listing.commit(version)
         self.heard_at = self._clock.monotonic()
         self._version = version
         self._use_quorum = self._must_check_position = False
-        return True
 
     async def _get_page(
         self, params: dict[str, str], limit: int, *, timeout: float | None = None, new_connection: bool = False
@@ -379,54 +414,139 @@ class Reflector:
         except msgspec.DecodeError as error:
             raise BrokenStreamError(f"the response is not a list: {error}") from error
 
+    # Streamed lists.
+
+    @property
+    def _streams_lists(self) -> bool:
+        """Whether the next list is streamed; only pages report whether the server honors a selector of shards."""
+        return (
+            self._options.watch_list
+            and self._watch_list_support.is_supported(self._resource.gvr.group)
+            and self._stream_failures < MAX_STREAM_FAILURES
+            and not self._requested_shard_selector
+        )
+
+    async def _stream_list(self) -> None:
+        """Read the whole collection as events into the store, and continue with the same stream as the watch.
+
+        Returns when the watch has ended, or without a list if it must be requested again, in pages or with a quorum.
+        """
+        self._shard_selector = ""
+        self._initial = listing = self._feed.begin()
+        quorum = self._use_quorum or not listing.known_version
+        try:
+            await self._follow(watch_list_params("" if quorum else str(listing.known_version)))
+            if self._initial is not None:
+                self._stream_failures = MAX_STREAM_FAILURES  # the server ended the stream: pages are shorter
+        except APIError as error:
+            if self._initial is None:
+                raise
+            if is_refusal(error):
+                self._refuse_streams(error.message)
+                return
+            if isinstance(error, Expired):
+                self._use_quorum = True
+            elif not quorum and _is_too_large_version(error):
+                self._use_quorum = True
+                return
+            raise
+        except _DiscardedListError:
+            return
+        except (TransportError, BrokenStreamError):
+            self._stream_failures += self._initial is not None
+            raise
+        finally:
+            self._initial = None
+
+    def _refuse_streams(self, cause: str) -> None:
+        self._watch_list_support.record_unsupported(self._resource.gvr.group, cause)
+
+    def _process_initial_event(self, listing: Listing, event: _WatchEvent) -> None:
+        event_type = _EVENTS.get(event.type)
+        if event_type is not None:
+            if self._head_outside(event.object) is not None:
+                return
+            entry = self._items.decode(event.object)
+            if entry is None:
+                return
+            if event_type is EventType.DELETED:
+                listing.discard(entry.key)
+            else:
+                listing.add(entry)
+        elif event.type == "BOOKMARK":
+            if not ends_initial_events(event.object):
+                self._refuse_streams("it sends bookmarks without the end of the initial events")
+                raise _DiscardedListError
+            if not listing.is_outdated:
+                self._finish_initial_events(listing, _bookmark.decode(event.object).metadata.resource_version)
+
+    def _finish_initial_events(self, listing: Listing, version: str) -> None:
+        quorum = self._use_quorum or not listing.known_version
+        if not self._check_version(listing, version, quorum=quorum):
+            raise _DiscardedListError
+        self._initial = None
+        self._commit(listing, version)
+        self._finish_list()
+
     # Watching.
 
     async def _watch(self) -> None:
         if self._must_check_position and not await self._check_position():
             return
+        if self._shard_selector:
+            self._shard_selector = self._requested_shard_selector
+        shards = {"shardSelector": self._shard_selector} if self._shard_selector else {}
+        await self._follow({"resourceVersion": self._version, **shards})
+
+    async def _follow(self, params: Mapping[str, str]) -> None:
+        """Process the events of a watch until it ends."""
         started = self._clock.monotonic()
         version = self._version
         seconds = int(300 * (1 + self._options.random()))
-        if self._shard_selector:
-            self._shard_selector = self._requested_shard_selector
         request = APIRequest(
             "GET",
             self._path,
             params={
                 **self._selectors,
-                **({"shardSelector": self._shard_selector} if self._shard_selector else {}),
                 "watch": "true",
                 "allowWatchBookmarks": "true",
-                "resourceVersion": version,
                 "timeoutSeconds": str(seconds),
+                **params,
             },
             accept=self._accept_watch,
             verb="watch",
             resource=str(self._resource.gvr),
         )
-        idle_seconds = self._options.idle_seconds
         try:
             async with self._transport.stream(request) as body:
-                if self.error:
+                if self.error and self._initial is None:
                     self._clear_error()
                 splitter = _LineSplitter()
-                with anyio.fail_after(idle_seconds) as idle_timeout:
+                with anyio.fail_after(self._silence_seconds) as silence:
                     while chunk := await body.readany():
-                        idle_timeout.deadline = anyio.current_time() + idle_seconds
                         self.heard_at = self._clock.monotonic()
                         for line in splitter.split(chunk):
                             try:
                                 self._process_line(line)
                             except RecursionError:
                                 await self._process_nested_line(line)
+                        silence.deadline = anyio.current_time() + self._silence_seconds
         except TimeoutError:
+            if self._initial is not None:
+                self._refuse_streams(f"no event for {self._silence_seconds:g} s")
+                return
             _log.info("Watch idle timeout, reconnecting", resource=self._name)
             self._must_check_position = True
             return
         duration = self._clock.monotonic() - started
         self._must_check_position = duration < seconds - _EARLY_SECONDS
-        if self._version == version and duration < 1.0:
+        if self._version == version and duration < 1.0 and self._initial is None:
             raise BrokenStreamError("the server closed the watch immediately")
+
+    @property
+    def _silence_seconds(self) -> float:
+        idle_seconds = self._options.idle_seconds
+        return idle_seconds if self._initial is None else min(idle_seconds, INITIAL_EVENTS_SECONDS)
 
     def _process_line(self, line: bytes) -> None:
         try:
@@ -434,13 +554,18 @@ class Reflector:
         except msgspec.DecodeError as error:
             self.state = State.LISTING
             raise BrokenStreamError(f"a line is not a watch event: {error}") from error
+        if event.type == "ERROR":
+            self._raise_status(event.object)
+        if self._initial is not None:
+            self._process_initial_event(self._initial, event)
+            return
         event_type = _EVENTS.get(event.type)
         if event_type is not None:
             if not self._shard_selector and (outside := self._head_outside(event.object)) is not None:
                 self._version = outside.resource_version or self._version
                 self._feed.advance(version_number(outside.resource_version))
                 return
-            entry = self._decode(event.object)
+            entry = self._items.decode(event.object)
             if entry is None:
                 return
             self._version = entry.meta.resource_version or self._version
@@ -448,21 +573,27 @@ class Reflector:
         elif event.type == "BOOKMARK":
             self._version = _bookmark.decode(event.object).metadata.resource_version or self._version
             self._feed.advance(version_number(self._version))
-        elif event.type == "ERROR":
-            self._raise_status(event.object)
 
     async def _process_nested_line(self, line: bytes) -> None:
         """Process the event of an object that is nested too deeply: of a new state only the version, and deletions."""
         event = await to_thread.run_sync(split_members, line)
         event_type = _EVENTS.get(event.get("type", b"").decode().strip('"'))
-        entry = await self._read_without_nesting(event.get("object", b""))
+        entry = await self._items.decode_without_nesting(event.get("object", b""))
         if event_type is None or entry is None:
+            return
+        if self._initial is not None:
+            if event_type is EventType.DELETED:
+                self._initial.discard(entry.key)
+            elif self._metadata_only and self._store.accepts(entry.key):
+                self._initial.add(entry)
+            elif not self._metadata_only:
+                self._items.report_nesting(entry)
             return
         if self._metadata_only or event_type is EventType.DELETED:
             self._version = entry.meta.resource_version or self._version
             self._feed.observe(event_type, entry)
             return
-        self._report_nesting(entry)
+        self._items.report_nesting(entry)
         self._version = entry.meta.resource_version or self._version
         self._feed.advance(entry.version)
 
@@ -488,47 +619,7 @@ class Reflector:
     def _is_outside(self, raw: bytes | msgspec.Raw) -> bool:
         return isinstance(raw, msgspec.Raw) and self._head_outside(raw) is not None
 
-    # Decoding.
-
-    def _decode(self, raw: bytes | msgspec.Raw) -> Entry | None:
-        """Return the entry of one object, or ``None`` if its metadata is invalid, which is reported."""
-        try:
-            entry = self._decoder.decode(raw)
-        except (msgspec.MsgspecError, ValueError) as error:
-            self._report(_UNDECODABLE, hash(bytes(raw)), error=str(error))
-            return None
-        if not self._selection.fits(len(entry.raw)):
-            self._report(_TOO_LARGE, entry.meta.uid or entry.key, object=str(entry.key), bytes=len(entry.raw))
-        return entry
-
-    async def _decode_nested(self, raw: bytes) -> Entry | None:
-        """Like :meth:`_decode`, for an object that may be nested too deeply, which is reported."""
-        try:
-            return with_reserved_depth(self._decode, raw)
-        except RecursionError:
-            entry = await self._read_without_nesting(raw)
-            if entry is not None and not self._metadata_only:
-                self._report_nesting(entry)
-                return None
-            return entry
-
-    async def _read_without_nesting(self, raw: bytes) -> Entry | None:
-        """Return an entry with only the metadata of an object that is nested too deeply."""
-        return self._decode(await to_thread.run_sync(object_without_nesting, raw))
-
-    def _report_nesting(self, entry: Entry) -> None:
-        self._report(_UNDECODABLE, entry.meta.uid or entry.key, object=str(entry.key), error="nested too deeply")
-
-    def _report(self, message: str, identity: object, **fields: object) -> None:
-        """Log that an object is skipped, unless that was reported before."""
-        if identity in self._reported:
-            return
-        if len(self._reported) >= _MAX_REPORTED:
-            del self._reported[next(iter(self._reported))]
-        self._reported[identity] = None
-        _log.error(message, resource=self._name, **fields)
-
-    def _raise_status(self, raw: msgspec.Raw) -> None:
+    def _raise_status(self, raw: msgspec.Raw) -> NoReturn:
         """Raise the Status of an ERROR event as an :class:`APIError`."""
         status = _status.decode(raw)
         code = status.get("code")

@@ -21,13 +21,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-from cfo.runtime.objects import Object
+from cfo.runtime.objects import Object, resource_version_of
 
-__all__ = ["ApplyIntent", "UnchangedApplies", "is_applied"]
+__all__ = ["ABSENT_VERSION", "ApplyIntent", "UnchangedApplies", "is_applied"]
+
+ABSENT_VERSION: Final = "1"
+"""A resourceVersion that no stored object has, since etcd's first revision is 1 before anything is written.
+
+The API server ignores it when an apply creates the object, and rejects the apply with a 409 when the object exists.
+"""
 
 _NEVER_OWNED = frozenset(
     [
@@ -200,8 +206,9 @@ class UnchangedApplies:
     """Remembers applies whose responses showed that nothing changed.
 
     A remembered apply stays valid as long as the object is the same in everything that the apply can depend on: all
-    fields except its resourceVersion and, unless the apply sets it, its status. ``size`` is the number of remembered
-    applies; the least recently used are evicted first.
+    fields except its resourceVersion and, unless the apply sets it, its status. If fields of the object are not known
+    (``exact``), its resourceVersion must be the same. ``size`` is the number of remembered applies; the least recently
+    used are evicted first.
     """
 
     def __init__(self, size: int = 10_000) -> None:
@@ -211,19 +218,23 @@ class UnchangedApplies:
     def __len__(self) -> int:
         return len(self._states)
 
-    def contains(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> bool:
+    def contains(
+        self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]], *, exact: bool = False
+    ) -> bool:
         """Return whether ``intent`` is known to change nothing in this state of the object."""
         key = _key(intent, current)
         state = self._states.get(key)
-        if state is None or state != _digest(_state(intent, current, managers)):
+        if state is None or state != _digest(_state(intent, current, managers, exact)):
             return False
         self._states.move_to_end(key)
         return True
 
-    def remember(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> None:
+    def remember(
+        self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]], *, exact: bool = False
+    ) -> None:
         """Record that ``intent`` changed nothing in this state of the object."""
         key = _key(intent, current)
-        self._states[key] = _digest(_state(intent, current, managers))
+        self._states[key] = _digest(_state(intent, current, managers, exact))
         self._states.move_to_end(key)
         if len(self._states) > self._size:
             self._states.popitem(last=False)
@@ -233,7 +244,9 @@ def _key(intent: ApplyIntent, current: Object) -> tuple[str, bytes]:
     return str((current.get("metadata") or {}).get("uid")), _digest(intent)
 
 
-def _state(intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _state(intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]], exact: bool) -> list[Any]:
+    if exact:
+        return [resource_version_of(current)]
     metadata = {key: value for key, value in (current.get("metadata") or {}).items() if key != "resourceVersion"}
     state = {**current, "metadata": metadata}
     if "status" not in intent.desired:

@@ -25,7 +25,8 @@ import orjson
 from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.apply import ApplyIntent, UnchangedApplies, is_applied
 from cfo.runtime.client.errors import APIError, Expired, Forbidden, NotFound, OwnerDeleted, TransportError, UnknownKind
-from cfo.runtime.client.object_cache import ClientCache, NullCache
+from cfo.runtime.client.object_cache import ClientCache, NullCache, StoredObject
+from cfo.runtime.client.partial_objects import PartialObjectError, removed_field
 from cfo.runtime.client.request_body import (
     delete_options,
     encode_body,
@@ -45,6 +46,7 @@ from cfo.runtime.objects import (
     gvk_of,
     is_deleting,
     key_of,
+    kind_of,
     name_of,
     namespace_of,
     resource_version_of,
@@ -229,7 +231,7 @@ class Client:
         :class:`~cfo.runtime.client.errors.AlreadyExists` if an object of this name exists, and
         :class:`~cfo.runtime.client.errors.OwnerDeleted` if another client deleted the object and its controller.
         """
-        kind, obj = _kind_of(obj), to_object(obj)
+        kind, obj = kind_of(obj), to_object(obj)
         if subresource:
             target = changed = await resolve_object(self.mapper, gvk or gvk_of(obj), key or key_of(obj), subresource)
         else:
@@ -254,12 +256,44 @@ class Client:
         If ``metadata.resourceVersion`` is set, a concurrent change by another client is not overwritten, but raises
         :class:`~cfo.runtime.client.errors.Conflict`. ``gvk``: the kind of the object if ``obj`` has the kind of the
         subresource (a Scale).
+
+        If the kind has a transform (``ManagerOptions.transforms``), the object is first read from the API server.
+        Raises :class:`~cfo.runtime.client.partial_objects.PartialObjectError` if ``obj`` lacks fields that the
+        transform removes: read the object with ``live=True``, or use :meth:`patch` or :meth:`apply`.
         """
-        kind, obj = _kind_of(obj), to_object(obj)
+        kind, obj = kind_of(obj), to_object(obj)
         target = await resolve_object(self.mapper, gvk or gvk_of(obj), key_of(obj), subresource)
+        await self._require_whole(target, obj, subresource)
         request = APIRequest("PUT", target.path, verb="update", resource=target.label)
         updated: Object | TypedObject = kind.decode(await self._write(request, target, obj, dry_run=dry_run))
         return updated
+
+    async def _require_whole(self, target: RequestTarget, obj: Object, subresource: str) -> None:
+        """Raise :class:`PartialObjectError` if ``obj`` comes from a cache that removes some of its fields."""
+        transform = self._cache.transform_of(target.gvk)
+        if transform is None or gvk_of(obj) != target.gvk:
+            return
+        whole = await self._get(target.gvk, target.key, live=True)
+        version = resource_version_of(obj)
+        if whole is None or (version and version != resource_version_of(whole)):
+            return  # the API server responds with NotFound or Conflict
+        whole["metadata"].pop("managedFields", None)  # the cache never contains it, and the server keeps it
+        try:
+            transformed: Any = transform(copy.deepcopy(whole))
+        except Exception:  # noqa: BLE001 - user code; the cache keeps such an object whole
+            return
+        if not isinstance(transformed, dict):
+            return
+        if subresource:  # only the field of that name is written
+            whole, transformed = (
+                {subresource: each[subresource]} if subresource in each else {} for each in (whole, transformed)
+            )
+        missing = removed_field(whole, transformed, obj)
+        if missing:
+            raise PartialObjectError(
+                f"{target.gvk} {target.key}: {missing} is missing because a transform removes it from the cache; "
+                "read the object with live=True, or use patch or apply"
+            )
 
     async def patch(
         self,
@@ -326,7 +360,7 @@ class Client:
             desired = set_controller_owner(desired, to_object(owner))
         intent = ApplyIntent(desired, field_manager or self.field_manager, subresource)
         result = await self._apply(intent, force=force, dry_run=dry_run)
-        applied: Object | TypedObject = _kind_of(obj).decode(result)
+        applied: Object | TypedObject = kind_of(obj).decode(result)
         return applied
 
     async def _apply(self, intent: ApplyIntent, *, force: bool, dry_run: bool) -> Object:
@@ -338,7 +372,7 @@ class Client:
             if not self._cache.is_uncertain(gvk, cached):
                 stored = self._cache.stored(gvk, cached)
         current: Object = orjson.loads(stored.object) if stored is not None else {}
-        if stored is not None and self._is_unchanged(intent, current, stored.managers):
+        if stored is not None and self._is_unchanged(intent, current, stored):
             return current
         target = await resolve_object(self.mapper, gvk, key_of(desired), subresource)
         if not subresource:
@@ -355,12 +389,15 @@ class Client:
         result = await self._write(request, target, desired, dry_run=dry_run)
         if stored is not None and resource_version_of(result) == stored.resource_version:
             with suppress(orjson.JSONEncodeError):  # nested too deeply
-                self._unchanged.remember(intent, current, stored.managers)
+                self._unchanged.remember(intent, current, stored.managers, exact=not stored.is_whole)
         return result
 
-    def _is_unchanged(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> bool:
+    def _is_unchanged(self, intent: ApplyIntent, current: Object, stored: StoredObject) -> bool:
+        managers = stored.managers
         try:
-            return is_applied(intent, current, managers) or self._unchanged.contains(intent, current, managers)
+            return is_applied(intent, current, managers) or self._unchanged.contains(
+                intent, current, managers, exact=not stored.is_whole
+            )
         except (orjson.JSONEncodeError, RecursionError):  # nested too deeply to compare
             return False
 
@@ -546,11 +583,6 @@ class Client:
         """
         if uid_before or not self._cached_uid(target):
             self._cache.record_deletion(target.gvk, target.key, uid_before)
-
-
-def _kind_of(obj: Object | TypedObject) -> ObjectKind[Any]:
-    """Return the kind that decodes the response to a write of ``obj``."""
-    return type(obj) if isinstance(obj, TypedObject) else gvk_of(obj)
 
 
 def _was_removed(obj: Object) -> bool:

@@ -55,6 +55,7 @@ TCP_USER_TIMEOUT: milliseconds that sent data may remain unacknowledged.
 
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _MAX_LOGGED_WARNINGS = 512
+_MAX_ERROR_BYTES = 1 << 20
 
 _log = structlog.get_logger(__name__)
 
@@ -116,7 +117,8 @@ class Transport:
 
     ``qps`` and ``burst`` limit the rate of requests on the client side. With ``qps`` of ``None``, 0 or less there is no
     limit, and the server's priority and fairness applies. ``observe`` is called with each :class:`Exchange`.
-    ``tracing`` traces requests (streams are not traced).
+    ``tracing`` traces requests (streams are not traced). ``max_response_bytes`` limits the responses of an API server
+    that is not trusted (0: no limit); the limit of a request takes precedence.
     """
 
     def __init__(
@@ -129,8 +131,11 @@ class Transport:
         observe: Callable[[Exchange], None] | None = None,
         clock: Clock | None = None,
         tracing: Tracing | None = None,
+        max_response_bytes: int = 0,
     ) -> None:
         self._tracing = tracing
+        self._max_response_bytes = max_response_bytes
+        self._closed = False
         self.config = config
         self._clock = clock or SystemClock()
         self._bucket: BucketRateLimiter | None = None
@@ -147,6 +152,11 @@ class Transport:
         self._ssl: ssl.SSLContext | None = None
         self._logged_warnings: OrderedDict[str, None] = OrderedDict()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent: the transport was entered and has not been closed."""
+        return self._session is not None
+
     async def __aenter__(self) -> Self:
         self._session = _new_session(keepalive_timeout=_IDLE_CONNECTION_SECONDS)
         # Each stream gets a new connection, because a pooled connection may be dead like the one before it.
@@ -156,6 +166,7 @@ class Transport:
     async def __aexit__(self, *_: object) -> None:
         sessions = [self._session, self._streams, *(session for session, _ in self._retired)]
         self._session = self._streams = None
+        self._closed = True
         self._retired.clear()
         with anyio.CancelScope(shield=True):
             for session in sessions:
@@ -204,7 +215,9 @@ class Transport:
                         session = self._session
                         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS)
                         async with self._exchange(attempt, timeout) as response:
-                            return Response(response.status, await _read_body(response, request), response.headers)
+                            limit_bytes = request.max_response_bytes or self._max_response_bytes
+                            body = await _read_body(response, request, limit_bytes)
+                            return Response(response.status, body, response.headers)
                     except (APIError, aiohttp.ClientError) as error:
                         awaiting_response = False
                         delay = attempts.delay_after(error)
@@ -266,7 +279,7 @@ class Transport:
                     continue
                 self._log_warnings(response)
                 if response.status >= 300 and response.status != 304:
-                    raise self._error(attempt, response, await response.read())
+                    raise self._error(attempt, response, await _read_error(response))
                 yield response
                 return
 
@@ -286,7 +299,10 @@ class Transport:
         request = attempt.request
         session = self._streams if attempt.is_stream or request.new_connection else self._session
         if session is None:
-            raise RuntimeError("the transport is closed or was never entered: use 'async with Transport(...)'")
+            if self._closed:
+                problem = "the transport is closed"
+                raise TransportError(problem, outcome_unknown=False, verb=attempt.verb, resource=attempt.resource)
+            raise RuntimeError("the transport was never entered: use 'async with Transport(...)'")
         rate_limit_delay = self._bucket.when(None) if self._bucket is not None else None
         if rate_limit_delay:
             await self._clock.sleep(rate_limit_delay)
@@ -442,9 +458,18 @@ def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return new_socket
 
 
-async def _read_body(response: aiohttp.ClientResponse, request: APIRequest) -> bytes:
-    """Read the body, at most ``max_response_bytes`` and one chunk of it."""
-    limit = request.max_response_bytes
+async def _read_error(response: aiohttp.ClientResponse) -> bytes:
+    """Read the body of an error response, at most 1 MiB and one chunk of it."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > _MAX_ERROR_BYTES:
+            break
+    return bytes(body)
+
+
+async def _read_body(response: aiohttp.ClientResponse, request: APIRequest, limit: int) -> bytes:
+    """Read the body, at most ``limit`` bytes (0: no limit) and one chunk of it."""
     if not limit:
         return await response.read()
     body = bytearray()

@@ -81,6 +81,15 @@ class Sharding:
         controller.admit(self.requests)
         self._controllers.append(controller)
 
+    def remove_waiting(self, controller: Controller) -> bool:
+        """Forget ``controller``; return whether it was waiting until this replica becomes the leader."""
+        if controller in self._controllers:
+            self._controllers.remove(controller)
+        if controller not in self._leader_runnables:
+            return False
+        self._leader_runnables.remove(controller)
+        return True
+
     def divide(self, kind: ObjectKind[Any]) -> None:
         """Cache only the objects of this replica's shards, unless the kind is needed as a whole."""
         self._divided.add(kind.gvk)

@@ -12,7 +12,7 @@ import structlog
 
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.field import FieldErrors, causes
-from cfo.runtime.objects import Object, ObjectKind, is_deleting, to_object
+from cfo.runtime.objects import Object, ObjectKind, TypedObject, is_deleting, to_object
 from cfo.runtime.resource.errors import InvalidResource
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
@@ -69,8 +69,15 @@ class DefaultingHandler(Generic[T]):
             if is_deleting(request.object):
                 return allowed()
             raise
+        if isinstance(obj, TypedObject):
+            # A value that the class converts (the string "1" to a number) is not a change of the defaulter.
+            raw = await request.compute(_encode, obj)
         result: T | None = await _await_if_needed(self._defaulter.default(obj, request))
         return patched("", *await request.compute(_patch, raw, obj if result is None else result))
+
+
+def _encode(obj: TypedObject) -> bytes:
+    return orjson.dumps(obj.to_object())
 
 
 def _patch(raw: bytes, changed: Any) -> Sequence[Mapping[str, Any]]:

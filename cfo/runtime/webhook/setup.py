@@ -41,6 +41,9 @@ __all__ = ["WebhookDependencies", "WebhookService", "webhook_rules"]
 
 _MAX_BACKOFF: Final = 5.0  # seconds; short, because a broken webhook blocks all writes of its kinds
 
+_LOCAL_DRAIN: Final = 0.2
+"""Seconds for calls that are under way when a process that is called at a URL stops; a restart should be fast."""
+
 
 def webhook_rules(options: WebhookOptions) -> list[Rule]:
     """Return the permissions that serving webhooks in the cluster requires."""
@@ -63,6 +66,14 @@ def webhook_rules(options: WebhookOptions) -> list[Rule]:
             Rule(CUSTOM_RESOURCE_DEFINITION.group, "customresourcedefinitions", verbs, options.conversion_crds)
         )
     return granted
+
+
+def _drain(options: WebhookOptions) -> float:
+    """Return how long open connections are served, in seconds.
+
+    The only process at a URL has removed the URL from the webhook configurations before, so that no new call arrives.
+    """
+    return min(options.drain, _LOCAL_DRAIN) if options.url is not None and not options.reuse_port else options.drain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +136,7 @@ class WebhookService:
             bind_address=options.url.bind_address if options.url is not None else options.bind_address,
             reuse_port=options.reuse_port,
             trusted=self._trusted,
-            drain=options.drain,
+            drain=_drain(options),
             on_listening=self._reconcile,
             before_drain=self._restore_configurations,
             clock=clock,

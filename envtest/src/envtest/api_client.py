@@ -34,9 +34,9 @@ class Watch:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
-    async def event(self) -> dict[str, Any]:
-        """Return the next event."""
-        line = await asyncio.wait_for(self._response.content.readline(), TIMEOUT_SECONDS)
+    async def event(self, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
+        """Return the next event. Raises TimeoutError if there is none within ``timeout`` seconds."""
+        line = await asyncio.wait_for(self._response.content.readline(), timeout)
         assert line, "the server closed the watch"
         event: dict[str, Any] = json.loads(line)
         return event

@@ -162,18 +162,20 @@ def assemble(
     token_settings: TokenSettings | None = None,
     anonymous: bool = True,
     cluster: Cluster | None = None,
+    features: Collection[str] = (),
 ) -> APIServer:
     """Create the parts without starting them or storing anything.
 
     ``plugins`` names the admission plugins to run; ``anonymous`` accepts requests without credentials; ``cluster`` is a
-    new one by default. Raises ValueError for unusable keys, OSError for the audit log.
+    new one by default; ``features`` are the feature gates that are on. Raises ValueError for unusable keys, OSError for
+    the audit log.
     """
     cluster = cluster or Cluster()
     tokens = ServiceAccountTokens(cluster.store, settings=token_settings, clock=cluster.clock.time)
     authenticator = Authenticator(
         tokens, admin_token=admin_token, users=users, anonymous=anonymous, clock=cluster.clock
     )
-    return _connect(cluster, tokens, authenticator, AuditLog(audit_log), plugins)
+    return _connect(cluster, tokens, authenticator, AuditLog(audit_log), plugins, features)
 
 
 def fork(source: APIServer) -> APIServer:
@@ -185,7 +187,7 @@ def fork(source: APIServer) -> APIServer:
     cluster = source.cluster.fork()
     tokens = source.core.tokens.fork(cluster.store, cluster.clock.time)
     authenticator = source.authenticator.fork(tokens, cluster.clock)
-    return _connect(cluster, tokens, authenticator, AuditLog(), source.plugins)
+    return _connect(cluster, tokens, authenticator, AuditLog(), source.plugins, source.core.features)
 
 
 def _connect(
@@ -194,10 +196,11 @@ def _connect(
     authenticator: Authenticator,
     audit: AuditLog,
     plugins: Collection[str],
+    features: Collection[str],
 ) -> APIServer:
     """Create the parts that have no state of their own."""
     store, registry, authorizer, clock = cluster.store, cluster.registry, cluster.authorizer, cluster.clock
-    core = Core(store, registry, cluster.trackers, clock, tokens, cluster.version)
+    core = Core(store, registry, cluster.trackers, clock, tokens, cluster.version, features)
     core.reviews, core.authorizer = Reviews(authorizer, authenticator), authorizer
     core.admission = standard_chain(store, registry, authorizer, cluster.webhooks, enabled=plugins)
     health = HealthChecks()

@@ -6,6 +6,7 @@ Only click is imported at import time, so that ``cfo`` can list its commands qui
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import sys
 from importlib import import_module
@@ -92,6 +93,7 @@ class _Group(click.Group):
     show_default=True,
     help=f"Version to behave like: {', '.join(SUPPORTED)}.",
 )
+@click.option("--feature-gates", default="", help="NAME=true,...: feature gates to switch (ShardedListAndWatch).")
 @click.option(
     "--scenario",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -111,11 +113,13 @@ def command(
     controllers: str,
     service_cluster_ip_range: str,
     kubernetes_version: str,
+    feature_gates: str,
     scenario: Path | None,
 ) -> None:
     """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
     if context.invoked_subcommand is not None:
         return
+    from envtest.feature_gates import parse_feature_gates
     from envtest.plane import ControlPlane
 
     try:
@@ -130,10 +134,15 @@ def command(
             data_dir=data_dir,
             service_cluster_ip_range=service_cluster_ip_range,
             kubernetes_version=kubernetes_version,
+            feature_gates=parse_feature_gates(filter(None, feature_gates.split(","))),
             scenario=scenario,
         )
         asyncio.run(_serve(plane, kubeconfig))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            _fail(ValueError(f"--port {port}: is in use on {host}; set another port, or 0 for a free one"))
+        _fail(error)
+    except ValueError as error:
         _fail(error)
 
 
@@ -164,7 +173,7 @@ def assets(folder: Path | None, kubernetes_version: str) -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
-    """Exit with one line: with code 2 for invalid input, and 1 for all other failures, such as a port in use."""
+    """Exit with one line: with code 2 for invalid input, such as a port in use, and 1 for all other failures."""
     click.echo(f"Error: {error}", err=True)
     sys.exit(2 if isinstance(error, ValueError | FileExistsError) else 1)
 

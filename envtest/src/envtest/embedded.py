@@ -23,6 +23,7 @@ from envtest.controllers import Runner, create_runner, selected_names
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import StatusError
 from envtest.faults import Faults
+from envtest.feature_gates import enabled_features
 from envtest.kubernetes_version import parse_version
 from envtest.manifests import Manifests, load_crds
 from envtest.objects import Object
@@ -72,9 +73,11 @@ class EmbeddedServer(BaseControlPlane):
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
         snapshot: Path | None = None,
         kubernetes_version: str = "",
+        feature_gates: Mapping[str, bool] | None = None,
         scenario: Scenario | None = None,
     ) -> None:
         self._version = parse_version(kubernetes_version)
+        self._features = enabled_features(feature_gates or {}, self._version)
         self._snapshot = snapshot
         self._scenario = scenario
         self._copied: _Copied | None = None
@@ -158,6 +161,7 @@ class EmbeddedServer(BaseControlPlane):
             plugins=enabled_plugins(disable=() if "serviceaccount" in self.controllers else ("ServiceAccount",)),
             token_settings=TokenSettings(self._settings.get("token-key")),
             cluster=cluster,
+            features=self._features,
         )
         self._api_server = api_server
         try:

@@ -33,7 +33,6 @@ __all__ = [
     "Request",
     "Response",
     "json_response",
-    "log_failure",
     "not_found_page",
     "status_response",
 ]
@@ -145,13 +144,6 @@ class Request:
 
 Page = Callable[[Request], Awaitable["Response | SentResponse | None"]]
 """Serves paths that are not resources (discovery, OpenAPI, health); returns ``None`` for a path that is not its own."""
-
-
-def log_failure(event: str, **details: str) -> None:
-    """Log the exception that is being handled. structlog is imported on the first failure, to keep startup fast."""
-    import structlog
-
-    structlog.get_logger("envtest").exception(event, **details)
 
 
 def json_response(document: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -38,6 +38,7 @@ class ListOptions:
     bookmarks: bool = False
     initial_events: bool | None = None
     timeout: int | None = None
+    shards: str = ""
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class Page:
     revision: int
     token: str = ""
     remaining: int | None = None
+    shards: str = ""
+    """The selector of shards that was applied."""
 
 
 def list_options(request: Request, *, watch: bool) -> ListOptions:
@@ -65,6 +68,7 @@ def list_options(request: Request, *, watch: bool) -> ListOptions:
         bookmarks=request.flag("allowWatchBookmarks"),
         initial_events=request.flag("sendInitialEvents") if "sendInitialEvents" in request.query else None,
         timeout=timeout,
+        shards=request.parameter("shardSelector"),
     )
     errors = _watch_errors(options) if watch else _list_errors(options)
     if errors:
@@ -207,7 +211,9 @@ def list_page(store: Store, resource: GroupResource, namespace: str, options: Li
         raise expired("The resourceVersion for the provided list is too old.") from None
     except FutureRevision:
         raise rv_too_large(revision or 0, store.revision) from None
-    return _cut(records, store.revision if revision is None else revision, options, selector)
+    page = _cut(records, store.revision if revision is None else revision, options, selector)
+    page.shards = selector.shards.text if selector.shards is not None else ""
+    return page
 
 
 def _expired_token(after: tuple[str, str] | None) -> StatusError:

@@ -52,6 +52,7 @@ class ControlPlane(BaseControlPlane):
         data_dir: Path | None = None,
         service_cluster_ip_range: str = str(DEFAULT_SERVICE_NETWORK),
         kubernetes_version: str = "",
+        feature_gates: Mapping[str, bool] | None = None,
         scenario: ScenarioSource | None = None,
     ) -> EmbeddedControlPlane:
         """Return a control plane that runs in this process and event loop.
@@ -61,10 +62,11 @@ class ControlPlane(BaseControlPlane):
         format. ``audit_log`` is a file that receives audit events. ``data_dir`` keeps objects, CA and tokens after the
         process ends; without it they are lost. ``service_cluster_ip_range`` is the IPv4 network from which Services
         get their cluster IPs, in CIDR notation. ``kubernetes_version`` is the version to behave like: ``1.34``,
-        ``1.35`` or ``1.36``, the default. ``scenario`` (a file, a mapping or a
-        :class:`envtest.scenarios.scenario.Scenario`) says which nodes there are and what happens to pods; it enables
-        the simulated nodes and scheduler. Raises ValueError for an invalid network or version, ScenarioError, which is
-        a ValueError, and OSError for the file of the scenario.
+        ``1.35`` or ``1.36``, the default. ``feature_gates`` are switched on or off; only ``ShardedListAndWatch`` of
+        1.36 is implemented. ``scenario`` (a file, a mapping or a :class:`envtest.scenarios.scenario.Scenario`) says
+        which nodes there are and what happens to pods; it enables the simulated nodes and scheduler. Raises ValueError
+        for an invalid network, version or gate, ScenarioError, which is a ValueError, and OSError for the file of the
+        scenario.
         """
         return EmbeddedControlPlane(
             port=port,
@@ -77,6 +79,7 @@ class ControlPlane(BaseControlPlane):
             data_dir=data_dir,
             service_cluster_ip_range=service_cluster_ip_range,
             kubernetes_version=kubernetes_version,
+            feature_gates=feature_gates,
             scenario=_scenario(scenario),
         )
 

@@ -89,6 +89,8 @@ def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
         metadata["continue"] = page.token
     if page.remaining:
         metadata["remainingItemCount"] = page.remaining
+    if page.shards:
+        metadata["shardInfo"] = {"selector": page.shards}
     return metadata
 
 

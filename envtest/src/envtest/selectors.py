@@ -11,6 +11,7 @@ from typing import Any
 from envtest.errors import GroupResource, bad_request
 from envtest.label_selectors import LabelSelector, parse_labels
 from envtest.registry import ResourceInfo
+from envtest.shard_selectors import ShardSelector
 from envtest.storage import Record
 
 __all__ = ["Selector", "parse_fields", "selector_for"]
@@ -103,18 +104,23 @@ def _event_source(obj: Any) -> str:
 
 
 class Selector:
-    """A label selector and a field selector, applied to records."""
+    """A label selector, a field selector and a selector of shards, applied to records."""
 
-    __slots__ = ("_decoded", "_fields", "_labels", "everything")
+    __slots__ = ("_decoded", "_fields", "_labels", "everything", "shards")
 
-    def __init__(self, labels: LabelSelector, fields: list[tuple[str, str, str]]) -> None:
+    def __init__(
+        self, labels: LabelSelector, fields: list[tuple[str, str, str]], shards: ShardSelector | None = None
+    ) -> None:
+        self.shards = shards
         self._labels = labels
         self._fields = [term for term in fields if term[0] in _META]
         self._decoded = [term for term in fields if term[0] not in _META]
-        self.everything = labels.empty and not fields
+        self.everything = labels.empty and not fields and shards is None
 
     def matches(self, record: Record) -> bool:
         """Return whether the record is selected; decode it only for fields other than its name and namespace."""
+        if self.shards is not None and not self.shards.matches(record):
+            return False
         if not self._labels.empty and not self._labels.matches(record.labels):
             return False
         for field, operator, value in self._fields:
@@ -133,10 +139,10 @@ class Selector:
 EVERYTHING = Selector(LabelSelector([]), [])
 
 
-def selector_for(info: ResourceInfo, labels: str, fields: str) -> Selector:
+def selector_for(info: ResourceInfo, labels: str, fields: str, shards: ShardSelector | None = None) -> Selector:
     """Return the selector of a request for ``info``. Raises StatusError (400)."""
     if not labels and not fields:
-        return EVERYTHING
+        return Selector(LabelSelector([]), [], shards) if shards is not None else EVERYTHING
     terms = parse_fields(fields) if fields else []
     own = tuple(path.removeprefix(".") for path in info.selectable_fields)
     aliases = {"name": "metadata.name"} if info.resource == _NAMESPACES else {}
@@ -153,4 +159,4 @@ def selector_for(info: ResourceInfo, labels: str, fields: str) -> Selector:
     if info.resource == _JOBS:
         aliases = {"status.successful": "status.succeeded"}
     named = [(aliases.get(field, field), operator, value) for field, operator, value in terms]
-    return Selector(parse_labels(labels), named)
+    return Selector(parse_labels(labels), named, shards)

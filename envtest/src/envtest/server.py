@@ -22,9 +22,10 @@ from envtest.auth.rbac import Authorizer
 from envtest.clock import Clock
 from envtest.dispatch import Dispatcher
 from envtest.errors import StatusError, bad_request, unauthorized
+from envtest.failure_log import log_failure
 from envtest.fault_injection import FAULTS_PATH, inject, inject_after
 from envtest.faults import Faults
-from envtest.http import Page, Request, Response, log_failure, not_found_page, status_response
+from envtest.http import Page, Request, Response, not_found_page, status_response
 from envtest.http_server.listener import Listener
 from envtest.http_server.received import Received
 from envtest.http_server.request_body import BodyError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,9 +12,11 @@ from envtest.auth.reviews import Reviews
 from envtest.auth.tokens import ServiceAccountTokens
 from envtest.clock import Clock
 from envtest.context import RequestContext
+from envtest.feature_gates import SHARDED_LIST_AND_WATCH
 from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.objects import Object
 from envtest.registry import Registry
+from envtest.shard_selectors import ShardSelector, parse_shard_selector
 from envtest.storage import Store, Watcher
 
 if TYPE_CHECKING:
@@ -53,6 +56,8 @@ class Core:
     clock: Clock
     tokens: ServiceAccountTokens
     version: KubernetesVersion = LATEST
+    features: Collection[str] = ()
+    """The feature gates that are on (:mod:`envtest.feature_gates`)."""
     admission: Admission = field(default_factory=NoAdmission)
     watchers: set[Watcher] = field(default_factory=set)
     """The watchers of the clients of this API server."""
@@ -60,6 +65,15 @@ class Core:
     authorizer: Authorizer = field(init=False)
     scenario: Scenario | None = None
     """What the pods answer to exec, logs and port-forward; without it they have no containers."""
+
+    def shard_selector(self, text: str) -> ShardSelector | None:
+        """Return the ``shardSelector`` of a request; ``None`` if it has none, or if the feature is off.
+
+        Raises StatusError (500).
+        """
+        if not text or SHARDED_LIST_AND_WATCH not in self.features:
+            return None
+        return parse_shard_selector(text)
 
     def close_watchers(self) -> None:
         """Close the watches of this API server's clients, because it stops."""

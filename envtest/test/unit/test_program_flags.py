@@ -86,6 +86,7 @@ def test_etcd_refuses_tls() -> None:
         ("--anonymous-auth=maybe", "must be true or false"),
         ("--client-ca-file=/missing", "No such file"),
         ("--tls-cert-file=/a", "must be specified together"),
+        ("--feature-gates=ShardedListAndWatch", "must be NAME=true or NAME=false"),
         ("--service-cluster-ip-range=16.0.0.0/4", "prefix length"),
         ("--enable-admission-plugins=Made", 'enable-admission-plugins plugin "Made" is unknown'),
     ],
@@ -104,6 +105,10 @@ def test_defaults_of_kube_apiserver(tmp_path: Path) -> None:
     gates = options(tmp_path, "--feature-gates=A=true", "--runtime-config=api/all=true,batch/v1", "--audit-log-path=-")
     assert gates.runtime_config == {"api/all": "true", "batch/v1": "true"}
     assert [message.split("=")[0] for message in gates.messages] == ["--feature-gates", "--audit-log-path"]
+    assert not gates.features
+    sharded = options(tmp_path, "--feature-gates=ShardedListAndWatch=true")
+    assert set(sharded.features) == {"ShardedListAndWatch"}
+    assert sharded.messages == ()
 
 
 def test_admission_plugins_are_switched() -> None:

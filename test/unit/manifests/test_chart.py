@@ -38,8 +38,10 @@ class Renderer:
             return context
         if re.fullmatch(r"\.[a-z]+", expression):
             return context[expression[1:]]
-        if expression == ".Release.Namespace":
+        if expression in (".Release.Namespace", "$.Release.Namespace"):
             return self.namespace
+        if (joined := re.fullmatch(r'join "," (\S+)', expression)) is not None:
+            return ",".join(self.value(joined[1], context))
         if expression == "`{{`":
             return "{{"
         if expression == '.Values.image.tag | default (print "v" .Chart.AppVersion)':
@@ -61,9 +63,9 @@ class Renderer:
                 output.append(text[position : token.start()])
             position = token.end()
             expression = token[2] or token[3]
-            if (block := re.fullmatch(r"(if|with) (\S+)", expression)) is not None:
-                value = self.value(block[2], contexts[-1])
-                conditions.append(bool(value))
+            if (block := re.fullmatch(r"(if|with) (not )?(\S+)", expression)) is not None:
+                value = self.value(block[3], contexts[-1])
+                conditions.append(bool(value) is not bool(block[2]))
                 contexts.append(value if block[1] == "with" else contexts[-1])
             elif expression == "end":
                 conditions.pop()

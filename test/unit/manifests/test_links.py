@@ -10,6 +10,9 @@ import pytest
 from test.support.manifests import make_targets
 
 ROOT = Path(__file__).parents[3]
+TEMPLATE = ROOT / "cfo" / "scaffold" / "template" / "Makefile.tmpl"
+"""The Makefile of a project that `cfo new` writes, whose targets the pages for operator authors name."""
+
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("envtest/*.md"), *ROOT.glob("envtest/docs/*.md")]
 )
@@ -35,7 +38,8 @@ def test_links_have_targets(page: Path) -> None:
 def test_make_targets_exist(page: Path) -> None:
     text = page.read_text()
     named = {*re.findall(r"`make ([a-z][a-z0-9-]*)", text), *re.findall(r"^make ([a-z][a-z0-9-]*)", text, re.MULTILINE)}
-    assert named <= make_targets(), named - make_targets()
+    known = make_targets() | make_targets(TEMPLATE)
+    assert named <= known, named - known
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cfo.runtime.availability import Availability, is_served
-from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.client.errors import TransportError, UnknownKind
 from cfo.runtime.clock import FakeClock
@@ -24,6 +24,7 @@ from test.support.scheduling import run_until_idle
 MIRROR = GVK("example.com", "v1", "Mirror")
 LENS = GVK("example.com", "v1", "Lens")
 ROUTE = GVK("route.openshift.io", "v1", "Route")
+PLURALS = {MIRROR: "mirrors", LENS: "lenses"}
 
 
 class Mapper:
@@ -46,7 +47,7 @@ class Mapper:
             raise self.errors[gvk].pop(0)
         if gvk not in self.served:
             raise UnknownKind(str(gvk))
-        return Resource(gvk=gvk, plural="x", namespaced=True)
+        return Resource(gvk=gvk, plural=PLURALS.get(gvk, "x"), namespaced=True)
 
 
 class CRDInformer:
@@ -65,10 +66,25 @@ class CRDInformer:
 
     def add(self, name: str) -> None:
         """Emit the event of a new CRD."""
-        raw = orjson.dumps({"metadata": {"name": name}})
-        entry = EntryDecoder(CUSTOM_RESOURCE_DEFINITION, metadata_only=True).decode(raw)
+        self._emit(Event(EventType.ADDED, NamespacedName("", name), None, crd_entry(name)))
+
+    def change(self, name: str, *, generation: int = 1) -> None:
+        """Emit the event of a CRD that changed; the first state has generation 1."""
+        key = NamespacedName("", name)
+        self._emit(Event(EventType.UPDATED, key, crd_entry(name), crd_entry(name, generation)))
+
+    def delete(self, name: str) -> None:
+        """Emit the event of a deleted CRD."""
+        self._emit(Event(EventType.DELETED, NamespacedName("", name), crd_entry(name), None))
+
+    def _emit(self, event: Event) -> None:
         for handler in self.handlers:
-            handler(Event(EventType.ADDED, NamespacedName("", name), None, entry))
+            handler(event)
+
+
+def crd_entry(name: str, generation: int = 1) -> Entry:
+    raw = orjson.dumps({"metadata": {"name": name, "generation": generation}})
+    return EntryDecoder(CUSTOM_RESOURCE_DEFINITION, metadata_only=True).decode(raw)
 
 
 class Harness:
@@ -235,3 +251,62 @@ async def test_is_served_retries_until_discovery_succeeds() -> None:
         assert not lookup.done()
         clock.advance(0.5)
     assert await lookup is False
+
+
+def follow(harness: Harness, gvk: GVK) -> list[str]:
+    """Follow the kind with a teardown function; return the list that records the calls."""
+    calls: list[str] = []
+    harness.availability.when_available(gvk, lambda: calls.append("setup"), teardown=lambda: calls.append("teardown"))
+    return calls
+
+
+async def test_kind_is_torn_down_when_its_crd_is_deleted_and_set_up_again() -> None:
+    harness = Harness(MIRROR, LENS)
+    mirror, lens = follow(harness, MIRROR), follow(harness, LENS)
+    async with running(harness):
+        await run_until_idle()
+        harness.crds.delete("mirrors.example.com")
+        await run_until_idle()
+        assert mirror == ["setup"]  # discovery lags behind
+        harness.mapper.served.remove(MIRROR)
+        harness.clock.advance(0.1)
+        await run_until_idle()
+        assert mirror == ["setup", "teardown"]
+        assert harness.clock.timers == 0
+        assert harness.availability.pending == (MIRROR,)
+        harness.mapper.served.add(MIRROR)
+        harness.crds.add("mirrors.example.com")
+        await run_until_idle()
+        assert mirror == ["setup", "teardown", "setup"]
+        assert lens == ["setup"]
+
+
+async def test_kind_is_torn_down_when_its_changed_crd_does_not_serve_it() -> None:
+    harness = Harness(MIRROR)
+    calls = follow(harness, MIRROR)
+    async with running(harness):
+        await run_until_idle()
+        harness.mapper.served.remove(MIRROR)
+        lookups = harness.mapper.lookups
+        harness.crds.change("mirrors.example.com")  # its status
+        harness.crds.change("others.example.com", generation=2)
+        await run_until_idle()
+        assert (calls, harness.mapper.lookups) == (["setup"], lookups)
+        harness.crds.change("mirrors.example.com", generation=2)
+        await run_until_idle()
+        assert calls == ["setup", "teardown"]
+
+
+async def test_kind_is_not_torn_down_while_discovery_is_incomplete() -> None:
+    harness = Harness(MIRROR)
+    calls = follow(harness, MIRROR)
+    async with running(harness):
+        await run_until_idle()
+        harness.mapper.errors[MIRROR] = [DiscoveryIncomplete("unavailable")]
+        harness.mapper.served.remove(MIRROR)
+        harness.crds.delete("mirrors.example.com")
+        await run_until_idle()
+        assert calls == ["setup"]
+        harness.clock.advance(0.1)
+        await run_until_idle()
+        assert calls == ["setup", "teardown"]

@@ -64,6 +64,8 @@ def test_number_length_and_characters_of_changed_fields_are_limited() -> None:
     (name,) = changed_fields(b'{"data":{}}', orjson.dumps({"data": {"\n12:00 forged\x1b[0m": ""}}))
     assert name == "data.\\n12:00 forged\\x1b[0m"
     assert changed_fields(b"[", b"{}") == ()
+    deep = b"[" * 100_000 + b"]" * 100_000
+    assert changed_fields(b'{"spec":{"a":' + deep + b"}}", b'{"spec":{"a":1}}') == ()
 
 
 def test_causes_name_fields_and_never_values() -> None:

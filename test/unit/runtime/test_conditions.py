@@ -58,6 +58,8 @@ def test_reasons_that_api_servers_reject_are_errors(reason: str) -> None:
         ([condition("A", "Unknown"), condition("B", "False")], "False", "B: is False"),
         ([condition("A", "Unknown"), condition("B", "True")], "Unknown", "A: is Unknown"),
         ([condition("B", "True")], "Unknown", "A"),
+        ([condition("A", "yes"), condition("B", "True")], "Unknown", "A: is yes"),
+        ([condition("A", "False") | {"reason": "x" * 2000}, condition("B", "True")], "False", "A: is False"),
         ([condition("A", "False", 0), condition("B", "True")], "Unknown", "A: reported for an earlier generation"),
     ],
 )
@@ -78,3 +80,15 @@ def test_condition_of_an_earlier_generation_is_not_met() -> None:
     assert not is_ready(obj(2, condition("Ready", "True", 1)))
     assert is_ready(obj(2, condition("Ready", "True", 2)))
     assert has_condition("Ready", status="False")(obj(1, condition("Ready", "False")))
+
+
+@pytest.mark.parametrize("status", [None, "ready", [], {"conditions": "Ready"}, {"conditions": [1, {}, {"type": 2}]}])
+def test_status_of_any_type_has_no_conditions(status: Any) -> None:
+    stored = {"metadata": {}, "status": status}
+    assert Conditions(stored, now=NOW).as_list() == []
+    assert not has_condition("Ready")(stored)
+
+
+def test_summary_is_not_a_part_of_itself() -> None:
+    with pytest.raises(ValueError, match="part of its own summary"):
+        Conditions(obj(1), now=NOW).summarize(["Ready"])

@@ -17,7 +17,7 @@ from cfo.runtime.clock import FakeClock
 from cfo.runtime.controller import Controller, ControllerOptions, reconcile_causes, reconcile_id
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK
-from cfo.runtime.reconcile import Request, Result, TerminalError
+from cfo.runtime.reconcile import ReconcileError, Request, Result, TerminalError
 from cfo.runtime.source import Channel
 from cfo.runtime.workqueue import LOW_PRIORITY
 from test.support.scheduling import run_until_idle
@@ -222,14 +222,20 @@ async def test_only_update_conflicts_are_logged_at_debug_level(error: Exception,
     assert line["log_level"] == level
 
 
-async def test_expected_errors_are_logged_without_stack_trace() -> None:
+class NoSuchThing(ReconcileError):
+    """An expected failure of a reconciler."""
+
+
+@pytest.mark.parametrize("error", [NotFound(404, {"message": "no such thing"}), NoSuchThing("no such thing")])
+async def test_expected_errors_are_logged_without_stack_trace(error: Exception) -> None:
     with capture_context_logs() as lines:
-        async with running(Harness(failing_with(NotFound(404, {"message": "no such thing"})))) as harness:
+        async with running(Harness(failing_with(error))) as harness:
             harness.channel.enqueue([A])
             await run_until_idle()
     (line,) = error_lines(lines)
     assert "exc_info" not in line
-    assert line["error"] == "NotFound: no such thing"
+    assert line["error"] == f"{type(error).__name__}: no such thing"
+    assert line["retry_in"] > 0
 
 
 async def test_programming_error_counts_as_panic_and_worker_continues() -> None:

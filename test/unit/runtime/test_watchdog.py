@@ -74,6 +74,26 @@ async def test_blocking_function_is_logged_with_its_stack_and_duration(lag: Even
     structlog.dev.ConsoleRenderer(colors=False)(None, "warning", dict(line))  # must not reserve one of its keys
 
 
+def block_deep(depth: int) -> None:
+    if depth:
+        block_deep(depth - 1)
+    else:
+        block(BLOCK_SECONDS)
+
+
+async def test_deep_stack_is_logged_with_its_innermost_and_outermost_functions(lag: EventLoopLag) -> None:
+    with capture_logs() as logs:
+        await asyncio.sleep(0.02)
+        block_deep(50)
+        await eventually(lambda: logs)
+    functions = [frame.rpartition(" ")[2] for frame in logs[0]["frames"]]
+    test = "test_deep_stack_is_logged_with_its_innermost_and_outermost_functions"
+    assert functions[0] == "block"
+    assert functions[-1] == test
+    assert logs[0]["frames"][4].endswith(" more")
+    assert len(functions) == 7
+
+
 async def test_block_is_counted_in_the_histogram(lag: EventLoopLag) -> None:
     await asyncio.sleep(0.01)
     before = samples(lag)

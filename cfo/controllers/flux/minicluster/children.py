@@ -14,6 +14,7 @@ import structlog
 from cfo.api.flux import MINICLUSTER, MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.resources import owned
 from cfo.runtime import (
+    ABSENT_VERSION,
     GVK,
     AlreadyExists,
     APIError,
@@ -44,9 +45,6 @@ NAME_CONFLICT_RETRY_SECONDS: Final = 300.0
 
 _PREDECESSOR_RETRY_SECONDS = 5.0
 _EXPLAINED = (Invalid, Forbidden, BadRequest)
-
-_ABSENT = "1"
-"""A resourceVersion that no stored object has: with it, a server-side apply can only create."""
 
 
 def belongs_to(entry: Entry | None, cluster: Object) -> bool:
@@ -81,7 +79,7 @@ class Children:
         try:
             if current is None:
                 try:
-                    await self._client.apply(_with_metadata(desired, resourceVersion=_ABSENT))
+                    await self._client.apply(_with_metadata(desired, resourceVersion=ABSENT_VERSION))
                 except Conflict:
                     existing = await self._client.get(gvk_of(desired), key_of(desired), live=True)
                     if existing is None:

@@ -18,6 +18,7 @@ from envtest.controllers.events import EventRecorder
 from envtest.controllers.key_queue import KeyQueue
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import GroupResource, StatusError
+from envtest.failure_log import log_failure
 from envtest.server_core import Core
 from envtest.storage import Change
 
@@ -25,13 +26,14 @@ __all__ = ["Controller", "Runner"]
 
 K = TypeVar("K", bound=Hashable)
 WORKERS: Final = 4
+_LOGGER: Final = "envtest.controllers"
 
 
 def _log() -> Any:
     """Return the logger, imported on the first failure: importing it takes longer than starting all controllers."""
     import structlog
 
-    return structlog.get_logger("envtest.controllers")
+    return structlog.get_logger(_LOGGER)
 
 
 class Controller(abc.ABC, Generic[K]):
@@ -90,7 +92,12 @@ class Controller(abc.ABC, Generic[K]):
                 )
             except Exception:  # noqa: BLE001 - one object that fails must not stop the controller
                 failed = True
-                _log().exception("Reconcile failed, will retry", controller=type(self).__name__, key=str(key))
+                log_failure(
+                    "Reconcile failed, will retry",
+                    logger=_LOGGER,
+                    controller=type(self).__name__,
+                    key=str(key),
+                )
             else:
                 if requeue_after is not None:
                     self.queue.add_after(key, requeue_after)

@@ -42,7 +42,7 @@ async def get_object(core: Core, request: Request, ctx: RequestContext, output: 
 async def list_objects(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
     """Handle GET of a collection, in one namespace or in all."""
     options = list_options(request, watch=False)
-    selector = selector_for(ctx.info, options.labels, options.fields)
+    selector = selector_for(ctx.info, options.labels, options.fields, core.shard_selector(options.shards))
     stale = _stale_revision(request, core)
     if stale is not None:
         options = replace(options, resource_version=str(stale), match="Exact")

@@ -14,7 +14,8 @@ import orjson
 
 from envtest.context import RequestContext
 from envtest.errors import StatusError
-from envtest.http import Request, log_failure
+from envtest.failure_log import log_failure
+from envtest.http import Request
 from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse
 from envtest.listing import ListOptions, list_options, parse_revision, too_old_error
@@ -196,7 +197,8 @@ async def watch_objects(core: Core, request: Request, ctx: RequestContext, outpu
     """
     options = list_options(request, watch=True)
     fields = f"metadata.name={ctx.name}" if ctx.name else ""  # the legacy path /watch/.../NAME
-    selector = selector_for(ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))))
+    shards = core.shard_selector(options.shards)
+    selector = selector_for(ctx.info, options.labels, ",".join(filter(None, (options.fields, fields))), shards)
     encoder = _Encoder(core, request, ctx.info, output)
     revision = parse_revision(options.resource_version)
     stream = _Stream(request, output, ctx.info.plural)

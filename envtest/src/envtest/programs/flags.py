@@ -144,7 +144,7 @@ KUBE_APISERVER = Program(
         "tls-cert-file": "serving certificate, with intermediate certificates",
         "tls-private-key-file": "key of the serving certificate",
         "token-auth-file": "static bearer tokens, in kube-apiserver's CSV format",
-        "feature-gates": "accepted; envtest has no feature gates",
+        "feature-gates": "ShardedListAndWatch=true; others are reported and ignored",
         "runtime-config": "accepted; envtest serves the stable APIs and some others",
     },
     paths={

@@ -73,6 +73,7 @@ class HostedServers:
                 token_settings=options.tokens,
                 anonymous=options.anonymous,
                 cluster=cluster,
+                features=options.features,
             )
             if first:
                 hosted.archive.restore(cluster.store)

@@ -13,6 +13,7 @@ from envtest.auth.authenticator import load_token_file
 from envtest.auth.tokens import ISSUER, TokenSettings
 from envtest.certificates import SERVER_NAMES, CertificateAuthority, KeyPair
 from envtest.context import User
+from envtest.feature_gates import enabled_features, parse_feature_gates, switchable_features
 from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.programs.flags import CommandLine, FlagError, boolean
 from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
@@ -29,7 +30,8 @@ _SIGNING_KEY_FILE = "service-account-signing-key-file"
 class ServerOptions:
     """How to serve: address, certificate, authentication, admission plugins and the cluster's settings.
 
-    ``runtime_config`` maps API group versions to ``true`` or ``false``; ``messages`` are reported to the user.
+    ``features`` are the feature gates that are on. ``runtime_config`` maps API group versions to ``true`` or ``false``;
+    ``messages`` are reported to the user.
     """
 
     host: str
@@ -44,6 +46,7 @@ class ServerOptions:
     prefix: str
     service_network: IPv4Network
     version: KubernetesVersion
+    features: Collection[str] = ()
     runtime_config: dict[str, str] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
@@ -57,9 +60,7 @@ def read_options(command: CommandLine, version: KubernetesVersion = LATEST) -> S
     modes = command.items("authorization-mode") or ["RBAC"]
     if "RBAC" not in modes or any(mode not in _MODES for mode in modes):
         raise FlagError(f"--authorization-mode={','.join(modes)}: envtest supports only RBAC and Node,RBAC")
-    gates = command.items("feature-gates")
-    if gates:
-        messages.append(f"--feature-gates={','.join(gates)}: envtest has no feature gates")
+    features = _features(command, version, messages)
     audit = command.last("audit-log-path")
     if audit and Path(audit).name == "-":
         messages.append("--audit-log-path=-: no audit events are written to the standard output")
@@ -83,9 +84,22 @@ def read_options(command: CommandLine, version: KubernetesVersion = LATEST) -> S
         prefix=command.last("etcd-prefix", "/registry"),
         service_network=network,
         version=version,
+        features=features,
         runtime_config=dict(_pair(item) for item in command.items("runtime-config")),
         messages=tuple(messages),
     )
+
+
+def _features(command: CommandLine, version: KubernetesVersion, messages: list[str]) -> Collection[str]:
+    """Return the feature gates that are on; append a message about those that envtest does not implement."""
+    try:
+        gates = parse_feature_gates(command.items("feature-gates"))
+    except ValueError as error:
+        raise FlagError(f"--feature-gates: {error}") from None
+    unknown = sorted(gates.keys() - switchable_features(version))
+    if unknown:
+        messages.append(f"--feature-gates={','.join(unknown)}: envtest does not implement these feature gates")
+    return enabled_features({name: gates[name] for name in gates if name not in unknown}, version)
 
 
 def _pair(item: str) -> tuple[str, str]:

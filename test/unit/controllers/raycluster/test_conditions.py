@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import TLS_VARIABLE
 from cfo.api.raycluster.conditions import EXPOSED, MUTUAL_TLS, NETWORK_POLICIES
-from cfo.api.raycluster.kinds import ROUTE
+from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.conditions import conditions_of
+from cfo.controllers.raycluster.conditions import OWN_CONDITIONS_CHANGED, conditions_of
 from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object, find_condition
+from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.cache.store import Event, EventType
 from test.support.ray_clusters import ray_cluster
 
 CONFIG = KubeRayConfiguration(kubeRayFeatures=["tlsOptions"])
@@ -35,6 +38,33 @@ def condition(
 ) -> tuple[str, str, str]:
     found = find_condition(conditions_of(cluster, children or {}, exposure, CONFIG), kind) or {}
     return found["status"], found["reason"], found["message"]
+
+
+def entry(status: Any) -> Entry:
+    """Return a stored RayCluster with this status."""
+    return EntryDecoder(RAY_CLUSTER).decode(orjson.dumps({**ray_cluster(), "status": status}))
+
+
+WRITTEN = {"conditions": [{"type": EXPOSED, "status": "True", "reason": "Exposed", "message": "m"}]}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [None, "x", 3, [], {}, *({"conditions": value} for value in (None, "x", {}, [3], [None], [{"type": 1}], [{}]))],
+)
+def test_status_of_any_type_is_compared(status: Any) -> None:
+    before, after = entry(status), entry(WRITTEN)
+    key = before.key
+    assert not OWN_CONDITIONS_CHANGED(Event(EventType.UPDATED, key, before, before))
+    assert OWN_CONDITIONS_CHANGED(Event(EventType.UPDATED, key, before, after))
+    assert OWN_CONDITIONS_CHANGED(Event(EventType.UPDATED, key, after, before))
+
+
+def test_conditions_of_others_and_their_times_are_not_compared() -> None:
+    foreign = {"type": "HeadPodReady", "status": "True"}
+    timed = {**WRITTEN["conditions"][0], "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    before, after = entry(WRITTEN), entry({"conditions": [foreign, timed]})
+    assert not OWN_CONDITIONS_CHANGED(Event(EventType.UPDATED, before.key, before, after))
 
 
 INGRESSES = [

@@ -15,6 +15,7 @@ from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions, State
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, Store
+from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.discovery import Resource
 from cfo.runtime.objects import GVK, NamespacedName
@@ -49,6 +50,7 @@ class Harness:
         *,
         idle_seconds: float = 75.0,
         page_size: int = 2,
+        watch_list: WatchListSupport | None = None,
         **options: Any,
     ) -> None:
         self.server = server
@@ -66,7 +68,13 @@ class Harness:
             EntryDecoder(RAY),
             selection,
             clock=self.clock,
-            options=ReflectorOptions(page_size=page_size, idle_seconds=idle_seconds, random=lambda: 0.0),
+            options=ReflectorOptions(
+                page_size=page_size,
+                idle_seconds=idle_seconds,
+                random=lambda: 0.0,
+                watch_list=watch_list is not None,
+            ),
+            watch_list=watch_list,
             on_change=self._changed.set,
         )
 

@@ -20,6 +20,7 @@ from cfo.runtime import (
     Exchange,
     Forbidden,
     Invalid,
+    ResponseTooLarge,
     ServiceUnavailable,
     TooManyRequests,
     Transport,
@@ -468,3 +469,36 @@ async def test_stream_never_uses_an_idle_connection(server: ApiServer, transport
         async with transport.stream(APIRequest("GET", "/record")) as body:
             await body.read()
     assert len(set(ports)) == 3
+
+
+async def test_endless_error_response_is_read_in_part(server: ApiServer) -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=403)
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 65_536)
+
+    server.answer("GET", "/x", endless)
+    async with Transport(ClientConfig(server=server.url)) as transport:
+        with pytest.raises(Forbidden, match="403"):
+            await asyncio.wait_for(transport.request(APIRequest("GET", "/x")), 10)
+
+
+async def test_responses_of_an_untrusted_server_are_limited(server: ApiServer) -> None:
+    server.answer("GET", "/x", text("x" * 5000), text("x" * 5000))
+    async with Transport(ClientConfig(server=server.url), max_response_bytes=1000) as transport:
+        with pytest.raises(ResponseTooLarge, match="1000 bytes"):
+            await transport.request(APIRequest("GET", "/x"))
+        allowed = APIRequest("GET", "/x", max_response_bytes=10_000)
+        assert len((await transport.request(allowed)).body) == 5000
+
+
+async def test_request_on_a_closed_transport_fails_like_a_broken_connection(server: ApiServer) -> None:
+    async with Transport(ClientConfig(server=server.url)) as transport:
+        assert transport.is_open
+    assert not transport.is_open
+    with pytest.raises(TransportError, match="the transport is closed") as caught:
+        await transport.request(APIRequest("PUT", "/x", body=b"{}"))
+    assert not caught.value.outcome_unknown
+    with pytest.raises(RuntimeError, match="never entered"):
+        await Transport(ClientConfig(server=server.url)).request(APIRequest("GET", "/x"))

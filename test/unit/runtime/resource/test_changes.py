@@ -100,3 +100,130 @@ def test_numbers_that_become_integers_are_narrowed() -> None:
     assert breaking_changes(before, CRD) == [
         "v1.spec.replicas: the type was narrowed from integer or number to integer"
     ]
+
+
+STRING, OBJECT = {"type": "string"}, {"type": "object"}
+ANY: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+RULE = {"rule": "self == oldSelf", "optionalOldSelf": True}
+INT_OR_STRING = {"x-kubernetes-int-or-string": True}
+BOTH = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+LIST = {"type": "array", "items": STRING}
+A, B = {"properties": {"a": STRING}}, {"properties": {"b": STRING}}
+EMBEDDED = {**OBJECT, "x-kubernetes-embedded-resource": True}
+DEFAULT = {"type": "string", "default": "x"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        # types
+        (STRING, INT_OR_STRING, ""),
+        (STRING, ANY, ""),
+        (ANY, STRING, "the type was narrowed from any to string"),
+        (INT_OR_STRING, STRING, "the type was narrowed from integer or string to string"),
+        (INT_OR_STRING, {**INT_OR_STRING, **BOTH}, ""),
+        ({"type": "integer"}, {"type": "integer", "format": "int32"}, "the format was narrowed from none to int32"),
+        ({"type": "integer", "format": "int32"}, {"type": "integer"}, ""),
+        ({"type": "string", "nullable": True}, STRING, "null is no longer allowed"),
+        # bounds
+        ({"type": "integer", "multipleOf": 10}, {"type": "integer", "multipleOf": 5}, ""),
+        ({"type": "number", "multipleOf": 0.3}, {"type": "number", "multipleOf": 0.1}, ""),
+        (
+            {"type": "integer", "multipleOf": 5},
+            {"type": "integer", "multipleOf": 10},
+            "multipleOf was changed from 5 to 10",
+        ),
+        ({"type": "integer"}, {"type": "integer", "multipleOf": 2}, "multipleOf was changed from None to 2"),
+        ({**STRING, "pattern": "a"}, STRING, ""),
+        ({**STRING, "enum": ["a", "b"]}, STRING, ""),
+        ({**LIST, "maxItems": 3}, {**LIST, "maxItems": 4}, ""),
+        # combinations
+        (STRING, {**STRING, "anyOf": [{"pattern": "a"}]}, "anyOf was added or changed"),
+        ({**STRING, "not": {"enum": ["a"]}}, STRING, ""),
+        (
+            {**STRING, "oneOf": [{"pattern": "a"}]},
+            {**STRING, "oneOf": [{"pattern": "b"}]},
+            "oneOf was added or changed",
+        ),
+        # lists and maps
+        (LIST, {**LIST, "x-kubernetes-list-type": "atomic"}, ""),
+        (LIST, {**LIST, "x-kubernetes-list-type": "set"}, "x-kubernetes-list-type was changed from atomic to set"),
+        (OBJECT, {**OBJECT, "x-kubernetes-map-type": "granular"}, ""),
+        (
+            OBJECT,
+            {**OBJECT, "x-kubernetes-map-type": "atomic"},
+            "x-kubernetes-map-type was changed from granular to atomic",
+        ),
+        # fields
+        ({**OBJECT, **A}, {**OBJECT, **A, "required": ["a"]}, "a: the field is now required"),
+        ({**OBJECT, **A, "required": ["a"]}, {**OBJECT, **A, "required": ["a"]}, ""),
+        (
+            {**OBJECT, "properties": {"a": DEFAULT}, "required": ["a"]},
+            {**OBJECT, **A, "required": ["a"]},
+            "a: the field is now required",  # its default made it optional
+        ),
+        ({**OBJECT, **A}, {**OBJECT, "properties": {"a": DEFAULT}, "required": ["a"]}, ""),
+        ({**OBJECT, **A}, {**OBJECT, **B}, "a: the field was removed"),
+        ({**OBJECT, **A}, {**OBJECT, "additionalProperties": STRING}, ""),
+        ({**OBJECT, **A}, {**OBJECT, **B, **ANY}, ""),
+        ({**OBJECT, "additionalProperties": STRING}, {**OBJECT, **A, **ANY}, ""),
+        (
+            {**OBJECT, "additionalProperties": STRING},
+            {**OBJECT, "additionalProperties": STRING, "properties": {"a": {"type": "integer"}}},
+            "a: the type was narrowed from string to integer",
+        ),
+        ({**OBJECT, **ANY}, {**OBJECT, **ANY, "properties": {"a": ANY}}, ""),
+        (
+            {**OBJECT, **ANY},
+            {**OBJECT, **ANY, **A},
+            "a: the values of a field that was not described are now restricted",
+        ),
+        (
+            {**OBJECT, "additionalProperties": True},
+            {**OBJECT, "additionalProperties": STRING},
+            "unknown fields are no longer preserved",
+        ),
+        (
+            {**OBJECT, **ANY},
+            {**EMBEDDED, **ANY},
+            "the value must now be a whole object (x-kubernetes-embedded-resource)",
+        ),
+        ({**EMBEDDED, **ANY}, {**OBJECT, **ANY}, ""),
+        (EMBEDDED, OBJECT, "x-kubernetes-embedded-resource was removed"),
+        # rules
+        (
+            {**STRING, "x-kubernetes-validations": [{"rule": RULE["rule"], "message": "a"}]},
+            {**STRING, "x-kubernetes-validations": [{"rule": RULE["rule"], "message": "b"}]},
+            "",
+        ),
+        (
+            {**STRING, "x-kubernetes-validations": [{"rule": RULE["rule"]}]},
+            {**STRING, "x-kubernetes-validations": [RULE]},
+            "a validation rule was added: self == oldSelf",
+        ),
+    ],
+)
+def test_change_of_a_field_is_classified(old: dict[str, Any], new: dict[str, Any], message: str) -> None:
+    found = breaking_changes(changed("@.spec/properties/field", old), changed("@.spec/properties/field", new))
+    assert bool(found) is bool(message), found
+    if message:
+        separator = "." if message.startswith("a: ") else ": "
+        assert f"v1.spec.field{separator}{message}" in found
+
+
+def test_selectable_fields_and_conversions_must_stay() -> None:
+    before = changed("spec/versions/0/selectableFields", [{"jsonPath": ".spec.note"}])
+    assert breaking_changes(before, CRD) == ["v1: the selectable field .spec.note was removed"]
+    assert breaking_changes(CRD, before) == []
+    assert breaking_changes(CRD, changed("spec/conversion", ...)) == [
+        "spec.conversion: the webhook that converts between the versions was removed"
+    ]
+
+
+def test_names_that_the_api_server_defaults_are_not_changes() -> None:
+    without = changed("spec/names/singular", ...)
+    del without["spec"]["names"]["listKind"]
+    assert breaking_changes(CRD, without) == breaking_changes(without, CRD) == []
+    assert breaking_changes(CRD, changed("spec/names/listKind", "Sites")) == [
+        "spec.names.listKind: changed from WebsiteList to Sites"
+    ]

@@ -1,0 +1,177 @@
+"""Keep the set of objects of each Environment: prune, clean up, summarize conditions, and wait for them."""
+
+import argparse
+from typing import Annotated
+
+import anyio
+from pydantic import Field
+
+from cfo.runtime import (
+    CONFIG_MAP,
+    SERVICE_ACCOUNT,
+    APIModel,
+    ApplySetError,
+    Builder,
+    Client,
+    ClientConfig,
+    ConditionList,
+    Conditions,
+    CustomResource,
+    Finalizer,
+    GenerationChanged,
+    Manager,
+    ManagerOptions,
+    NamespacedName,
+    Object,
+    PrinterColumn,
+    Request,
+    Result,
+    apply_set,
+    apply_set_id,
+    connect,
+    has_condition,
+    list_map,
+    load_config,
+    logs,
+    name_of,
+    wait_for,
+)
+
+FINALIZER = "example.com/receipt"
+MEMBERS = (CONFIG_MAP, SERVICE_ACCOUNT)
+
+
+class Component(APIModel):
+    """A part of an environment."""
+
+    name: str = Field(min_length=1, max_length=40, pattern="^[a-z][a-z0-9]*$")
+    settings: dict[str, str] = Field(default_factory=dict, description="Without any, the component is not configured.")
+    account: bool = Field(default=False, description="Whether the component gets a ServiceAccount.")
+
+
+class EnvironmentSpec(APIModel):
+    """The components."""
+
+    components: Annotated[list[Component], list_map("name")] = Field(max_length=100)
+
+
+class EnvironmentStatus(APIModel):
+    """The conditions Applied, Configured, and Ready, their summary."""
+
+    conditions: ConditionList = Field(default_factory=list)
+
+
+class Environment(
+    CustomResource,
+    group="example.com",
+    version="v1",
+    short_names=["env"],
+    printer_columns=[PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].status', "string")],
+):
+    """A set of components, each with a ConfigMap and, on request, a ServiceAccount."""
+
+    spec: EnvironmentSpec
+    status: EnvironmentStatus = Field(default_factory=EnvironmentStatus)
+
+
+def desired_objects(environment: Environment) -> list[Object]:
+    """Return all members of the set."""
+    objects: list[Object] = []
+    for component in environment.spec.components:
+        metadata = {"namespace": environment.key.namespace, "name": f"{environment.key.name}-{component.name}"}
+        objects.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": component.settings})
+        if component.account:
+            objects.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    return objects
+
+
+def receipt_of(environment: Environment, members: list[str]) -> Object:
+    """Return the ConfigMap that remains after the deletion; it has no owner, so it is not deleted with one."""
+    metadata = {"namespace": environment.key.namespace, "name": f"{environment.key.name}-receipt"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"members": "\n".join(members)}}
+
+
+class EnvironmentReconciler:
+    """Applies the set, reports conditions, and writes a receipt before the environment is deleted."""
+
+    def __init__(self, manager: Manager) -> None:
+        self.client = manager.client
+        self.clock = manager.clock
+        self.finalizer = Finalizer(manager.client, FINALIZER)
+
+    async def reconcile(self, request: Request) -> Result:
+        """Apply or clean up: the finalizer is added before the first, and removed after the second."""
+        environment = await self.client.get(Environment, request)
+        if environment is None:
+            return Result()
+        return await self.finalizer.reconcile(environment, apply=self.apply, cleanup=self.clean_up)
+
+    async def apply(self, environment: Environment) -> None:
+        """Apply the set and report the outcome; the error is raised afterwards, so that it is retried."""
+        conditions, failure = Conditions(environment, now=self.clock.now()), None
+        try:
+            # Members that are not in the list are deleted. `kinds` has all kinds that it ever contained.
+            objects = desired_objects(environment)
+            await apply_set(self.client, environment, objects, tooling="environments/v1", kinds=MEMBERS)
+            conditions.set("Applied", True, "AllApplied")
+        except ApplySetError as error:  # for example, another owner has a name: nothing was written
+            failure = error
+            conditions.set("Applied", False, "Refused", str(error))
+        missing = [component.name for component in environment.spec.components if not component.settings]
+        reason, message = ("NoSettings", f"no settings: {', '.join(missing)}") if missing else ("AllConfigured", "")
+        conditions.set("Configured", not missing, reason, message)
+        conditions.summarize(["Applied", "Configured"])
+        status = EnvironmentStatus(conditions=conditions.as_models())
+        await self.client.apply(Environment.intent(environment.key, status=status), subresource="status")
+        if failure is not None:
+            raise failure
+
+    async def clean_up(self, environment: Environment) -> None:
+        """Write the receipt; it can run again, for example after a crash, and then writes the same."""
+        selector = f"applyset.kubernetes.io/part-of={apply_set_id(environment)}"
+        members: list[str] = []
+        for kind in MEMBERS:
+            found = await self.client.list(kind, namespace=environment.key.namespace, label_selector=selector)
+            members += [f"{kind.kind}/{name_of(member)}" for member in found]
+        await self.client.apply(receipt_of(environment, sorted(members)))
+
+
+def new_manager(config: ClientConfig) -> Manager:
+    """Return a manager with the controller for Environments."""
+    manager = Manager(config, ManagerOptions(field_manager="environments"))
+    (
+        Builder(manager)
+        .for_(Environment, GenerationChanged())
+        .owns(CONFIG_MAP)
+        .owns(SERVICE_ACCOUNT)
+        .complete(EnvironmentReconciler(manager))
+    )
+    return manager
+
+
+async def wait_until_ready(client: Client, key: NamespacedName, timeout: float) -> Environment | None:
+    """Return the Environment once it is ready for its current generation; raise TimeoutError after ``timeout`` s."""
+    return await wait_for(client, Environment, key, has_condition("Ready"), timeout=timeout)
+
+
+async def main() -> None:
+    """Run until SIGTERM or SIGINT, or wait for one Environment."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--wait", metavar="NAME", help="do not reconcile, but wait until this Environment is ready")
+    parser.add_argument("--namespace", default="default")
+    parser.add_argument("--timeout", type=float, default=30, help="seconds")
+    args = parser.parse_args()
+    logs.configure()
+    config = await load_config()
+    if args.wait is None:
+        await new_manager(config).run(handle_signals=True)
+        return
+    async with connect(config, field_manager="environments") as client:
+        try:
+            await wait_until_ready(client, NamespacedName(args.namespace, args.wait), args.timeout)
+        except TimeoutError as error:
+            raise SystemExit(str(error)) from None
+
+
+if __name__ == "__main__":
+    anyio.run(main)
