@@ -28,12 +28,12 @@ from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK
 from cfo.runtime.ratelimit import RateLimiter
 from cfo.runtime.reconcile import ReconcileError, Reconciler, Request, Result, TerminalError
-from cfo.runtime.sharding.ranges import Partition
 from cfo.runtime.source import InformerSync, Kind, Source
 from cfo.runtime.tracing import Tracing
 from cfo.runtime.workqueue import QueueShutDown, WorkQueue
 
 if TYPE_CHECKING:
+    from cfo.runtime.sharding.ranges import Partition
     from cfo.runtime.threads import SyncReconciler
 
 __all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_causes", "reconcile_id"]

@@ -1,10 +1,10 @@
 """The debug server: what a running operator does, as text and as JSON.
 
 ``/debug/queue`` shows the queues of all controllers and what queued each request, ``/debug/informers`` the informers
-with their size and lag, ``/debug/leases`` the leader elections, ``/debug/tasks`` the tasks of the event loop with their
-stacks, ``/debug/objects`` the largest objects of the cache, ``/debug/clusters`` the clusters that providers have
-engaged, and ``/debug`` all of these. The reports contain names,
-sizes and times, and never the content of an object; each has a limited number of rows.
+with their size and lag, ``/debug/leases`` the leader elections, ``/debug/shards`` the replicas that share the objects
+with their shards, ``/debug/tasks`` the tasks of the event loop with their stacks, ``/debug/objects`` the largest
+objects of the cache, ``/debug/clusters`` the clusters that providers have engaged, and ``/debug`` all of these. The
+reports contain names, sizes and times, and never the content of an object; each has a limited number of rows.
 
 The server listens on a loopback address only, or is a part of the metrics server that authenticates its clients
 (:mod:`cfo.runtime.metrics_server`).
@@ -55,6 +55,7 @@ class DebugReports:
     controllers: Callable[[], Iterable[Controller]]
     informers: Callable[[], Iterable[Informer]]
     electors: Callable[[], Iterable[Elector]]
+    shards: Callable[[], Iterable[Row]] = tuple
     clusters: Callable[[], Iterable[Mapping[str, Any]]] = tuple
 
     def routes(self) -> list[web.RouteDef]:
@@ -71,6 +72,7 @@ class DebugReports:
             "queue": self._queues,
             "informers": self._informers,
             "leases": self._leases,
+            "shards": self._shards,
             "tasks": self._tasks,
             "objects": self._objects,
             "clusters": self._clusters,
@@ -150,6 +152,9 @@ class DebugReports:
             }
             for elector in self.electors()
         ]
+
+    async def _shards(self) -> list[Row]:
+        return list(self.shards())
 
     async def _clusters(self) -> list[Row]:
         return [dict(row) for row in itertools.islice(self.clusters(), MAX_ITEMS)]

@@ -447,6 +447,7 @@ class Manager:
                 *([self._elector] if self._elector is not None else ()),
                 *(group.elector for group in self._elected),
             ],
+            shards=lambda: self.sharding.report() if self.sharding is not None else (),
         )
         if address != METRICS_SERVER:
             return loopback_endpoint(address, reports), []

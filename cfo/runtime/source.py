@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -17,8 +17,10 @@ from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.handler import EventHandler
 from cfo.runtime.predicate import Predicate
 from cfo.runtime.reconcile import Request
-from cfo.runtime.sharding.ranges import Partition
 from cfo.runtime.workqueue import LOW_PRIORITY, WorkQueue
+
+if TYPE_CHECKING:
+    from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Channel", "InformerSync", "Kind", "Source"]
 

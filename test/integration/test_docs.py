@@ -13,6 +13,7 @@ from cfo.runtime import Builder, Manager, ManagerOptions, Result, SyncClient
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.objects import GVK, NamespacedName, annotations_of, controller_of
+from cfo.runtime.reconcile import Request, Result
 from envtest import ControlPlane
 from test.support.config_map_webhooks import free_url
 from test.support.planes import new_plane
@@ -70,6 +71,18 @@ async def test_operator_example_of_the_runtime_guide() -> None:
                 return bool(await get_status() == {"readyReplicas": 2})
 
             assert await eventually(ready, "the reported replicas")
+
+
+def test_sharding_example_of_the_runtime_guide() -> None:
+    website = load_example("runtime-sharding.md", "# sharded_website.py")
+    manager = website.new_manager(ClientConfig(server="https://localhost"), _Idle())
+
+    assert manager.sharding.options.shards == 16
+
+
+class _Idle:
+    async def reconcile(self, request: Request) -> Result:
+        return Result()
 
 
 async def test_webhook_example_of_the_runtime_guide() -> None:

@@ -790,6 +790,36 @@ async def test_12_handlers_keep_a_menu_count_and_announce_moves(user: User, conf
 # The folders and their READMEs
 
 
+async def test_10_sharding_hands_the_tickets_of_a_stopped_replica_to_another(
+    user: User, run: Callable[..., Any]
+) -> None:
+    folder = "10-sharding"
+
+    def replica(agent: str) -> Any:
+        return run(folder, "--agent", agent, "--lease-seconds", "1.5")
+
+    async def agent_of(ticket: Object) -> str:
+        return str(((await user.get(ticket)).get("status") or {}).get("agent") or "")
+
+    async with replica("Ada") as ada, replica("Grace") as grace:
+        replicas = {"Ada": ada, "Grace": grace}
+        await asyncio.gather(ada.logged("Started shards"), grace.logged("Started shards"))
+        ticket = await user.create(folder)
+        first = str(await eventually(lambda: agent_of(ticket), "an agent"))
+        other = "Grace" if first == "Ada" else "Ada"
+        assert await replicas.pop(first).stop() == 0
+        await replicas[other].logged("This replica is the leader")
+
+        async def is_reassigned() -> bool:
+            return await agent_of(ticket) == other
+
+        await eventually(is_reassigned, "the other replica reconciles the Ticket")
+        assert await replicas[other].stop() == 0
+    lease = await user.client.get(LEASE, NamespacedName("default", "ticket-operator"))
+    assert lease is not None
+    assert lease["spec"]["holderIdentity"] == ""
+
+
 def commands_in(readme: Path) -> list[list[str]]:
     """Return the words of each shell command in the README, without redirections to other commands."""
     blocks = re.findall(r"```sh\n(.*?)```", readme.read_text(), flags=re.DOTALL)

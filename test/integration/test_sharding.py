@@ -29,7 +29,7 @@ async def client(plane: ControlPlane) -> AsyncIterator[Client]:
 
 async def test_replicas_share_the_objects_and_replace_each_other(plane: ControlPlane, client: Client) -> None:
     async with run_group(plane, client, "a") as group:
-        requests = await group.create_objects(20)
+        requests = await group.create_objects(12)
         first = await group.start()
         await group.wait_until_divided_among(first)
         await group.wait_for_reconciles(requests)
@@ -37,7 +37,7 @@ async def test_replicas_share_the_objects_and_replace_each_other(plane: ControlP
 
         second, third = await group.start(), await group.start()
         joined = await group.wait_until_divided_among(first, second, third)
-        assert joined < LEASE_SECONDS, "no lease has to end when a replica joins"
+        assert joined < LEASE_SECONDS + group.log.stalled, "no lease has to end when a replica joins"
         await group.wait_for_reconciles(requests)
         assert [replica.manager.is_leader for replica in group.replicas] == [True, False, False]
         for request in requests:
@@ -45,21 +45,26 @@ async def test_replicas_share_the_objects_and_replace_each_other(plane: ControlP
             assert copy is not None
             assert copy["data"]["writer"] == group.log.last[request][0]
         cached = [sum(len(informer.reader) for informer in item.manager.cache.informers) for item in group.replicas]
-        assert sum(cached) == 20
-        assert max(cached) < 20, cached
+        assert sum(cached) == 12
+        assert max(cached) < 12, cached
+
+        report = {row["member"]: row for row in second.sharding.report()}
+        assert [report[replica.name]["self"] for replica in group.replicas] == [False, True, False]
+        assert sorted(",".join(row["shards"] for row in report.values()).split(",")) == list("012345")
+        sample = second.manager.metrics.registry.get_sample_value
+        assert (sample("cfo_sharding_owned_shards"), sample("cfo_sharding_members")) == (2, 3)
 
         first.manager.stop()
         await first.ended.wait()
         left = await group.wait_until_divided_among(second, third)
-        assert left < LEASE_SECONDS, "a replica that stops gives its shards away"
+        assert left < LEASE_SECONDS + group.log.stalled, "a replica that stops gives its shards away"
         await group.wait_for_reconciles(requests)
         assert first.error is None
         assert second.manager.is_leader is not third.manager.is_leader
-        assert group.log.longest_gap < LEASE_SECONDS
+        group.log.check(LEASE_SECONDS)
 
         second.crash()
         await group.wait_until_divided_among(third)
         await group.wait_for_reconciles(requests)
         assert third.manager.is_leader
-        assert group.log.longest_gap < LEASE_SECONDS + 2 * RETRY_SECONDS + 1.5, "the rest is for a busy machine"
-        assert not group.log.violations
+        group.log.check(LEASE_SECONDS + 2 * RETRY_SECONDS + 1.0)

@@ -32,8 +32,9 @@ from test.support.raycluster_environment import eventually
 
 __all__ = ["LEASE_SECONDS", "RETRY_SECONDS", "Replica", "ReplicaGroup", "run_group"]
 
-LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 2.0, 1.3, 0.2
-_PERIOD = 0.1
+LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 3.0, 2.2, 0.3
+_PERIOD = 0.25
+_TICK = 0.05
 _LABEL = "sharding.example.com/group"
 
 
@@ -44,7 +45,21 @@ class ReconcileLog:
     running: dict[Request, set[str]] = field(default_factory=dict)
     last: dict[Request, tuple[str, float]] = field(default_factory=dict)
     longest_gap: float = 0.0
+    stalled: float = 0.0
     violations: list[str] = field(default_factory=list)
+
+    async def watch_machine(self) -> None:
+        """Add up the time by which the machine delays this process in :attr:`stalled`, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            await asyncio.sleep(_TICK)
+            self.stalled += loop.time() - began - _TICK
+
+    def check(self, limit: float) -> None:
+        """Assert that there is no violation, and no gap above ``limit`` seconds on a machine that is not busy."""
+        assert not self.violations
+        assert self.longest_gap < limit + self.stalled, f"{self.longest_gap:.1f} s, stalled {self.stalled:.1f} s"
 
     def start(self, request: Request, replica: str) -> None:
         """Record the start of a reconcile."""
@@ -232,6 +247,7 @@ async def run_group(plane: ControlPlane, client: Client, name: str, *, shards: i
     async with anyio.create_task_group() as tasks:
         group = ReplicaGroup(plane, tasks, name, shards)
         group.client = client
+        tasks.start_soon(group.log.watch_machine)
         key = group.lease_key
         await client.create(
             {
@@ -246,6 +262,9 @@ async def run_group(plane: ControlPlane, client: Client, name: str, *, shards: i
         finally:
             for replica in group.replicas:
                 replica.crash()
+            for replica in group.replicas:
+                await replica.ended.wait()
+            tasks.cancel_scope.cancel()
 
 
 def new_client(transport: Transport) -> Client:

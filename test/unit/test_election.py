@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from cfo.config import parse
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.config import ConfigurationError, parse
 from cfo.operator import leader_election_options, rules
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.credentials import Credentials, ServiceAccount
+from cfo.runtime.kinds import NETWORK_POLICY, POD
+from cfo.sharding import sharding_options
 
 OUT_OF_CLUSTER = ClientConfig(server="https://127.0.0.1:6443", token="t")
 
@@ -44,6 +47,52 @@ def settings(document: str = "") -> Any:
 )
 def test_election_defaults_to_enabled_in_cluster(client_config: ClientConfig, document: str, elects: bool) -> None:
     assert (leader_election_options(client_config, settings(document), "ours") is not None) == elects
+
+
+def test_sharding_enables_leader_election() -> None:
+    assert leader_election_options(OUT_OF_CLUSTER, settings(), "ours", shards=16) is not None
+
+
+@pytest.mark.parametrize("document", ["", "sharding: {shards: 1}", "sharding: null"])
+def test_sharding_is_disabled_by_default(document: str) -> None:
+    assert sharding_options(parse(document).configuration) is None
+
+
+def test_kinds_of_the_flux_queue_are_kept_whole() -> None:
+    plain, flux = (
+        sharding_options(parse(f"sharding: {{shards: 16}}\nflux: {{enabled: {enabled}}}").configuration)
+        for enabled in ("false", "true")
+    )
+    assert plain is not None
+    assert flux is not None
+    assert (plain.shards, plain.key_hash) == (16, "mixed")
+    assert {RAY_CLUSTER, NETWORK_POLICY, POD} <= {*plain.divided_kinds}
+    assert {RAY_CLUSTER, NETWORK_POLICY} <= {*flux.divided_kinds}
+    assert POD in flux.whole_kinds
+    assert POD not in flux.divided_kinds
+
+
+def test_api_server_selects_by_its_own_hash() -> None:
+    options = sharding_options(parse("sharding: {shards: 16, selectOnServer: true}").configuration)
+    assert options is not None
+    assert options.key_hash == "fnv1a"
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("sharding: {shards: 0}", "sharding.shards: "),
+        ("sharding: {shards: 257}", "sharding.shards: "),
+        ("sharding: {shards: '16'}", "sharding.shards: "),
+        (
+            "{sharding: {shards: 16}, leaderElection: {leaderElect: false}}",
+            "sharding.shards: 16 requires leader election",
+        ),
+    ],
+)
+def test_impossible_sharding_is_rejected(document: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        parse(document)
 
 
 def test_default_lease() -> None:

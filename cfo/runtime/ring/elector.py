@@ -198,7 +198,8 @@ class ShardElector:
         except (AlreadyExists, Conflict) as error:
             _log.debug("Another replica updated the Lease first", lease=self._lease_name, cause=str(error))
             self._metrics.slow_path.inc()
-            return _CONFLICT_PAUSE * period * self._random()
+            is_late = owned and remaining < deadline / 2
+            return 0.0 if is_late else _CONFLICT_PAUSE * period * self._random()
         except MembershipLost as error:
             raise LeadershipLost(f"Lease {self._lease_name}: {error}") from error
         except (APIError, TransportError, orjson.JSONDecodeError) as error:
@@ -206,7 +207,9 @@ class ShardElector:
             renewed = False
         now = self._clock.boottime()
         if renewed:
-            return max(min(period, self.membership.expires_at() - now), period / 10)
+            if self.membership.has_late_member(now):
+                period = max(period, deadline / 2)  # let it write without conflicts
+            return max(min(period, self.membership.expires_at() - now), self.options.retry_period / 10)
         if self.membership.owned:
             return min(period, max(self.membership.remaining(now) / 2, period / 10))
         return period * (1.0 + _JITTER * self._random())

@@ -114,6 +114,21 @@ class Sharding:
             self._cache.partition_kind(kind)
         await self._cache.set_partition(self._partition(frozenset()))
 
+    def report(self) -> list[dict[str, Any]]:
+        """Return one row for each member of the ring, for :mod:`cfo.runtime.debug`."""
+        record = self.elector.membership.record
+        return [
+            {
+                "member": identity,
+                "self": identity == self.elector.options.identity,
+                "shards": ",".join(map(str, sorted(record.owned_by(identity)))),
+                "renewals": member.renewals,
+                "lease_seconds": member.lease_seconds,
+                "running": self.requests.running if identity == self.elector.options.identity else None,
+            }
+            for identity, member in sorted(record.members.items())
+        ]
+
     def _partition(self, owned: frozenset[int]) -> Partition:
         return Partition(self.options.shards, owned, self.options.key_hash)
 

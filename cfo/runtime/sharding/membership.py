@@ -109,6 +109,17 @@ class Membership:
         """Return the time at which the first other member can be removed; infinity if there is none."""
         return min((self._expiry(identity) for identity in self.record.members), default=inf)
 
+    def has_late_member(self, now: float) -> bool:
+        """Return whether another member has not renewed for half of the deadline, perhaps because we write too often.
+
+        Writes conflict with each other. A member on a busy machine needs long from its read to its write.
+        """
+        return any(
+            now - seen_at > self.renew_deadline / 2
+            for identity, (_, seen_at) in self._observed.items()
+            if identity not in (self.identity, UNKNOWN_MEMBER)
+        )
+
     def propose(self, now: float) -> RingRecord | None:
         """Return the record to write in place of the observed one; ``None`` if the ring is full.
 

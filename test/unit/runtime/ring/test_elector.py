@@ -198,6 +198,25 @@ async def test_member_that_cannot_renew_ends_at_its_deadline() -> None:
         assert "was not renewed for 10" in str(member.error)
 
 
+async def test_members_write_less_often_while_another_one_is_late() -> None:
+    """It may be on a busy machine, where each of their writes makes its own fail."""
+    lock, clock = FakeLock(), FakeClock()
+    released(lock)
+    one, two = Member(lock, "a", clock), Member(lock, "b", clock)
+    async with running(one, two):
+        await advance(clock, 6.0, one, two)
+        await advance(clock, 10.0, one, two)
+        usual = lock.updates
+        await advance(clock, 10.0, one, two)
+        usual = (lock.updates - usual) // 2
+        two.elector._lock = FakeLock()  # it no longer reaches the Lease
+        two.elector._lock.down = True
+        await advance(clock, 5.5, one, two)
+        before = lock.updates
+        await advance(clock, 6.0, one, two)
+        assert lock.updates - before <= 2 < usual
+
+
 async def test_suspended_member_may_not_write_when_it_continues() -> None:
     lock, clock = FakeLock(), FakeClock()
     released(lock)

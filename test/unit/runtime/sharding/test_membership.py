@@ -211,6 +211,17 @@ def test_leaving_member_frees_its_shards() -> None:
     assert not member.may_work_on(0, 1.0)
 
 
+def test_member_without_renewal_for_half_of_the_deadline_is_late() -> None:
+    member = _member("b")
+    record = _renew(member, _record("aa--", a=7), 0.0)
+    record = _renew(member, record, 4.9)
+    assert not member.has_late_member(5.0)
+    assert member.has_late_member(5.1)
+
+    _renew(member, RingRecord(record.owners, {**record.members, "a": Member(8, 15)}), 5.2)
+    assert not member.has_late_member(5.3)
+
+
 def test_full_ring_has_no_place_for_another_member() -> None:
     member = _member()
     others = {f"m{number}": Member(1, 15) for number in range(MAX_MEMBERS)}
