@@ -750,8 +750,10 @@ async def test_13_cache_contains_no_text_and_follows_the_crd(
 
 
 async def test_12_handlers_keep_a_menu_count_and_announce_moves(user: User, config: ClientConfig) -> None:
-    kopf.set_default_registry(registry := kopf.OperatorRegistry())
+    before, registry = kopf.get_default_registry(), kopf.OperatorRegistry()
+    kopf.set_default_registry(registry)
     load("12-handlers")
+    kopf.set_default_registry(before)
     manager = Manager(config, ManagerOptions(field_manager="bakeries", namespaces=[user.namespace]))
     kopf.add_to(manager, registry=registry)
     async with manager:

@@ -74,9 +74,9 @@ from cfo.runtime.handlers.hierarchies import (
 from cfo.runtime.handlers.indexes import Index, Store
 from cfo.runtime.handlers.lifecycles import get_default_lifecycle, set_default_lifecycle
 from cfo.runtime.handlers.on import daemon, index, timer
-from cfo.runtime.handlers.operator import Handlers, LogFormat, add_to, configure, operator, run
 from cfo.runtime.handlers.posting import event, exception, info, warn
 from cfo.runtime.handlers.registry import OperatorRegistry, get_default_registry, set_default_registry
+from cfo.runtime.handlers.running import Handlers, LogFormat, add_to, configure, operator, run
 from cfo.runtime.handlers.selectors import EVERYTHING, Resource
 from cfo.runtime.handlers.settings import OperatorSettings
 from cfo.runtime.handlers.storage import (

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from structlog.testing import capture_logs
 
 from cfo.runtime import Conflict, TooManyRequests, TransportError, WriteRejected
 from cfo.runtime import handlers as kopf
+from cfo.runtime.handlers.command import command
 from cfo.runtime.handlers.declarations import ChangingHandler, TimerHandler
 from cfo.runtime.handlers.diffs import compute_diff, reduce_diff, remove, resolve
 from cfo.runtime.handlers.indexes import Index
@@ -265,3 +268,34 @@ async def test_patch_is_sent_again_while_the_server_is_overloaded_and_handlers_a
         with pytest.raises(error):
             await apply_patch(environment, resource, obj, kopf.Patch({"spec": {"x": 1}}), logger)
     assert await apply_patch(environment, resource, obj, kopf.Patch(), logger) == obj
+
+
+def test_command_imports_the_files_and_runs_the_operator_with_kopfs_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = kopf.OperatorRegistry()
+    monkeypatch.setattr("cfo.runtime.handlers.registry._default", [registry])
+    (tmp_path / "neighbor.py").write_text("NAME = 'pods'\n")
+    (tmp_path / "program.py").write_text(
+        "from neighbor import NAME\nfrom cfo.runtime import handlers as kopf\n"
+        "@kopf.on.create(NAME)\ndef create(**_): ...\n"
+    )
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr("cfo.runtime.handlers.running.run", lambda **options: calls.append(options))
+    monkeypatch.setattr("cfo.runtime.handlers.running.configure", lambda **options: calls.append(options))
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = ["run", "-n", "a", "-n", "b", "--dev", "-L", "http://:8080/healthz", "-v", str(tmp_path / "program.py")]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.output
+    assert [handler.id for handler in registry] == ["create"]
+    assert calls == [
+        {"verbose": True, "debug": False, "quiet": False, "log_format": "full"},
+        {
+            "clusterwide": False,
+            "namespaces": ("a", "b"),
+            "standalone": True,
+            "peering_name": None,
+            "liveness_endpoint": "http://:8080/healthz",
+        },
+    ]
+    assert CliRunner().invoke(command, ["run", str(tmp_path / "missing.py")]).exit_code == 2
