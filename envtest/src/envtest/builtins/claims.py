@@ -25,6 +25,8 @@ _COPIED_SOURCES = frozenset({("", "PersistentVolumeClaim"), ("snapshot.storage.k
 class PersistentVolumeClaimStrategy(BuiltinStrategy):
     """Strategy of v1 PersistentVolumeClaim."""
 
+    stores_defaults_late = True  # a new claim is stored without its phase, which is a default
+
     def set_defaults(self, obj: Object) -> None:
         """Set the phase ``Pending`` and the volume mode ``Filesystem``."""
         obj["status"].setdefault("phase", "Pending")
