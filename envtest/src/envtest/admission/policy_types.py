@@ -7,6 +7,7 @@ policy does: its expressions are compiled without the types of objects.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from envtest.builtins.catalog import object_meta, resolve
@@ -89,12 +90,10 @@ def _matched_types(spec: Mapping[str, Any], registry: Registry) -> list[_Type]:
     """Return the types that the rules of a policy name without wildcards, sorted."""
     found: dict[tuple[str, str, str], ResourceInfo] = {}
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
-        count = 0
-        for info in _resources(rule, registry):
-            found[info.group, info.version, info.kind] = info
-            count += 1
-            if count == _MAX_TYPES:
-                return _typed(found)
+        matched = list(islice(_resources(rule, registry), _MAX_TYPES))
+        found |= {(each.group, each.version, each.kind): each for each in matched}
+        if len(matched) == _MAX_TYPES:
+            break
     return _typed(found)
 
 

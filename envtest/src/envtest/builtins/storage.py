@@ -29,6 +29,9 @@ _MAX_PARAMETERS: Final = 512
 _MAX_PARAMETER_BYTES: Final = 256 << 10
 _MAX_NODE_ID: Final = 256
 _IMMUTABLE = "field is immutable"
+_ATTACHMENT_METADATA = 256 * 1024
+_ERROR_MESSAGE = 1024
+"""Maximum numbers of bytes in the status of a VolumeAttachment."""
 
 
 def _provisioner_errors(name: str, path: str) -> Iterator[FieldError]:
@@ -237,6 +240,20 @@ class VolumeAttachmentStrategy(BuiltinStrategy):
             yield invalid("spec.nodeName", spec.get("nodeName") or "", problem)
         if old is not None and spec != old["spec"]:
             yield invalid("spec", spec, _IMMUTABLE)
+        yield from _attachment_status_errors(obj["status"])
+
+
+def _attachment_status_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
+    metadata = status.get("attachmentMetadata") or {}
+    if sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items()) > _ATTACHMENT_METADATA:
+        yield too_long("status.attachmentMetadata", metadata, _ATTACHMENT_METADATA)
+    for kind in ("attachError", "detachError"):
+        error = status.get(kind) or {}
+        if len((error.get("message") or "").encode()) > _ERROR_MESSAGE:
+            yield too_long(f"status.{kind}.message", error["message"], _ERROR_MESSAGE)
+        if (error.get("errorCode") or 0) < 0:
+            text = "must be greater than or equal to 0"
+            yield invalid(f"status.{kind}.errorCode", error["errorCode"], text)
 
 
 def _attachment_source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:

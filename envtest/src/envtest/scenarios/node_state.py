@@ -41,9 +41,7 @@ _CONDITION_TAINTS: Final = {
 }
 """The taint that each condition of a node causes, by the condition's type and status."""
 
-_OWN_TAINTS: Final = frozenset(
-    (key, "NoSchedule") for key in (*_CONDITION_TAINTS.values(), UNSCHEDULABLE_TAINT["key"])
-)
+_OWN_TAINTS: Final = frozenset((key, "NoSchedule") for key in (*_CONDITION_TAINTS.values(), UNSCHEDULABLE_TAINT["key"]))
 _OWN_EVICTIONS: Final = frozenset({(NOT_READY, "NoExecute"), (UNREACHABLE, "NoExecute")})
 
 
