@@ -29,6 +29,7 @@ _MAX_PARAMETERS: Final = 512
 _MAX_PARAMETER_BYTES: Final = 256 << 10
 _MAX_NODE_ID: Final = 256
 _IMMUTABLE = "field is immutable"
+_UPDATE_PERIOD = 10
 _ATTACHMENT_METADATA = 256 * 1024
 _ERROR_MESSAGE = 1024
 """Maximum numbers of bytes in the status of a VolumeAttachment."""
@@ -143,6 +144,10 @@ class CSIDriverStrategy(BuiltinStrategy):
             if mode not in ("Persistent", "Ephemeral"):
                 yield not_supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral"))
         yield from _token_request_errors(spec.get("tokenRequests") or ())
+        period = spec.get("nodeAllocatableUpdatePeriodSeconds")
+        if period is not None and period < _UPDATE_PERIOD:
+            text = f"must be greater than or equal to {_UPDATE_PERIOD} seconds"
+            yield invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, text)
         if old is None:
             yield from csi_driver_name_errors(obj["metadata"].get("name") or "", "name")
         if old is not None:
