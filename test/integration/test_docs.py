@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime import Builder, Manager, ManagerOptions, Result, SyncClient
+from cfo.runtime import Builder, Manager, ManagerOptions, SyncClient
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.objects import GVK, NamespacedName, annotations_of, controller_of
