@@ -90,10 +90,10 @@ def hide_local_variables() -> None:
 
     Its default prints the values of local variables if ``rich`` is installed, which can be the data of Secrets.
     """
-    if structlog.is_configured():
-        return
-    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
+    processors = structlog.get_config()["processors"]
+    if not structlog.is_configured() and isinstance(processors[-1], structlog.dev.ConsoleRenderer):
+        # in place, so that structlog.testing.capture_logs, which does the same, can undo its own change
+        processors[-1] = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 
 
 @contextmanager
