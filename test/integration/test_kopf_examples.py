@@ -152,3 +152,57 @@ async def _act(folder: str, expected: Expected, client: Client, log: Path) -> No
 def test_every_example_of_kopf_is_known() -> None:
     folders = {path.parent.name for path in EXAMPLES.glob("*/example.py")}
     assert folders == set(EXPECTED)
+
+
+PROGRAM = """
+import {library} as kopf
+
+@kopf.on.resume("kopfexamples")
+@kopf.on.create("kopfexamples")
+@kopf.on.update("kopfexamples")
+@kopf.on.delete("kopfexamples")
+def handle(name, reason, **_):
+    print(f"CALLED for {{name}}: {{reason}}.", flush=True)
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_operator_moves_to_cfo_and_back_to_kopf_without_a_write(
+    kube_client: Client, kubeconfig: Path, install_crds: Callable[..., list[str]], namespace: str, tmp_path: Path
+) -> None:
+    install_crds(EXAMPLES / "crd.yaml")
+    obj = yaml.safe_load((EXAMPLES / "obj.yaml").read_text())
+    obj["metadata"] = {"name": "moved", "namespace": namespace}
+    await kube_client.create(obj)
+    key, version = NamespacedName(namespace, "moved"), ""
+    for number, (library, call) in enumerate(
+        [("kopf", "create"), ("cfo.runtime.handlers", "resume"), ("kopf", "resume"), ("cfo.runtime.handlers", "delete")]
+    ):
+        program, log = tmp_path / f"program{number}.py", tmp_path / f"log{number}"
+        program.write_text(PROGRAM.format(library=library))
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", library, "run", "-n", namespace, "--standalone", str(program)),
+                env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+                stdout=output,
+                stderr=output,
+            )
+        if call == "delete":
+            await kube_client.delete(KIND, key)
+
+        async def is_done(log: Path = log, call: str = call) -> bool:
+            assert f"CALLED for moved: {call}." in log.read_text(), log.read_text()
+            current = await kube_client.get(KIND, key)
+            if call == "delete":
+                return current is None
+            assert current is not None
+            return "kopf.zalando.org/last-handled-configuration" in current["metadata"].get("annotations", {})
+
+        await eventually(is_done, f"{library} calls the handler: {call}")
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 30)
+        current = await kube_client.get(KIND, key)
+        if current is not None:
+            assert current["metadata"]["finalizers"] == ["kopf.zalando.org/KopfFinalizerMarker"]
+            assert not version or version == current["metadata"]["resourceVersion"]
+            version = current["metadata"]["resourceVersion"]

@@ -75,21 +75,24 @@ from cfo.runtime.handlers.indexes import Index, Store
 from cfo.runtime.handlers.lifecycles import get_default_lifecycle, set_default_lifecycle
 from cfo.runtime.handlers.on import daemon, index, timer
 from cfo.runtime.handlers.posting import event, exception, info, warn
-from cfo.runtime.handlers.registry import OperatorRegistry, get_default_registry, set_default_registry
-from cfo.runtime.handlers.running import Handlers, LogFormat, add_to, configure, operator, run
-from cfo.runtime.handlers.selectors import EVERYTHING, Resource
-from cfo.runtime.handlers.settings import OperatorSettings
-from cfo.runtime.handlers.storage import (
-    AnnotationsDiffBaseStorage,
+from cfo.runtime.handlers.program import LogFormat, configure, operator, run
+from cfo.runtime.handlers.progress_storage import (
     AnnotationsProgressStorage,
-    DiffBaseStorage,
-    MultiDiffBaseStorage,
     MultiProgressStorage,
     ProgressRecord,
     ProgressStorage,
     SmartProgressStorage,
-    StatusDiffBaseStorage,
     StatusProgressStorage,
+)
+from cfo.runtime.handlers.registry import OperatorRegistry, get_default_registry, set_default_registry
+from cfo.runtime.handlers.running import Handlers, add_to
+from cfo.runtime.handlers.selectors import EVERYTHING, Resource
+from cfo.runtime.handlers.settings import OperatorSettings
+from cfo.runtime.handlers.storage import (
+    AnnotationsDiffBaseStorage,
+    DiffBaseStorage,
+    MultiDiffBaseStorage,
+    StatusDiffBaseStorage,
 )
 from cfo.runtime.handlers.subhandling import execute, register, subhandler
 from cfo.runtime.handlers.webhook_servers import (

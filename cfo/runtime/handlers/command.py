@@ -45,8 +45,8 @@ def run(
     **logging: Any,
 ) -> None:
     """Run the handlers that are declared in the files PATHS and in modules."""
-    from cfo.runtime.handlers.running import configure
-    from cfo.runtime.handlers.running import run as run_operator
+    from cfo.runtime.handlers.program import configure
+    from cfo.runtime.handlers.program import run as run_operator
 
     logging.pop("priority")
     configure(**logging)

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from cfo.runtime.handlers.bodies import Patch
 from cfo.runtime.handlers.declarations import Handler
-from cfo.runtime.handlers.storage import ProgressRecord, ProgressStorage
+from cfo.runtime.handlers.progress_storage import ProgressRecord, ProgressStorage
 
 __all__ = ["HandlerState", "Outcome", "Progress"]
 

@@ -11,12 +11,8 @@ from typing import Any, ClassVar
 
 import structlog
 
-from cfo.runtime.handlers.storage import (
-    AnnotationsDiffBaseStorage,
-    DiffBaseStorage,
-    ProgressStorage,
-    SmartProgressStorage,
-)
+from cfo.runtime.handlers.progress_storage import ProgressStorage, SmartProgressStorage
+from cfo.runtime.handlers.storage import AnnotationsDiffBaseStorage, DiffBaseStorage
 
 __all__ = ["OperatorSettings"]
 

@@ -1,7 +1,6 @@
-"""Where the state of handling is stored: in annotations of the object, as kopf stores it, or in its status.
+"""Where the last handled configuration is stored: in an annotation of the object, as kopf stores it, or in its status.
 
-Two things are stored: the last handled configuration, from which the next change is computed, and the progress of
-handlers that must be called again. Names and formats are kopf's, so that an operator can be moved in both directions.
+The next change is computed from it. Names and formats are kopf's, so that an operator can be moved in both directions.
 
 Annotations of an object may have 256 KiB together. A configuration of more than 160 KiB is therefore stored as a
 digest: changes are still detected, but ``old`` is empty.
@@ -13,7 +12,7 @@ import base64
 import copy
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import orjson
 import structlog
@@ -23,22 +22,12 @@ from cfo.runtime.handlers.diffs import FieldPath, FieldSpec, parse_field, remove
 
 __all__ = [
     "AnnotationsDiffBaseStorage",
-    "AnnotationsProgressStorage",
     "DiffBaseStorage",
     "MultiDiffBaseStorage",
-    "MultiProgressStorage",
-    "ProgressRecord",
-    "ProgressStorage",
-    "SmartProgressStorage",
     "StatusDiffBaseStorage",
-    "StatusProgressStorage",
 ]
 
 _log = structlog.get_logger(__name__)
-
-ProgressRecord: TypeAlias = dict[str, Any]
-"""The progress of a handler: ``started``, ``stopped``, ``delayed``, ``purpose``, ``retries``, ``success``,
-``failure``, ``message``, ``subrefs``."""
 
 PREFIX: Final = "kopf.zalando.org"
 MAX_STORED: Final = 160 * 1024
@@ -66,18 +55,19 @@ def _suffix(name: str) -> str:
     return f"-{base64.b64encode(digest, altchars=b'-.').decode()}".rstrip("=-.")
 
 
-def _marked_name(name: str, body: Mapping[str, Any]) -> str:
+def marked_name(name: str, body: Mapping[str, Any]) -> str:
     """Return a name that a ReplicaSet does not inherit from its Deployment, whose annotations are copied to it."""
     owners = resolve(body, ("metadata", "ownerReferences")) or ()
     copied = body.get("kind") == "ReplicaSet" and any(owner.get("kind") == "Deployment" for owner in owners)
     return f"{name}-ofDRS" if copied else name
 
 
-def _encode(value: Any) -> str:
+def encode(value: Any) -> str:
+    """Return ``value`` as compact JSON."""
     return orjson.dumps(value, default=dict, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def _decode(text: Any) -> Any:
+def decode(text: Any) -> Any:
     """Return the value of an annotation, which any user can write; ``None`` if it is not valid."""
     try:
         decoded = orjson.loads(text)
@@ -138,7 +128,7 @@ def _is_marker(key: str) -> bool:
     return bool(slash) and (name == _MARKER or prefix == PREFIX or prefix.endswith(f".{PREFIX}"))
 
 
-def _mark(prefix: str, patch: Patch, body: Mapping[str, Any]) -> None:
+def mark(prefix: str, patch: Patch, body: Mapping[str, Any]) -> None:
     """Mark the annotations of another prefix as those of a kopf operator, whose changes other ones ignore."""
     key = f"{prefix}/{_MARKER}"
     if not prefix.startswith("kopf.") and key not in (resolve(body, ("metadata", "annotations")) or {}):
@@ -162,7 +152,7 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         self.v1 = v1
 
     def _names(self, body: Mapping[str, Any], key: str) -> list[str]:
-        return annotation_names(self.prefix, _marked_name(key, body), v1=self.v1)
+        return annotation_names(self.prefix, marked_name(key, body), v1=self.v1)
 
     @property
     def _digest_key(self) -> str:
@@ -182,13 +172,13 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         """Return the stored configuration, or ``None``."""
         annotations = resolve(body, ("metadata", "annotations")) or {}
         for name in self._names(body, self.key):
-            if name in annotations and (decoded := _decode(annotations[name])) is not None:
+            if name in annotations and (decoded := decode(annotations[name])) is not None:
                 return decoded  # type: ignore[no-any-return]
         return None
 
     def store(self, *, body: Mapping[str, Any], patch: Patch, essence: BodyEssence) -> None:
         """Add the configuration, or its digest if it is too large, to a patch of the object."""
-        encoded = _encode(essence)
+        encoded = encode(essence)
         small = len(encoded.encode()) <= MAX_STORED
         if not small:
             _log.warning("Configuration too large to be stored, storing its digest", size=len(encoded))
@@ -200,7 +190,7 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
             for name in self._names(body, key):
                 if value is not None or name in stored:
                     patch.metadata.annotations[name] = value
-        _mark(self.prefix, patch, body)
+        mark(self.prefix, patch, body)
 
     def is_stored_digest(self, *, body: Mapping[str, Any], essence: BodyEssence) -> bool | None:
         """Return whether the digest of ``essence`` is stored; ``None`` if no digest is stored."""
@@ -230,11 +220,11 @@ class StatusDiffBaseStorage(DiffBaseStorage):
     def fetch(self, *, body: Mapping[str, Any]) -> BodyEssence | None:
         """Return the stored configuration, or ``None``."""
         text = resolve(body, self.field)
-        return _decode(text) if text is not None else None
+        return decode(text) if text is not None else None
 
     def store(self, *, body: Mapping[str, Any], patch: Patch, essence: BodyEssence) -> None:
         """Add the configuration to a patch of the object."""
-        store(patch, self.field, _encode(essence))
+        store(patch, self.field, encode(essence))
 
 
 class MultiDiffBaseStorage(DiffBaseStorage):
@@ -261,159 +251,3 @@ class MultiDiffBaseStorage(DiffBaseStorage):
         """Add the configuration to a patch of the object."""
         for storage in self.storages:
             storage.store(body=body, patch=patch, essence=essence)
-
-
-class ProgressStorage:
-    """Stores the progress of handlers, by their identifiers."""
-
-    def fetch(self, *, key: str, body: Mapping[str, Any]) -> ProgressRecord | None:
-        """Return the progress of a handler, or ``None``."""
-        raise NotImplementedError
-
-    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
-        """Add the progress of a handler to a patch of the object."""
-        raise NotImplementedError
-
-    def purge(self, *, key: str, body: Mapping[str, Any], patch: Patch) -> None:
-        """Remove the progress of a handler in a patch of the object."""
-        raise NotImplementedError
-
-    def clear(self, *, essence: BodyEssence) -> BodyEssence:
-        """Return a configuration without what this storage stores."""
-        return essence
-
-
-class AnnotationsProgressStorage(ProgressStorage):
-    """Stores the progress in the annotations ``prefix/HANDLER``."""
-
-    def __init__(
-        self, *, prefix: str = PREFIX, verbose: bool = False, touch_key: str = "touch-dummy", v1: bool = True
-    ) -> None:
-        self.prefix = prefix
-        self.verbose = verbose
-        self.touch_key = touch_key
-        self.v1 = v1
-
-    def _names(self, key: str, body: Mapping[str, Any]) -> list[str]:
-        return annotation_names(self.prefix, _marked_name(key, body), v1=self.v1)
-
-    def fetch(self, *, key: str, body: Mapping[str, Any]) -> ProgressRecord | None:
-        """Return the progress of a handler, or ``None``."""
-        annotations = resolve(body, ("metadata", "annotations")) or {}
-        for name in self._names(key, body):
-            if name in annotations and (decoded := _decode(annotations[name])) is not None:
-                return decoded  # type: ignore[no-any-return]
-        return None
-
-    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
-        """Add the progress of a handler to a patch of the object."""
-        known = {name: value for name, value in record.items() if self.verbose or value is not None}
-        for name in self._names(key, body):
-            patch.metadata.annotations[name] = _encode(known)
-        _mark(self.prefix, patch, body)
-
-    def purge(self, *, key: str, body: Mapping[str, Any], patch: Patch) -> None:
-        """Remove the progress of a handler in a patch of the object."""
-        for name in self._names(key, body):
-            _remove_stored(("metadata", "annotations", name), body, patch)
-
-    def clear(self, *, essence: BodyEssence) -> BodyEssence:
-        """Return a configuration without the annotations of the prefix."""
-        annotations = resolve(essence, ("metadata", "annotations")) or {}
-        for name in [name for name in annotations if name.startswith(f"{self.prefix}/")]:
-            remove(essence, ("metadata", "annotations", name))
-        return essence
-
-
-def _remove_stored(path: FieldPath, body: Mapping[str, Any], patch: Patch) -> None:
-    if resolve(body, path) is not None:
-        store(patch, path, None)
-    else:
-        remove(patch, path)
-
-
-class StatusProgressStorage(ProgressStorage):
-    """Stores the progress in a field of the status."""
-
-    def __init__(
-        self,
-        *,
-        name: str = "kopf",
-        field: FieldSpec = "status.{name}.progress",
-        touch_field: FieldSpec = "status.{name}.dummy",
-    ) -> None:
-        self.field = parse_field(field.format(name=name) if isinstance(field, str) else field)
-        self.touch_field = parse_field(touch_field.format(name=name) if isinstance(touch_field, str) else touch_field)
-
-    def fetch(self, *, key: str, body: Mapping[str, Any]) -> ProgressRecord | None:
-        """Return the progress of a handler, or ``None``."""
-        found = resolve(body, (*self.field, key))
-        return found if isinstance(found, dict) else None
-
-    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
-        """Add the progress of a handler to a patch of the object."""
-        store(patch, (*self.field, key), record)
-
-    def purge(self, *, key: str, body: Mapping[str, Any], patch: Patch) -> None:
-        """Remove the progress of a handler in a patch of the object."""
-        _remove_stored((*self.field, key), body, patch)
-
-    def clear(self, *, essence: BodyEssence) -> BodyEssence:
-        """Return a configuration without the field."""
-        if resolve(essence, self.field) is not None:
-            essence = copy.deepcopy(essence)
-            remove(essence, self.field)
-        return essence
-
-
-class MultiProgressStorage(ProgressStorage):
-    """Stores the progress in several storages, and reads it from the first one that has it."""
-
-    def __init__(self, storages: Collection[ProgressStorage]) -> None:
-        self.storages = storages
-
-    def fetch(self, *, key: str, body: Mapping[str, Any]) -> ProgressRecord | None:
-        """Return the progress of a handler, or ``None``."""
-        found = (storage.fetch(key=key, body=body) for storage in self.storages)
-        return next((record for record in found if record is not None), None)
-
-    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
-        """Add the progress of a handler to a patch of the object."""
-        for storage in self.storages:
-            storage.store(key=key, record=record, body=body, patch=patch)
-
-    def purge(self, *, key: str, body: Mapping[str, Any], patch: Patch) -> None:
-        """Remove the progress of a handler in a patch of the object."""
-        for storage in self.storages:
-            storage.purge(key=key, body=body, patch=patch)
-
-    def clear(self, *, essence: BodyEssence) -> BodyEssence:
-        """Return a configuration without what the storages store."""
-        for storage in self.storages:
-            essence = storage.clear(essence=essence)
-        return essence
-
-
-class _ReadOnlyStatus(StatusProgressStorage):
-    """Reads and removes what former versions of kopf stored in the status."""
-
-    def store(self, *, key: str, record: ProgressRecord, body: Mapping[str, Any], patch: Patch) -> None:
-        """Store nothing."""
-
-
-class SmartProgressStorage(MultiProgressStorage):
-    """The default: annotations, and what former versions of kopf stored in the status."""
-
-    def __init__(
-        self,
-        *,
-        name: str = "kopf",
-        field: FieldSpec = "status.{name}.progress",
-        touch_key: str = "touch-dummy",
-        touch_field: FieldSpec = "status.{name}.dummy",
-        prefix: str = PREFIX,
-        v1: bool = True,
-        verbose: bool = False,
-    ) -> None:
-        annotations = AnnotationsProgressStorage(prefix=prefix, verbose=verbose, touch_key=touch_key, v1=v1)
-        super().__init__([annotations, _ReadOnlyStatus(name=name, field=field, touch_field=touch_field)])

@@ -281,8 +281,8 @@ def test_command_imports_the_files_and_runs_the_operator_with_kopfs_options(
         "@kopf.on.create(NAME)\ndef create(**_): ...\n"
     )
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr("cfo.runtime.handlers.running.run", lambda **options: calls.append(options))
-    monkeypatch.setattr("cfo.runtime.handlers.running.configure", lambda **options: calls.append(options))
+    monkeypatch.setattr("cfo.runtime.handlers.program.run", lambda **options: calls.append(options))
+    monkeypatch.setattr("cfo.runtime.handlers.program.configure", lambda **options: calls.append(options))
     monkeypatch.syspath_prepend(tmp_path)
     arguments = ["run", "-n", "a", "-n", "b", "--dev", "-L", "http://:8080/healthz", "-v", str(tmp_path / "program.py")]
     result = CliRunner().invoke(command, arguments)
