@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-tools test-programs test-envtest test-envtest-musl test-install test-releases test-sdk test-clients fuzz soak chaos lint docs manifests bench bench-report lock clean
+.PHONY: help run demo test test-tools test-programs test-envtest test-envtest-musl test-install test-releases test-sdk test-clients test-kopf-examples fuzz soak chaos lint docs manifests bench bench-report lock clean
 .PHONY: test-browser audit sbom base-images base-images-check
 
 help: ## List the targets
@@ -109,6 +109,17 @@ $(CLIENTS)/node/.installed: Makefile
 test-clients: $(VENV)/.installed $(CLIENTS)/python/.installed $(CLIENTS)/node/.installed ## Test envtest with foreign clients: kubectl, and clients from PyPI and npm
 	cd envtest && ENVTEST_CLIENTS=$(abspath $(CLIENTS)) $(abspath $(BIN))/python -m pytest -m clients
 
+KOPF := build/kopf
+$(KOPF)/.installed: Makefile
+	rm -rf $(@D) && mkdir -p $(@D)/examples
+	$(PYTHON) -m pip download -q --no-deps --no-binary kopf --dest $(@D) kopf
+	tar xzf $(@D)/kopf-*.tar.gz -C $(@D) --strip-components=1
+	$(PYTHON) -m pip install -q --target $(@D)/site pykube-ng
+	touch $@
+
+test-kopf-examples: $(VENV)/.installed $(KOPF)/.installed ## Run kopf's own examples with a changed import
+	KOPF_EXAMPLES=$(abspath $(KOPF))/examples PYTHONPATH=$(abspath $(KOPF))/site $(BIN)/python -m pytest test/integration/test_kopf_examples.py
+
 $(VENV)/.types: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e './envtest[dev]' -e '.[dev,types]'
 	@touch $@
@@ -119,7 +130,7 @@ lint: $(VENV)/.types ## Check style, types, layers, generated files and prose
 	$(BIN)/mypy
 	@rm -rf build/types && $(BIN)/cfo new website-operator build/types >/dev/null
 	cd build/types && MYPYPATH=$(CURDIR) $(abspath $(BIN))/python -m mypy --cache-dir $(CURDIR)/.mypy_cache/scaffold
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/python -m hack.generate --check
 	$(BIN)/python -m hack.prose

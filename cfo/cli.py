@@ -1,7 +1,7 @@
 """The command line of the operator.
 
-``cfo run | dev | new | crd | status | dashboard | doctor | uninstall | envtest | manifests | migrate | plan | config |
-version``.
+``cfo run | dev | new | crd | status | dashboard | doctor | handlers | uninstall | envtest | manifests | migrate |
+plan | config | version``.
 
 Each error is one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all
 other failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
@@ -54,6 +54,7 @@ class _LazyGroup(click.Group):
         "dev": ("cfo.dev.dev_command:command", "Run a program, and restart it when its source changes."),
         "doctor": ("cfo.doctor.doctor_command:command", "Check an installation, and print remedies."),
         "envtest": ("envtest.command:command", "Serve an embedded control plane."),
+        "handlers": ("cfo.runtime.handlers.command:command", "Run operators written with kopf's decorators."),
         "manifests": ("cfo.manifests.manifests_command:command", "Print the installation manifests."),
         "migrate": ("cfo.migrate.migrate_command:command", "Move RayClusters to KubeRay, RHOAI 3 or here."),
         "new": ("cfo.scaffold.new_command:command", "Write the project of a new operator."),

@@ -17,8 +17,8 @@ _SHARED = Path(__file__).parents[2] / "shared"
 
 
 def pytest_configure() -> None:
-    """Log stack traces without the values of local variables, whose rendering blocks the event loop for 0.5 s each."""
-    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    """Log without colors, and without the values of local variables."""
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 

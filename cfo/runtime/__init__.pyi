@@ -21,6 +21,7 @@ from .cache.selectors import LabelSelector as LabelSelector
 from .cache.selectors import Selection as Selection
 from .cache.selectors import SelectorError as SelectorError
 from .cache.store import Event as Event
+from .cache.transform import drop_fields as drop_fields
 from .cause import Cause as Cause
 from .cause import Causes as Causes
 from .cause import CauseType as CauseType
@@ -61,6 +62,8 @@ from .client.errors import UnknownKind as UnknownKind
 from .client.errors import UnsupportedMediaType as UnsupportedMediaType
 from .client.kubeconfig_errors import CredentialError as CredentialError
 from .client.kubeconfig_errors import KubeconfigError as KubeconfigError
+from .client.partial_objects import PartialObjectError as PartialObjectError
+from .client.partial_objects import Transform as Transform
 from .client.request_body import EncodingError as EncodingError
 from .client.transport import Exchange as Exchange
 from .client.transport import Response as Response
@@ -231,6 +234,9 @@ from .sharding.ranges import Partition as Partition
 from .source import Channel as Channel
 from .source import Kind as Kind
 from .source import Source as Source
+from .threads import SyncClient as SyncClient
+from .threads import SyncReconciler as SyncReconciler
+from .threads import ThreadAbandoned as ThreadAbandoned
 from .tracing import Tracing as Tracing
 from .wait import wait_for as wait_for
 from .webhook.admission import AdmissionRequest as AdmissionRequest

@@ -26,7 +26,7 @@ from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.clock import Clock
 from cfo.runtime.discovery import DiscoveryIncomplete, DiscoveryPosition, Resource, RESTMapper
 from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION
-from cfo.runtime.objects import GVK
+from cfo.runtime.objects import GVK, NamespacedName
 from cfo.runtime.reconcile import READ, Rule
 
 __all__ = ["AVAILABILITY_RULES", "Availability", "is_served"]
@@ -107,6 +107,8 @@ class Availability:
             if (self._pending or self._served) and self._informer is None:
                 self._informer = self._cache.informer(CUSTOM_RESOURCE_DEFINITION, metadata_only=True)
                 self._informer.add_handler(self._on_event)
+                self._informer.add_state_handler(self._on_sync)
+                self._on_sync()
             if all_known:
                 delays = _delays()
                 await self._changed.wait()
@@ -116,6 +118,17 @@ class Availability:
                 timer.cancel()
             self._changed.clear()
             all_known = await self._check_pending()
+
+    def _on_sync(self) -> None:
+        """Check the kinds whose CRD was deleted before the informer listed CRDs."""
+        informer = self._informer
+        if informer is None or not informer.has_synced:
+            return
+        missing = {name for name, _ in self._served if not informer.reader.contains(NamespacedName("", name))}
+        if missing:
+            self._reduced |= missing
+            self._changed.set()
+        informer.remove_state_handler(self._on_sync)
 
     def _on_event(self, event: Event) -> None:
         _, _, group = event.key.name.partition(".")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cfo.runtime.clusters.registry import ClusterWatch
     from cfo.runtime.clusters.sources import ClusterKind
     from cfo.runtime.manager import Manager
+    from cfo.runtime.threads import SyncReconciler
 
 __all__ = ["Builder", "SelectionKeywords"]
 
@@ -195,8 +196,10 @@ class Builder:
         self._options = replace(self._options, **{key: value for key, value in given.items() if value is not None})
         return self
 
-    def complete(self, reconciler: Reconciler) -> Controller:
+    def complete(self, reconciler: Reconciler | SyncReconciler) -> Controller:
         """Create the controller and add it to the manager, which starts it (immediately if the manager is running).
+
+        A reconciler whose ``reconcile`` is not a coroutine function runs in threads (:mod:`cfo.runtime.threads`).
 
         Raises :class:`ValueError` when nothing is watched, when :meth:`owns` is used without :meth:`for_`, or when the
         manager already has a controller of this name.
@@ -207,7 +210,8 @@ class Builder:
         if not name:
             raise ValueError("a controller without a primary kind needs a name")
         manager = self._manager
-        self._declare_cached_kinds()
+        local, provided = self._split_watches()
+        self._declare_cached_kinds(local)
         controller = Controller(
             name,
             reconciler,
@@ -216,7 +220,6 @@ class Builder:
             metrics=manager.metrics,
             clock=manager.clock,
         )
-        local, provided = self._split_watches()
         for watch in local:
             controller.watch(self._source(watch))
             if watch.optional:
@@ -228,17 +231,17 @@ class Builder:
             manager.clusters.add_controller(controller, provided)
         return controller
 
-    def _declare_cached_kinds(self) -> None:
+    def _declare_cached_kinds(self, watches: list[_Watch]) -> None:
         """Let the manager divide the reconciled and owned kinds, or keep the kinds whole that the controller uses."""
         sharding = self._manager.sharding
         if sharding is None:
             return
         if self._group is None and self._options.sharded and self._options.needs_leader:
-            for watch in self._watches:
+            for watch in watches:
                 if watch.handler is None or isinstance(watch.handler, EnqueueRequestForObject):
                     sharding.divide(watch.gvk)
         else:
-            for watch in self._watches:
+            for watch in watches:
                 sharding.keep_whole(watch.gvk)
             for source in self._sources:
                 if isinstance(source, (InformerSync, Kind)):

@@ -8,12 +8,13 @@ back-off. On :meth:`~Controller.stop` the workers stop accepting requests and fi
 from __future__ import annotations
 
 import asyncio
+import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import anyio
 import structlog
@@ -33,6 +34,7 @@ from cfo.runtime.workqueue import QueueShutDown, WorkQueue
 
 if TYPE_CHECKING:
     from cfo.runtime.sharding.ranges import Partition
+    from cfo.runtime.threads import SyncReconciler
 
 __all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_causes", "reconcile_id"]
 
@@ -132,7 +134,7 @@ class Controller:
     def __init__(
         self,
         name: str,
-        reconciler: Reconciler,
+        reconciler: Reconciler | SyncReconciler,
         *,
         kind: GVK | None = None,
         options: ControllerOptions | None = None,
@@ -141,8 +143,8 @@ class Controller:
     ) -> None:
         self.name = name
         self.kind = kind
-        self.reconciler = reconciler
         self.options = options or ControllerOptions()
+        self.reconciler = self._in_threads(reconciler)
         self._clock = clock or SystemClock()
         registry = metrics or Metrics()
         self._metrics = registry.controller(name, self.options.max_concurrent_reconciles)
@@ -181,6 +183,15 @@ class Controller:
         for source in tuple(self._sources):
             if isinstance(source, Kind):
                 await source.enqueue_existing(partition)
+
+    def _in_threads(self, reconciler: Reconciler | SyncReconciler) -> Reconciler:
+        """Return a reconciler that runs a sync reconciler in threads; any other is returned unchanged."""
+        if inspect.iscoroutinefunction(reconciler.reconcile):
+            return cast("Reconciler", reconciler)
+        from cfo.runtime.threads import ThreadedReconciler  # lazily: most operators have none
+
+        # Twice as many threads as workers, so that abandoned threads do not block the workers.
+        return ThreadedReconciler(cast("SyncReconciler", reconciler), 2 * self.options.max_concurrent_reconciles)
 
     def watch(self, source: Source) -> None:
         """Add a source; start it immediately if the controller is running."""

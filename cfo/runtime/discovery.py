@@ -169,6 +169,22 @@ class RESTMapper:
             raise UnknownKind(f'no matches for resource "{gvr}" in version "{gvr.version}"')
         return found
 
+    async def resources(self) -> list[list[Resource]]:
+        """Return all resources that are served: one list for each version, the preferred version of a group first.
+
+        The discovery is read again after :meth:`invalidate`. APIs whose server does not respond are left out. Raises
+        the errors of requests.
+        """
+        found: list[list[Resource]] = []
+        for document in (self._core, self._others):
+            await self._ensure_read(document)
+            await self._wait_for_read(document)  # another task's read, which may be the first one
+            for group, versions in list(document.groups.items()):
+                for name, version in versions.items():
+                    await self._read_version(group, name, version)
+                    found.append(list((version.resources or {}).values()))
+        return found
+
     async def serves_group(self, group: str) -> bool:
         """Return whether any version of the group is served.
 

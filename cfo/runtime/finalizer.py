@@ -32,7 +32,10 @@ async def set_finalizer(client: Client, obj: T, name: str, *, present: bool) -> 
     request replaces the whole list: if another client has changed the object,
     :class:`~cfo.runtime.client.errors.Conflict` is raised, and the reconcile is retried.
     """
-    wire = to_object(obj)
+    return await _set_finalizer(client, obj, to_object(obj), name, present=present)
+
+
+async def _set_finalizer(client: Client, obj: T, wire: Object, name: str, *, present: bool) -> T | None:
     if has_finalizer(wire, name) is present:
         return obj
     finalizers: list[Any] = [item for item in wire["metadata"].get("finalizers") or () if item != name]
@@ -75,12 +78,12 @@ class Finalizer:
         """
         wire = to_object(obj)
         if not is_deleting(wire):
-            stored = await set_finalizer(self.client, obj, self.name, present=True)
+            stored = await _set_finalizer(self.client, obj, wire, self.name, present=True)
             return (await apply(stored) if stored is not None else None) or Result()
         if not has_finalizer(wire, self.name):
             return Result()
         result = await cleanup(obj)
         if result is not None and result.requeue_after > 0:
             return result
-        await set_finalizer(self.client, obj, self.name, present=False)
+        await _set_finalizer(self.client, obj, wire, self.name, present=False)
         return Result()

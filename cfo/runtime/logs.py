@@ -21,7 +21,7 @@ import orjson
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-__all__ = ["LEVELS", "LogFormat", "configure", "redirect"]
+__all__ = ["LEVELS", "LogFormat", "configure", "hide_local_variables", "redirect"]
 
 LogFormat = Literal["console", "json"]
 
@@ -83,6 +83,17 @@ def configure(log_format: LogFormat = "console", level: str = "info", stream: Te
     root.handlers[:] = [handler]
     root.setLevel(max(threshold, logging.WARNING))
     logging.captureWarnings(capture=True)
+
+
+def hide_local_variables() -> None:
+    """Let structlog print plain stack traces, unless the program has configured it.
+
+    Its default prints the values of local variables if ``rich`` is installed, which can be the data of Secrets.
+    """
+    processors = structlog.get_config()["processors"]
+    if not structlog.is_configured() and isinstance(processors[-1], structlog.dev.ConsoleRenderer):
+        # in place, so that structlog.testing.capture_logs, which does the same, can undo its own change
+        processors[-1] = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from cfo.runtime.events import EventRecorder
 from cfo.runtime.health import Health
 from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
 from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
+from cfo.runtime.logs import hide_local_variables
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK, NamespacedName, ObjectKind
 from cfo.runtime.tracing import Tracing
@@ -76,7 +77,7 @@ class ManagerOptions:
     fields of the objects of a kind before they are cached (:func:`~cfo.runtime.cache.transform.drop_fields`, or a
     function). ``watch_list`` lets informers request their lists as events of the watch, where the API server supports
     it. ``clusters`` are settings of the clusters that are engaged at run time; ``field_manager``, ``field_managers``,
-    ``namespaces``, ``selectors``, ``qps`` and ``burst`` apply to each of them, too.
+    ``namespaces``, ``selectors``, ``transforms``, ``watch_list``, ``qps`` and ``burst`` apply to each of them, too.
     """
 
     field_manager: str = "cfo"
@@ -200,6 +201,8 @@ class Manager:
         elif self.sharding is None or not self.sharding.remove_waiting(controller):
             await self._lifecycle.remove(controller)
         del self._controllers[controller.name]
+        if self._clusters is not None:
+            self._clusters.remove_controller(controller)
         for source in controller.sources:
             controller.unwatch(source)
 
@@ -354,6 +357,7 @@ class Manager:
         period. Raises :class:`~cfo.runtime.lifecycle.RunnableFailed` if a runnable failed, and
         :class:`~cfo.runtime.lifecycle.GracePeriodExceeded` if one did not stop in time.
         """
+        hide_local_variables()
         async with AsyncExitStack() as stack:
             if self._owns_transport:
                 await stack.enter_async_context(self.transport)

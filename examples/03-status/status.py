@@ -7,6 +7,7 @@ from cfo.runtime import (
     GVK,
     Builder,
     ClientConfig,
+    Conditions,
     ExponentialRateLimiter,
     GenerationChanged,
     Manager,
@@ -20,8 +21,6 @@ from cfo.runtime import (
     is_deleting,
     load_config,
     logs,
-    rfc3339,
-    set_condition,
 )
 
 PROBE = GVK("example.com", "v1", "Probe")
@@ -61,17 +60,9 @@ class ProbeReconciler:
 
     async def report(self, probe: Object, reachable: bool, reason: str, message: str) -> None:
         """Write the status, which sends no request if it is unchanged, and record an Event if the reason changes."""
-        generation = probe["metadata"]["generation"]
-        conditions = probe.get("status", {}).get("conditions", [])
-        before = find_condition(conditions, "Reachable") or {}
-        condition = {
-            "type": "Reachable",
-            "status": "True" if reachable else "False",
-            "reason": reason,
-            "message": message,
-            "observedGeneration": generation,
-        }
-        set_condition(conditions, condition, now=rfc3339(self.clock.now()))
+        conditions = Conditions(probe, now=self.clock.now())
+        before = find_condition(conditions.as_list(), "Reachable") or {}
+        conditions.set("Reachable", reachable, reason, message)
         # With the uid the apply fails, instead of writing to another object, if the Probe was deleted and recreated.
         identity = {key: probe["metadata"][key] for key in ("namespace", "name", "uid")}
         await self.client.apply(
@@ -79,7 +70,10 @@ class ProbeReconciler:
                 "apiVersion": PROBE.api_version,
                 "kind": PROBE.kind,
                 "metadata": identity,
-                "status": {"observedGeneration": generation, "conditions": conditions},
+                "status": {
+                    "observedGeneration": probe["metadata"]["generation"],
+                    "conditions": conditions.as_list(),
+                },
             },
             subresource="status",
         )

@@ -133,7 +133,8 @@ class EnvironmentReconciler:
         for kind in MEMBERS:
             found = await self.client.list(kind, namespace=environment.key.namespace, label_selector=selector)
             members += [f"{kind.kind}/{name_of(member)}" for member in found]
-        await self.client.apply(receipt_of(environment, sorted(members)))
+        # Without force, an apply does not replace values that another client wrote.
+        await self.client.apply(receipt_of(environment, sorted(members)), force=False)
 
 
 def new_manager(config: ClientConfig) -> Manager:

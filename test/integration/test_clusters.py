@@ -601,3 +601,30 @@ async def test_trusted_kubeconfig_files_may_refer_to_other_files(fleet: Fleet, t
             return seen == [ClusterRequest(NAMESPACE, "map", "a")]
 
         await eventually(is_reconciled)
+
+
+async def test_removed_controller_leaves_the_clusters(fleet: Fleet) -> None:
+    manager = fleet.manager()
+    seen: list[Request] = []
+
+    async def reconcile(request: Request) -> None:
+        seen.append(request)
+
+    recording(manager, reconcile)
+    manager.clusters.add_provider(StaticClusters(a=fleet.a))
+    await fleet.client_a.create(config_map("first", app="x"))
+    async with running(manager):
+
+        async def is_reconciled() -> bool:
+            return len(seen) == 1
+
+        await eventually(is_reconciled)
+        (controller,) = manager.controllers
+        await manager.remove_controller(controller)
+        assert manager.cluster("a").cache.informers == []
+        recording(manager, reconcile)
+
+        async def is_reconciled_again() -> bool:
+            return len(seen) == 2
+
+        await eventually(is_reconciled_again)

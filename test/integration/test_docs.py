@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cfo.runtime import Builder, Manager, ManagerOptions, SyncClient
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.objects import GVK, NamespacedName, annotations_of, controller_of
@@ -127,3 +128,40 @@ async def test_examples_of_the_guide_to_several_clusters() -> None:
 
             await eventually(lambda: annotated("", "local"))
             await eventually(lambda: annotated("berlin", "berlin"))
+
+
+async def test_handlers_in_the_manager_of_a_program_in_the_guide_for_users_of_kopf() -> None:
+    bakery = load_example("from-kopf.md", "# bakery.py")
+    website = crd("example.com", "v1", "Website", "websites")
+    async with ControlPlane.auto(crds=[website]) as plane:
+        manager = bakery.new_manager(ClientConfig.for_control_plane(plane))
+        async with manager:
+            await manager.started()
+            client = manager.api_reader.with_field_manager("tester")
+            metadata = {"namespace": KEY.namespace, "name": KEY.name}
+            await client.create({"apiVersion": WEBSITE.api_version, "kind": WEBSITE.kind, "metadata": metadata})
+
+            async def get_status() -> Any:
+                return (await client.get(WEBSITE, KEY) or {}).get("status")
+
+            assert await eventually(get_status) == {"create": {"message": "hello was created"}}
+
+
+async def test_sync_reconciler_of_the_runtime_guide_runs_in_a_thread() -> None:
+    posted: list[Any] = []
+    example = load_example("runtime.md", "class Reporter:")
+    example.__dict__.update(SyncClient=SyncClient, Result=Result, WEBSITE=WEBSITE)
+    example.__dict__["requests"] = SimpleNamespace(post=lambda url, **options: posted.append((url, options["json"])))
+    async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
+        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager="reporter"))
+        Builder(manager).for_(WEBSITE).complete(example.Reporter(manager.client))
+        async with manager:
+            await manager.started()
+            metadata = {"namespace": KEY.namespace, "name": KEY.name}
+            website = {"apiVersion": WEBSITE.api_version, "kind": WEBSITE.kind, "metadata": metadata, "spec": {"a": 1}}
+            await manager.api_reader.create(website)
+
+            async def is_posted() -> bool:
+                return posted == [("https://reports.example.com", {"a": 1})]
+
+            await eventually(is_posted)

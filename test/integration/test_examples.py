@@ -40,9 +40,12 @@ from cfo.runtime import (
     ClientConfig,
     Forbidden,
     Invalid,
+    Manager,
+    ManagerOptions,
     NamespacedName,
     Object,
     OpenTelemetryTracing,
+    PartialObjectError,
     RESTMapper,
     Transport,
     apply_set_id,
@@ -55,6 +58,7 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime import handlers as kopf
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.command import command as envtest_command
@@ -707,6 +711,82 @@ async def test_11_clusters_publish_announcements_in_clusters_of_secrets(user: Us
                 return not len(manager.clusters)
 
             await eventually(is_disengaged)
+
+
+# 13-cache
+
+
+async def test_13_cache_contains_no_text_and_follows_the_crd(
+    user: User, config: ClientConfig, install_crds: Callable[..., list[str]]
+) -> None:
+    example = load("13-cache")
+    (crd,) = objects("13-cache", "crd.yaml")
+    card = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": user.namespace, "name": "manual-card"}}
+
+    async def has_stopped() -> bool:
+        return not manager.controllers
+
+    with capture_logs() as logs:
+        async with example.new_manager(config) as manager:
+            await manager.started()
+            for _ in range(2):
+                document = await user.create("13-cache")
+                await eventually(lambda: user.exists(card))
+                cached = await manager.client.get(example.DOCUMENT, key_of(document))
+                assert cached is not None
+                assert "text" not in cached["spec"]
+                with pytest.raises(PartialObjectError, match=r"spec\.text is missing"):
+                    await manager.client.update(cached)
+                await user.delete(crd)
+                await eventually(has_stopped)
+                assert [informer.gvk.kind for informer in manager.cache.informers] == ["CustomResourceDefinition"]
+                await user.delete(card)
+                install_crds(EXAMPLES / "13-cache" / "crd.yaml")
+    assert {tuple(entry["cached_fields"]) for entry in logs if entry["event"] == "Applied the card"} == {("title",)}
+    assert [entry["event"] for entry in logs].count("Stopped watching Documents") == 2
+
+
+# 12-handlers
+
+
+async def test_12_handlers_keep_a_menu_count_and_announce_moves(user: User, config: ClientConfig) -> None:
+    before, registry = kopf.get_default_registry(), kopf.OperatorRegistry()
+    kopf.set_default_registry(registry)
+    load("12-handlers")
+    kopf.set_default_registry(before)
+    manager = Manager(config, ManagerOptions(field_manager="bakeries", namespaces=[user.namespace]))
+    kopf.add_to(manager, registry=registry)
+    async with manager:
+        await manager.started()
+        bakery = await user.create("12-handlers")
+
+        async def menu(text: str) -> Object:
+            found = await user.client.get(CONFIG_MAP, NamespacedName(user.namespace, "corner-menu"))
+            assert found is not None
+            assert found["data"]["menu"] == text
+            return found
+
+        first = await eventually(lambda: menu("baguette: 1.20\nbrioche: 2.50"))
+        assert (controller_of(first) or {}).get("uid") == uid_of(bakery)
+
+        async def status(**wanted: Any) -> bool:
+            found = (await user.get(bakery)).get("status") or {}
+            assert {name: found.get(name) for name in wanted} == wanted
+            return True
+
+        await eventually(lambda: status(write_menu={"breads": 2}, neighbors=0, baked=2))
+        await user.patch(bakery, spec={"open": False})
+        await user.patch(bakery, spec={"city": "Paris", "prices": {"baguette": None, "brioche": None, "rye": "3"}})
+        await eventually(lambda: menu("rye: 3"))
+
+        async def events() -> bool:
+            found = {event["reason"] for event in await user.client.list(EVENT, namespace=user.namespace)}
+            assert found >= {"Opened", "Moved"}
+            return True
+
+        await eventually(events)
+        await user.delete(bakery)
+        await user.deleted(bakery)
 
 
 # The folders and their READMEs

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cfo.api.flux import MINICLUSTER, OBJECTS_READY
 from cfo.api.raycluster.conditions import EXPOSED
@@ -31,6 +30,7 @@ from cfo.runtime.objects import GVK, NamespacedName, Object, find_condition, gvk
 from envtest.certificates import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
+from test.support.manifests import dump_all, load_all
 from test.support.raycluster_environment import (
     AUTHENTICATION_CONFIG_CRD,
     DSC_INITIALIZATION_CRD,
@@ -291,13 +291,13 @@ async def test_every_manifest_is_accepted(tmp_path: Path) -> None:
         for overlay in ("default", "e2e", "odh"):
             code, manifests = await kubectl(environment, tmp_path, "kustomize", f"config/{overlay}")
             assert code == 0, manifests
-            documents = [obj for obj in yaml.safe_load_all(manifests) if obj["kind"] != "Namespace"]
+            documents = [obj for obj in load_all(manifests) if obj["kind"] != "Namespace"]
             for obj in documents:
                 if "namespace" in obj["metadata"]:
                     obj["metadata"]["namespace"] = DEFAULT_NAMESPACE  # a dry run does not create the namespace
             code, output = await kubectl(
                 *(environment, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
-                stdin=yaml.safe_dump_all(documents),
+                stdin=dump_all(documents),
             )
             assert code == 0, output
             assert output.count("serverside-applied") == len(documents)
@@ -484,7 +484,7 @@ EXTERNAL_GROUPS = {
 
 async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
     files = [path for folder in ("config", "bundle") for path in sorted((ROOT / folder).rglob("*.yaml"))]
-    documents = [obj for path in files for obj in yaml.safe_load_all(path.read_text())]
+    documents = [obj for path in files for obj in load_all(path.read_text())]
     objects = [obj for obj in documents if isinstance(obj, dict) and "kind" in obj and "apiVersion" in obj]
     documents_to_apply = [obj for obj in objects if gvk_of(obj).group not in EXTERNAL_GROUPS]
     crds_by_name = {name_of(obj): obj for obj in documents_to_apply if obj["kind"] == "CustomResourceDefinition"}
@@ -494,7 +494,7 @@ async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
             await environment.create_namespace(name)
         code, output = await kubectl(
             *(environment, tmp_path, "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-"),
-            stdin=yaml.safe_dump_all(documents_to_apply),
+            stdin=dump_all(documents_to_apply),
         )
         assert code == 0, output
         assert output.count("serverside-applied") == len(documents_to_apply)

@@ -20,6 +20,7 @@ from cfo.runtime.client.errors import Invalid
 from cfo.runtime.controller import Controller
 from cfo.runtime.handler import EnqueueRequestForObject
 from cfo.runtime.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, EVENT, SERVICE_ACCOUNT
+from cfo.runtime.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager import Manager, ManagerOptions
 from cfo.runtime.objects import GVK, NamespacedName, Object, controller_of, is_deleting, owner_reference, uid_of
 from cfo.runtime.predicate import has_labels
@@ -371,6 +372,20 @@ async def test_removed_controller_finishes_its_reconciles_and_drops_informers_th
             reconciler.changed.clear()
             add()
             await wait_for_event(reconciler.changed)
+
+
+async def test_controller_of_an_elected_group_is_removed() -> None:
+    async with ControlPlane.auto() as plane:
+        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
+        group = manager.elect(LeaderElectionOptions(name="group", namespace="default"))
+        reconciler = RecordingReconciler()
+        controller = Builder(manager, "elected").for_(SERVICE_ACCOUNT).elected_by(group).complete(reconciler)
+        async with run_manager(manager):
+            await wait_for_event(reconciler.changed)
+            await manager.remove_controller(controller)
+            assert manager.controllers == ()
+            assert manager.cache.informers == []
+            assert group.is_leader
 
 
 async def test_removed_source_adds_no_requests() -> None:

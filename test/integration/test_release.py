@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from cfo.version import __version__
+from test.support.manifests import load_all
 
 ROOT = Path(__file__).parents[2]
 FRESH = f"{sys.executable} -m hack.generate --check"
@@ -98,7 +99,7 @@ CATALOG = "catalog/codeflare-operator/catalog.yaml"
 
 
 def bundles(root: Path) -> list[str]:
-    blobs = yaml.safe_load_all((root / CATALOG).read_text())
+    blobs = load_all((root / CATALOG).read_text())
     return [blob["name"].partition(".")[2] for blob in blobs if blob["schema"] == "olm.bundle"]
 
 
@@ -207,7 +208,7 @@ def test_sequence_of_releases_and_hotfixes_leaves_a_consistent_tree(clone: Path)
     code, output, error = release(clone, "v1.0.0", "--partial", "--run", check="true")
     assert (code, error) == (0, "")
     assert bundles(clone) == ["v0.2.0", "v0.2.1", "v0.3.0", "v1.0.0"]
-    catalog = list(yaml.safe_load_all((clone / CATALOG).read_text()))
+    catalog = load_all((clone / CATALOG).read_text())
     channels = {blob["name"]: blob["entries"] for blob in catalog if blob["schema"] == "olm.channel"}
     name = "codeflare-operator.v"
     assert channels["stable-v0"] == [
@@ -242,7 +243,7 @@ def test_sequence_of_releases_and_hotfixes_leaves_a_consistent_tree(clone: Path)
 
 def stack_images(root: Path) -> dict[str, str]:
     """Return the version of each bundle for InferenceStacks, and the tag of the operator's image in it."""
-    blobs = yaml.safe_load_all((root / "inference-stack/catalog/catalog.yaml").read_text())
+    blobs = load_all((root / "inference-stack/catalog/catalog.yaml").read_text())
     return {
         blob["name"].partition(".v")[2]: blob["relatedImages"][1]["image"].rpartition(":")[2]
         for blob in blobs

@@ -91,6 +91,26 @@ def test_new_project_runs_on_the_embedded_control_plane(website_project: Path) -
     assert "must be an empty folder, or not exist" in result.output
 
 
+def test_makefile_uses_the_active_environment_or_installs_the_library(website_project: Path, tmp_path: Path) -> None:
+    def commands(*arguments: str, active: Path | None = None) -> str:
+        environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "MAKEFLAGS")}
+        if active is not None:
+            environment["VIRTUAL_ENV"] = str(active)
+        command = ["make", "-n", "test", *arguments]
+        done = subprocess.run(command, cwd=website_project, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    url = "https://example.com/cfo"
+    assert f"'{url}#subdirectory=envtest' '{url}'" in commands(f"CFO={url}")
+    assert "'../cfo/envtest' '../cfo'" in commands("CFO=../cfo")
+    (tmp_path / "bin").mkdir()
+    for name in ("bin/cfo", "cfo-1-py3-none-any.whl", "envtest-1-py3-none-any.whl"):
+        (tmp_path / name).touch()
+    assert f"{tmp_path}/cfo-1-py3-none-any.whl {tmp_path}/envtest-1-py3-none-any.whl" in commands(f"CFO={tmp_path}")
+    assert f"{tmp_path}/bin/python -m pytest" in commands(active=tmp_path)
+    assert ".venv/bin/python -m pytest" in commands(active=tmp_path / "elsewhere")
+
+
 def test_installation_has_the_permissions_of_the_code(website_project: Path) -> None:
     objects = list(yaml.safe_load_all((website_project / "config" / "install.yaml").read_text()))
     kinds = [obj["kind"] for obj in objects]

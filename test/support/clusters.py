@@ -31,8 +31,10 @@ NAMESPACE = "default"
 SOURCE = NamespacedName(NAMESPACE, "colors")
 
 
-def config_map(name: str = SOURCE.name, *, data: dict[str, str] | None = None, **labels: str) -> Object:
-    metadata = {"namespace": NAMESPACE, "name": name, "labels": labels}
+def config_map(
+    name: str = SOURCE.name, *, namespace: str = NAMESPACE, data: dict[str, str] | None = None, **labels: str
+) -> Object:
+    metadata = {"namespace": namespace, "name": name, "labels": labels}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data or {}}
 
 
@@ -77,7 +79,8 @@ class Distributor:
         if source is None:
             await member.delete(CONFIG_MAP, request)
         else:
-            await member.apply(config_map(request.name, data=source.get("data"), distributed="true"))
+            copy = config_map(request.name, namespace=request.namespace, data=source.get("data"), distributed="true")
+            await member.apply(copy)
         return Result()
 
 

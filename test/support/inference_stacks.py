@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cfo.runtime.objects import Object
+from test.support.manifests import load_all
 
 SHARED = Path(__file__).parents[3] / "shared" / "inferencestack"
 needs_samples = pytest.mark.skipif(not SHARED.exists(), reason="no samples in shared")
@@ -29,7 +29,7 @@ def stack(applications: dict[str, Any] | None = None, name: str = "s", version: 
 
 def samples(name: str) -> list[Object]:
     """Return the stacks in a sample file, in the namespace ``default``."""
-    found = [obj for obj in yaml.safe_load_all((SHARED / "samples" / f"{name}.yaml").read_text()) if obj]
+    found = [obj for obj in load_all((SHARED / "samples" / f"{name}.yaml").read_text()) if obj]
     for obj in found:
         obj["metadata"]["namespace"] = "default"
     return found
@@ -37,4 +37,4 @@ def samples(name: str) -> list[Object]:
 
 def expected_objects(name: str) -> list[Object]:
     """Return the objects that the original chart renders for a sample."""
-    return [obj for obj in yaml.safe_load_all((SHARED / "expected" / f"{name}.yaml").read_text()) if obj]
+    return [obj for obj in load_all((SHARED / "expected" / f"{name}.yaml").read_text()) if obj]

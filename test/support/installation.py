@@ -20,11 +20,16 @@ from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.client.api_request import APIRequest
 from envtest import EmbeddedControlPlane
+from test.support.manifests import dump_all, load_all
 from test.support.operator_process import OperatorProcess
 from test.support.raycluster_environment import Environment
 
 ROOT = Path(__file__).parents[2]
 OPERATOR_USER = f"system:serviceaccount:{DEFAULT_NAMESPACE}:{SERVICE_ACCOUNT}"
+
+
+_kustomized: dict[str, str] = {}
+"""The output of ``kubectl kustomize`` for each folder, which tests do not change."""
 
 
 async def kubectl(environment: Environment, directory: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
@@ -54,12 +59,15 @@ async def install(
     environment: Environment, directory: Path, folder: str = "config/default", components: Sequence[str] = ()
 ) -> None:
     """Install the operator as the README describes: kustomize ``folder`` and apply the result, and ``components``."""
-    code, manifests = await kubectl(environment, directory, "kustomize", folder)
-    assert code == 0, manifests
-    known = {(obj["kind"], obj["metadata"]["name"]) for obj in yaml.safe_load_all(manifests)}
+    manifests = _kustomized.get(folder, "")
+    if not manifests:
+        code, manifests = await kubectl(environment, directory, "kustomize", folder)
+        assert code == 0, manifests
+        _kustomized[folder] = manifests
+    known = {(obj["kind"], obj["metadata"]["name"]) for obj in load_all(manifests)}
     added = [obj for obj in render(components=components) if (obj["kind"], obj["metadata"]["name"]) not in known]
     if added:
-        manifests += "---\n" + yaml.safe_dump_all(added)
+        manifests += "---\n" + dump_all(added)
     code, output = await kubectl(environment, directory, "apply", "--server-side", "-f", "-", stdin=manifests)
     assert code == 0, output
 

@@ -16,6 +16,7 @@ __all__ = [
     "STATES",
     "SUCCEEDED",
     "SUSPEND_ANNOTATION",
+    "UP_TO_DATE",
     "VALID",
     "Fairness",
     "Preemption",
@@ -43,6 +44,9 @@ STATES: Final = tuple(State)
 
 VALID: Final = "Valid"
 """Condition type: ``False`` with the validation errors as message if the spec is invalid."""
+
+UP_TO_DATE: Final = "UpToDate"
+"""Condition type: ``False`` if a change of the spec is not applied, because the MiniCluster started or is admitted."""
 
 OBJECTS_READY: Final = "ObjectsReady"
 """Condition type of a MiniCluster: all its objects exist, also while its Job is suspended."""

@@ -45,7 +45,7 @@ from anyio import to_thread
 
 from cfo.runtime.cache.entry import EntryDecoder, version_number
 from cfo.runtime.cache.item_decoder import ItemDecoder
-from cfo.runtime.cache.nesting import split_items, split_members, with_reserved_depth
+from cfo.runtime.cache.nesting import split_members, with_reserved_depth
 from cfo.runtime.cache.partitioning import Head, head_of
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType, Feed, Listing
@@ -56,6 +56,18 @@ from cfo.runtime.cache.watch_list import (
     ends_initial_events,
     is_refusal,
     watch_list_params,
+)
+from cfo.runtime.cache.wire import (
+    BrokenStreamError,
+    LineSplitter,
+    Page,
+    SplitPage,
+    WatchEvent,
+    decode_bookmark,
+    decode_event,
+    decode_page,
+    decode_status,
+    split_page,
 )
 from cfo.runtime.client.api_request import JSON, APIRequest
 from cfo.runtime.client.errors import (
@@ -75,9 +87,6 @@ from cfo.runtime.ratelimit import Backoff
 __all__ = ["Reflector", "ReflectorOptions", "State"]
 
 _log = structlog.get_logger(__name__)
-
-MAX_LINE_BYTES: Final = 64 << 20
-"""The longest accepted watch line; an object in etcd has at most 1.5 MB, its JSON up to about three times as much."""
 
 POSITION_CHECK_SECONDS: Final = 10.0
 """The timeout in seconds of the small list that checks the server's position."""
@@ -121,48 +130,6 @@ class ReflectorOptions:
     idle_seconds: float = 75.0
     watch_list: bool = False
     random: Callable[[], float] = default_random
-
-
-class _ShardInfo(msgspec.Struct):
-    selector: str = ""
-
-
-class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
-    shard_info: _ShardInfo | None = None
-
-
-class _Page(msgspec.Struct):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
-class _SplitPage(msgspec.Struct):
-    """A page of which some items are nested too deeply; all items are bytes."""
-
-    metadata: _ListMeta
-    items: list[bytes]
-
-
-class _WatchEvent(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _BookmarkObject(msgspec.Struct):
-    metadata: _ListMeta
-
-
-_page = msgspec.json.Decoder(_Page)
-_list_meta = msgspec.json.Decoder(_ListMeta)
-_event = msgspec.json.Decoder(_WatchEvent)
-_bookmark = msgspec.json.Decoder(_BookmarkObject)
-_status = msgspec.json.Decoder(dict)
-
-
-class BrokenStreamError(Exception):
-    """A list or watch that cannot be continued because its content is invalid."""
 
 
 class _DiscardedListError(Exception):
@@ -213,6 +180,7 @@ class Reflector:
         self._must_check_position = False
         self._shard_selector = ""
         """The selector of the last list, if the API server sent only the objects that it selects."""
+        self._ignores_shards = False
         self._attempt = anyio.CancelScope()
         self._watch_list_support = watch_list or WatchListSupport()
         self._initial: Listing | None = None
@@ -230,7 +198,7 @@ class Reflector:
         """Follow a changed partition of the store; ``must_list``: it contains objects that are not in the store."""
         if must_list:
             self.state = State.LISTING
-        if must_list or self._shard_selector:
+        if must_list or self._shard_selector or self._may_select_shards:
             self._attempt.cancel()
 
     async def _run_once(self) -> bool:
@@ -363,6 +331,7 @@ class Reflector:
         if listing.is_outdated:
             return False
         self._shard_selector = shard_selector if is_selected else ""
+        self._ignores_shards = bool(shard_selector) and not is_selected
         self._commit(listing, version)
         return True
 
@@ -390,7 +359,7 @@ class Reflector:
 
     async def _get_page(
         self, params: dict[str, str], limit: int, *, timeout: float | None = None, new_connection: bool = False
-    ) -> _Page | _SplitPage:
+    ) -> Page | SplitPage:
         if limit:
             params["limit"] = str(limit)
         response = await self._transport.request(
@@ -408,9 +377,9 @@ class Reflector:
             )
         )
         try:
-            return with_reserved_depth(_page.decode, response.body)
+            return with_reserved_depth(decode_page, response.body)
         except RecursionError:
-            return await to_thread.run_sync(_split_page, response.body)
+            return await to_thread.run_sync(split_page, response.body)
         except msgspec.DecodeError as error:
             raise BrokenStreamError(f"the response is not a list: {error}") from error
 
@@ -461,7 +430,7 @@ class Reflector:
     def _refuse_streams(self, cause: str) -> None:
         self._watch_list_support.record_unsupported(self._resource.gvr.group, cause)
 
-    def _process_initial_event(self, listing: Listing, event: _WatchEvent) -> None:
+    def _process_initial_event(self, listing: Listing, event: WatchEvent) -> None:
         event_type = _EVENTS.get(event.type)
         if event_type is not None:
             if self._head_outside(event.object) is not None:
@@ -478,7 +447,7 @@ class Reflector:
                 self._refuse_streams("it sends bookmarks without the end of the initial events")
                 raise _DiscardedListError
             if not listing.is_outdated:
-                self._finish_initial_events(listing, _bookmark.decode(event.object).metadata.resource_version)
+                self._finish_initial_events(listing, decode_bookmark(event.object).resource_version)
 
     def _finish_initial_events(self, listing: Listing, version: str) -> None:
         quorum = self._use_quorum or not listing.known_version
@@ -493,7 +462,7 @@ class Reflector:
     async def _watch(self) -> None:
         if self._must_check_position and not await self._check_position():
             return
-        if self._shard_selector:
+        if self._shard_selector or await self._honors_shard_selector():
             self._shard_selector = self._requested_shard_selector
         shards = {"shardSelector": self._shard_selector} if self._shard_selector else {}
         await self._follow({"resourceVersion": self._version, **shards})
@@ -521,7 +490,7 @@ class Reflector:
             async with self._transport.stream(request) as body:
                 if self.error and self._initial is None:
                     self._clear_error()
-                splitter = _LineSplitter()
+                splitter = LineSplitter()
                 with anyio.fail_after(self._silence_seconds) as silence:
                     while chunk := await body.readany():
                         self.heard_at = self._clock.monotonic()
@@ -550,7 +519,7 @@ class Reflector:
 
     def _process_line(self, line: bytes) -> None:
         try:
-            event = with_reserved_depth(_event.decode, line)
+            event = with_reserved_depth(decode_event, line)
         except msgspec.DecodeError as error:
             self.state = State.LISTING
             raise BrokenStreamError(f"a line is not a watch event: {error}") from error
@@ -571,7 +540,7 @@ class Reflector:
             self._version = entry.meta.resource_version or self._version
             self._feed.observe(event_type, entry)
         elif event.type == "BOOKMARK":
-            self._version = _bookmark.decode(event.object).metadata.resource_version or self._version
+            self._version = decode_bookmark(event.object).resource_version or self._version
             self._feed.advance(version_number(self._version))
 
     async def _process_nested_line(self, line: bytes) -> None:
@@ -605,6 +574,21 @@ class Reflector:
         partition = self._store.partition
         return partition.shard_selector if partition is not None and self._resource.namespaced else ""
 
+    @property
+    def _may_select_shards(self) -> bool:
+        """Whether the server might honor a selector that the last list did not have."""
+        return bool(self._requested_shard_selector) and not self._shard_selector and not self._ignores_shards
+
+    async def _honors_shard_selector(self) -> bool:
+        """Return whether the server honors a selector that the last list did not have, according to a small list."""
+        if not self._may_select_shards:
+            return False
+        selector = self._requested_shard_selector
+        page = await self._get_page({**self._selectors, "shardSelector": selector}, 1)
+        info = page.metadata.shard_info
+        self._ignores_shards = info is None or info.selector != selector
+        return not self._ignores_shards
+
     def _head_outside(self, raw: bytes | msgspec.Raw) -> Head | None:
         """Return the key and version of an object outside the partition, ``None`` for other and invalid objects."""
         partition = self._store.partition
@@ -621,7 +605,7 @@ class Reflector:
 
     def _raise_status(self, raw: msgspec.Raw) -> NoReturn:
         """Raise the Status of an ERROR event as an :class:`APIError`."""
-        status = _status.decode(raw)
+        status = decode_status(raw)
         code = status.get("code")
         self.state = State.LISTING
         raise error_for(code if isinstance(code, int) else 500, status, verb="watch", resource=str(self._resource.gvr))
@@ -640,36 +624,6 @@ class Reflector:
             self._use_quorum = True
             return False
         return True
-
-
-def _split_page(body: bytes) -> _SplitPage:
-    """Return a page of which some items are nested too deeply."""
-    parts = split_members(body)
-    return _SplitPage(_list_meta.decode(parts.get("metadata", b"{}")), split_items(parts.get("items", b"null")))
-
-
-class _LineSplitter:
-    """Splits a stream into lines of any length, across chunks.
-
-    The bytes after the last line break are a partial event and are dropped at the end: the next watch sends it again.
-    """
-
-    def __init__(self) -> None:
-        self._pending: list[bytes] = []
-        self._size = 0
-
-    def split(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that ``chunk`` completes, except for empty lines."""
-        *complete, rest = chunk.split(b"\n")
-        if complete:
-            complete[0] = b"".join((*self._pending, complete[0]))
-            self._pending, self._size = [], 0
-        if rest:
-            self._pending.append(rest)
-            self._size += len(rest)
-            if self._size > MAX_LINE_BYTES:
-                raise BrokenStreamError(f"a watch line is longer than {MAX_LINE_BYTES} bytes")
-        return [line for line in complete if line.strip()]
 
 
 def _is_too_large_version(error: APIError) -> bool:

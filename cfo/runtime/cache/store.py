@@ -98,6 +98,7 @@ class Store:
         """The part of :attr:`partition` that a synced store holds completely."""
         self.generation = 0
         """Increases when the partition grows; a list that began before is not complete."""
+        self._must_drop = False
         self._deliver = deliver
         self._entries: dict[str, dict[str, Entry]] = {}
         self._indexes: dict[str, _Index] = {}
@@ -165,6 +166,10 @@ class Store:
 
         Entries outside stay until :meth:`drop_outside` removes them.
         """
+        if self._must_drop:
+            for _ in self.drop_outside():  # otherwise outdated entries could become part of the new partition
+                pass
+        self._must_drop = not is_within(self.partition, partition)
         self.partition = partition
         must_list = not is_within(partition, self.held)
         self.held = intersection_of(self.held, partition) if must_list else partition
@@ -177,6 +182,7 @@ class Store:
     def drop_outside(self) -> Iterator[None]:
         """Remove the entries outside the partition, without events; yields after each part of the work."""
         count = 0
+        partition = self.partition
         for namespace, name in [(entry.namespace, entry.name) for entry in self.entries()]:
             key = NamespacedName(namespace, name)
             entry = None if self.accepts(key) else self.get(key)
@@ -185,6 +191,8 @@ class Store:
                 count += 1
                 if count % _DROPPED_AT_ONCE == 0:
                     yield
+        if self.partition is partition:
+            self._must_drop = False
 
     def record_list(self) -> None:
         """Update what the store holds after a list."""

@@ -84,14 +84,25 @@ class Engagement:
     def stop(self) -> None:
         """Remove the sources from all controllers, and end :meth:`run`."""
         self.stopping.set()
-        for controller, kind in self._attached:
-            controller.unwatch(kind)
-        self._attached.clear()
+        for controller in {controller for controller, _ in self._attached}:
+            self.detach(controller)
 
-    def attach(self, controller: Controller, new_kinds: Callable[[Cluster], Sequence[ClusterKind]]) -> None:
-        """Add the sources that ``new_kinds`` returns to ``controller`` once they have synced."""
+    def attach(
+        self,
+        controller: Controller,
+        new_kinds: Callable[[Cluster], Sequence[ClusterKind]],
+        is_current: Callable[[], bool],
+    ) -> None:
+        """Add the sources that ``new_kinds`` returns to ``controller`` once they have synced, if ``is_current``."""
         if self._tasks is not None:
-            self._tasks.start_soon(self._attach, controller, new_kinds)
+            self._tasks.start_soon(self._attach, controller, new_kinds, is_current)
+
+    def detach(self, controller: Controller) -> None:
+        """Remove the sources of this cluster from ``controller``."""
+        for attached, kind in self._attached:
+            if attached is controller:
+                controller.unwatch(kind)
+        self._attached = [entry for entry in self._attached if entry[0] is not controller]
 
     async def _set_up(self) -> None:
         backoff = Backoff(self._clock)
@@ -110,7 +121,12 @@ class Engagement:
         self.is_ready = True
         self._on_ready(self)
 
-    async def _attach(self, controller: Controller, new_kinds: Callable[[Cluster], Sequence[ClusterKind]]) -> None:
+    async def _attach(
+        self,
+        controller: Controller,
+        new_kinds: Callable[[Cluster], Sequence[ClusterKind]],
+        is_current: Callable[[], bool],
+    ) -> None:
         try:
             kinds = new_kinds(self.cluster)
             for kind in kinds:
@@ -118,7 +134,7 @@ class Engagement:
         except Exception:  # noqa: BLE001 - a failure in one cluster must not affect the others
             _log.exception("Controller cannot watch the cluster", controller=controller.name)
             return
-        if self.stopping.is_set():
+        if self.stopping.is_set() or not is_current():
             return
         for kind in kinds:
             self._attached.append((controller, kind))

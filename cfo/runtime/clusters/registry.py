@@ -155,6 +155,12 @@ class Clusters:
             if engagement.is_ready:
                 self._attach(engagement, controller, watches)
 
+    def remove_controller(self, controller: Controller) -> None:
+        """Remove the sources of a controller in all clusters, and forget it; do nothing if it is unknown."""
+        if self._controllers.pop(controller, None) is not None:
+            for engagement in self._engaged.values():
+                engagement.detach(controller)
+
     # For providers, through _Aware.
 
     def engage(self, owner: object, name: str, config: ClientConfig) -> None:
@@ -303,7 +309,7 @@ class Clusters:
         def new_kinds(cluster: Cluster) -> list[ClusterKind]:
             return [kind for watch in watches for kind in watch.kinds(cluster)]
 
-        engagement.attach(controller, new_kinds)
+        engagement.attach(controller, new_kinds, lambda: controller in self._controllers)
 
     def _forget_host(self, host: str) -> None:
         used = {self.local.transport.host, *(slot.cluster.transport.host for slot in self._slots.values())}

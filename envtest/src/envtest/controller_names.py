@@ -30,6 +30,8 @@ KUBE_CONTROLLERS: Final[dict[str, tuple[str, ...]]] = {
     "ttl-after-finished": ("ttl-after-finished-controller",),
     "endpoint": ("endpoints-controller",),
     "endpointslice": ("endpointslice-controller",),
+    "validatingadmissionpolicy-status": ("validatingadmissionpolicy-status-controller",),
+    "nodelifecycle": ("node-lifecycle-controller",),
     "disruption": ("disruption-controller",),
     "csrsigning": ("certificatesigningrequest-signing-controller",),
     "persistentvolume": (
@@ -47,6 +49,7 @@ _OLD_NAMES: Final = {
     "endpoint": "endpoints-controller",
     "horizontalpodautoscaling": "horizontal-pod-autoscaler-controller",
     "csrsigning": "certificatesigningrequest-signing-controller",
+    "nodelifecycle": "node-lifecycle-controller",
     "pv-protection": "persistentvolume-protection-controller",
     "pvc-protection": "persistentvolumeclaim-protection-controller",
     "root-ca-cert-publisher": "root-ca-certificate-publisher-controller",

@@ -246,7 +246,8 @@ async def _replace(
     stored = await to_storage(info, new)
     if not core.store.is_current(info.storage, record):
         return None
-    after = core.store.update(info.storage, stored, record)
+    always = record.is_new and info.strategy.stores_defaults_late
+    after = core.store.update(info.storage, stored, record, always=always)
     if info.api_version != info.storage_version:
         return await from_storage(info, after)
     new["metadata"]["resourceVersion"] = str(after.revision)

@@ -47,6 +47,9 @@ class Strategy:
     returns_deleted_object = False
     """Whether DELETE returns the object instead of a Status (Pod, Service, ServiceAccount)."""
 
+    stores_defaults_late = False
+    """Whether the first update writes the object even if nothing changes: it adds defaults that a new one lacks."""
+
     has_spec_generation = False
     """Whether ``metadata.generation`` starts at 1 and counts changes outside metadata and status."""
 

@@ -121,3 +121,52 @@ def test_allocations_do_not_change() -> None:
 )
 def test_slices(fields: dict[str, Any], expected: list[str]) -> None:
     assert [str(each) for each in slice_errors({**SLICE, **fields}, SLICE)] == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"devices": [{"name": "a", "attributes": {"v": {"version": "1.2.3-a.1+b"}}}]}, []),
+        (
+            {"devices": [{"name": "a", "attributes": {"v": {"version": "1.2"}, "s": {"string": "x" * 65}}}]},
+            [
+                (
+                    'devices[0].attributes[v].version: Invalid value: "1.2": must be a string compatible with '
+                    "semver.org spec 2.0.0"
+                ),
+                "devices[0].attributes[s].string: Too long: may not be more than 64 bytes",
+            ],
+        ),
+        (
+            {"sharedCounters": [{"name": "c"}, {"name": "c", "counters": {"A_": {"value": "1"}}}]},
+            ["sharedCounters[0].counters: Required value", 'sharedCounters[1].counters: Invalid value: "A_"'],
+        ),
+        (
+            {"devices": [{"name": "a", "consumesCounters": [{"counters": {"x": {"value": "1"}}}]}]},
+            ["devices[0].consumesCounters[0].counterSet: Required value"],
+        ),
+        (
+            {"devices": [{"name": "a", "nodeName": "n"}]},
+            ["devices[0]: Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if"],
+        ),
+        (
+            {"nodeName": None, "perDeviceNodeSelection": True, "devices": [{"name": "a"}]},
+            ["devices[0]: Required value: exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when"],
+        ),
+        (
+            {"nodeName": None, "nodeSelector": {"nodeSelectorTerms": [{}, {}]}},
+            ["nodeSelector.nodeSelectorTerms: Invalid value: [{},{}]: must have exactly one node selector term"],
+        ),
+        (
+            {"allNodes": False, "devices": [{"name": "a"}], "sharedCounters": [{"name": "c", "counters": {"a": {}}}]},
+            [
+                "allNodes: Invalid value: false: must be either unset or set to true",
+                'spec: Invalid value: "": only one of `sharedCounters` or `devices` is allowed',
+            ],
+        ),
+    ],
+)
+def test_devices_counters_and_nodes_of_slices(fields: dict[str, Any], expected: list[str]) -> None:
+    found = [str(each).removeprefix("spec.") for each in slice_errors({**SLICE, **fields}, None)]
+    assert [text for text in expected if not any(each.startswith(text) for each in found)] == []
+    assert bool(found) == bool(expected)

@@ -397,3 +397,58 @@ def test_label_keys_are_merged_into_selectors() -> None:
         "matchLabels": {"app": "x"},
         "matchExpressions": [{"key": "hash", "operator": "In", "values": ["1"]}],
     }
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        (
+            {"kubernetes.io/config.mirror": "x"},
+            ['[kubernetes.io/config.mirror]: Invalid value: "x": must set spec.nodeName'],
+        ),
+        ({"controller.kubernetes.io/pod-deletion-cost": "-7"}, []),
+        (
+            {"controller.kubernetes.io/pod-deletion-cost": "+1"},
+            ['[controller.kubernetes.io/pod-deletion-cost]: Invalid value: "+1": must be a 32bit integer'],
+        ),
+        (
+            {"controller.kubernetes.io/pod-deletion-cost": "2147483648"},
+            ['[controller.kubernetes.io/pod-deletion-cost]: Invalid value: "2147483648": must be a 32bit integer'],
+        ),
+        (
+            {"seccomp.security.alpha.kubernetes.io/pod": "odd"},
+            ['.seccomp.security.alpha.kubernetes.io/pod: Invalid value: "odd": must be a valid seccomp profile'],
+        ),
+        ({"container.apparmor.security.beta.kubernetes.io/c0": "localhost/x"}, []),
+        (
+            {"container.apparmor.security.beta.kubernetes.io/z": "odd"},
+            [
+                '[container.apparmor.security.beta.kubernetes.io/z]: Invalid value: "z": container not found',
+                '[container.apparmor.security.beta.kubernetes.io/z]: Invalid value: "odd": invalid AppArmor profile',
+            ],
+        ),
+    ],
+)
+def test_annotations(annotations: dict[str, str], expected: list[str]) -> None:
+    obj = pod()
+    obj["metadata"]["annotations"] = annotations
+    found = [str(each).removeprefix("metadata.annotations") for each in pod_only_errors(obj, new=True)]
+    assert len(found) == len(expected)
+    assert all(text.startswith(start) for text, start in zip(found, expected, strict=True))
+
+
+def test_claims_of_ephemeral_volumes() -> None:
+    template = {"metadata": {"name": "x"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    path = "spec.volumes[0].ephemeral.volumeClaimTemplate"
+    assert errors(volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}]) == [
+        f"{path}.metadata.name: Forbidden: cannot be set for an ephemeral volume",
+        f"{path}.spec.resources[storage]: Required value",
+    ]
+
+
+def test_local_seccomp_profile_of_another_type() -> None:
+    (error,) = errors(securityContext={"seccompProfile": {"type": "Unconfined", "localhostProfile": "x"}})
+    path, _, problem = error.partition(": ")
+    assert path == "spec.securityContext.seccompProfile.localhostProfile"
+    shown = '{"Type":"Unconfined","LocalhostProfile":"x"}'
+    assert problem == f"Invalid value: {shown}: can only be set when seccomp type is Localhost"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from envtest.schema.shaping import copy_json
 
 RESOURCES = {each.kind: each for each in all_resources()}
 TRUE = [{"expression": "true"}]
+CONTEXT = SimpleNamespace(subresource="")
 
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
@@ -23,14 +25,14 @@ def policy_errors(**spec: Any) -> list[str]:
     strategy = PolicyStrategy(RESOURCES["ValidatingAdmissionPolicy"])
     obj = {"metadata": {"name": "p"}, "spec": {"matchConstraints": {"resourceRules": [RULE]}, **copy_json(spec)}}
     strategy.default(obj)
-    return [str(each) for each in strategy.check(obj, None, None)]  # type: ignore[arg-type]
+    return [str(each) for each in strategy.check(obj, None, CONTEXT)]  # type: ignore[arg-type]
 
 
 def binding_errors(**spec: Any) -> list[str]:
     strategy = PolicyBindingStrategy(RESOURCES["ValidatingAdmissionPolicyBinding"])
     obj = {"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"], **copy_json(spec)}}
     strategy.default(obj)
-    return [each.field for each in strategy.check(obj, None, None)]  # type: ignore[arg-type]
+    return [each.field for each in strategy.check(obj, None, CONTEXT)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def flow_errors(kind: str, name: str, spec: dict[str, Any]) -> list[str]:
     )
     obj = {"metadata": {"name": name}, "spec": copy_json(spec)}
     strategy.default(obj)
-    return [str(each) for each in strategy.check(obj, None, None)]  # type: ignore[arg-type]
+    return [str(each) for each in strategy.check(obj, None, CONTEXT)]  # type: ignore[arg-type]
 
 
 def test_initial_objects_of_flow_control_are_valid() -> None:

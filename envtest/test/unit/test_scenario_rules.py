@@ -303,6 +303,18 @@ def test_taints_of_a_node_that_is_cordoned_or_not_ready() -> None:
     ]
 
 
+def test_taints_for_pressure_and_without_evictions() -> None:
+    eviction = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
+    conditions = [{"type": "Ready", "status": "False"}, {"type": "DiskPressure", "status": "True"}]
+    obj: dict[str, Any] = {"spec": {"taints": [eviction, GPU_TAINT]}, "status": {"conditions": conditions}}
+    assert desired_taints(obj, "now", evict=False) == [
+        eviction,
+        GPU_TAINT,
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "timeAdded": "now"},
+        {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule", "timeAdded": "now"},
+    ]
+
+
 @pytest.mark.parametrize(
     ("tolerations", "seconds"),
     [

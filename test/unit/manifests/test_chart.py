@@ -17,7 +17,7 @@ import yaml
 
 from cfo.manifests import COMPONENTS, default_image, render
 from cfo.version import __version__
-from test.support.manifests import by_key
+from test.support.manifests import by_key, load_all
 
 CHART = Path(__file__).parents[3] / "charts" / "codeflare-operator"
 TOKEN = re.compile(r"(\s*)\{\{-\s(.*?)\s\}\}|\{\{\s(.*?)\s\}\}", re.DOTALL)
@@ -85,7 +85,7 @@ def render_chart(namespace: str, values: dict[str, Any], chart: Path = CHART) ->
     defaults = yaml.safe_load((chart / "values.yaml").read_text())
     renderer = Renderer({**defaults, **values}, namespace)
     documents = [renderer.render(path.read_text()) for path in sorted((chart / "templates").glob("*.yaml"))]
-    return [obj for text in documents for obj in yaml.safe_load_all(text) if obj]
+    return [obj for text in documents for obj in load_all(text) if obj]
 
 
 def expected_objects(components: list[str]) -> dict[tuple[str, str, str], dict[str, Any]]:

@@ -55,6 +55,10 @@ class CRDInformer:
 
     def __init__(self) -> None:
         self.handlers: list[Callable[[Event], None]] = []
+        self.state_handlers: list[Callable[[], None]] = []
+        self.names: set[str] = set()
+        self.has_synced = False
+        self.reader = self
 
     def informer(self, gvk: GVK, *, metadata_only: bool) -> CRDInformer:
         assert gvk == CUSTOM_RESOURCE_DEFINITION
@@ -63,6 +67,22 @@ class CRDInformer:
 
     def add_handler(self, handler: Callable[[Event], None]) -> None:
         self.handlers.append(handler)
+
+    def add_state_handler(self, handler: Callable[[], None]) -> None:
+        self.state_handlers.append(handler)
+
+    def remove_state_handler(self, handler: Callable[[], None]) -> None:
+        self.state_handlers.remove(handler)
+
+    def contains(self, key: NamespacedName) -> bool:
+        return key.name in self.names
+
+    def sync(self, *names: str) -> None:
+        """Complete the first list, which contains these CRDs."""
+        self.names.update(names)
+        self.has_synced = True
+        for handler in list(self.state_handlers):
+            handler()
 
     def add(self, name: str) -> None:
         """Emit the event of a new CRD."""
@@ -310,3 +330,16 @@ async def test_kind_is_not_torn_down_while_discovery_is_incomplete() -> None:
         harness.clock.advance(0.1)
         await run_until_idle()
         assert calls == ["setup", "teardown"]
+
+
+async def test_kind_whose_crd_was_deleted_before_crds_were_listed_is_stopped() -> None:
+    harness = Harness(MIRROR, LENS)
+    mirror, lens = follow(harness, MIRROR), follow(harness, LENS)
+    async with running(harness):
+        await run_until_idle()
+        harness.mapper.served.remove(MIRROR)
+        harness.crds.sync("lenses.example.com")
+        await run_until_idle()
+        assert (mirror, lens) == (["setup", "teardown"], ["setup"])
+        assert harness.crds.state_handlers == []
+        assert harness.clock.timers == 0

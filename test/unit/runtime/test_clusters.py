@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
+from collections.abc import Awaitable, Callable
 
 import pytest
 from prometheus_client import generate_latest
@@ -11,13 +13,17 @@ from prometheus_client import generate_latest
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.request_target import cache_key
 from cfo.runtime.client.transport import Exchange, Transport
+from cfo.runtime.client.write_gate import WriteGate
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.clusters.kubeconfig_secrets import KubeconfigSecrets
 from cfo.runtime.clusters.options import ClusterOptions, ClusterRefused
+from cfo.runtime.controller import Controller
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.manager import Manager
 from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK, ClusterRequest, NamespacedName
+from cfo.runtime.reconcile import Request, Result
+from cfo.runtime.source import Channel
 from cfo.runtime.workqueue import WorkQueue
 
 NAME = NamespacedName("team", "colors")
@@ -138,3 +144,54 @@ def test_manager_without_providers_has_no_clusters() -> None:
     assert manager.cluster("").client is manager.client
     assert manager._clusters is None
     assert len(manager.clusters) == 0
+
+
+class Shards:
+    """Admits all requests, and records which are begun and ended."""
+
+    def __init__(self) -> None:
+        self.journal: list[str] = []
+
+    def accepts(self, request: Request) -> bool:
+        return True
+
+    def begin(self, request: Request) -> WriteGate | None:
+        self.journal.append(f"begin {request}")
+        return OPEN_GATE
+
+    def end(self, request: Request) -> None:
+        self.journal.append(f"end {request}")
+
+
+class OpenGate:
+    def check(self) -> None:
+        """Allow every write."""
+
+
+OPEN_GATE = OpenGate()
+
+
+class OneCluster:
+    """Admits the requests of cluster ``a`` only."""
+
+    def admit(self, request: Request, priority: int) -> bool:
+        return request.cluster == "a"
+
+    async def run(self, request: Request, reconcile: Callable[[Request], Awaitable[Result]]) -> Result:
+        return await reconcile(request)
+
+
+async def test_shard_is_not_occupied_by_requests_that_are_set_aside() -> None:
+    class Recorder:
+        async def reconcile(self, request: Request) -> Result:
+            controller.stop()
+            return Result()
+
+    controller = Controller("test", Recorder())
+    shards, channel = Shards(), Channel()
+    controller.admit(shards)
+    controller.cluster_reconciles = OneCluster()
+    controller.watch(channel)
+    channel.enqueue([NAME.in_cluster("b"), NAME.in_cluster("a")])
+    await asyncio.wait_for(controller.run(), 10)
+    assert shards.journal == ["begin cluster://a/team/colors", "end cluster://a/team/colors"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -150,3 +153,25 @@ def test_no_color_disables_colors_on_a_terminal(monkeypatch: pytest.MonkeyPatch,
     configure("console", "info", terminal)
     structlog.get_logger("x").warning("Message")
     assert ("\x1b[" in terminal.getvalue()) is colored
+
+
+def test_manager_logs_no_local_variables_if_the_program_does_not_configure_logging() -> None:
+    program = textwrap.dedent("""
+        import anyio, structlog
+        from cfo.runtime import ClientConfig, Manager, ManagerOptions
+
+        async def fail():
+            password = "SECRET"
+            try:
+                raise ValueError("refused")
+            except ValueError:
+                structlog.get_logger().exception("Failed")
+            manager.stop()
+
+        manager = Manager(ClientConfig(server="http://127.0.0.1:1"), ManagerOptions(field_manager="test"))
+        manager.add(fail)
+        anyio.run(manager.run)
+    """)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "ValueError: refused" in result.stdout
+    assert "SECRET" not in result.stdout

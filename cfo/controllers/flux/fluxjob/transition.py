@@ -20,6 +20,7 @@ from cfo.api.flux import (
     QUOTA_RESERVED,
     SUCCEEDED,
     SUSPEND_ANNOTATION,
+    UP_TO_DATE,
     VALID,
     State,
 )
@@ -46,10 +47,7 @@ from cfo.controllers.flux.queue.verdict import (
 )
 from cfo.runtime import Object, annotations_of, find_condition, is_controlled_by, is_deleting, name_of
 
-__all__ = ["UP_TO_DATE", "decide_step", "failed_step", "refused_step"]
-
-UP_TO_DATE: Final = "UpToDate"
-"""Condition type: ``False`` if the spec was changed after the admission in a way that is not applied."""
+__all__ = ["decide_step", "failed_step", "refused_step"]
 
 _ADMITTED_BY_KUEUE: Final = "AdmittedByKueue"
 _RETRYING: Final = "Retrying"

@@ -13,7 +13,6 @@ __all__ = [
     "MAXIMUM_SIZE_ANNOTATION",
     "SCRIPTS_PATH",
     "SPEC_HASH_ANNOTATION",
-    "UP_TO_DATE",
     "config_map_name",
     "lead_host",
     "secret_name",
@@ -35,9 +34,6 @@ SPEC_HASH_ANNOTATION: Final = "flux-framework.org/spec-hash"
 
 MAXIMUM_SIZE_ANNOTATION: Final = "flux-framework.org/maximum-size"
 """Annotation of the Job: the number of hosts that its brokers know, which is the limit of scaling."""
-
-UP_TO_DATE: Final = "UpToDate"
-"""Condition type: ``False`` if the spec was changed after the start in a way that only a new MiniCluster can follow."""
 
 SCRIPTS_PATH: Final = "/flux_operator/"
 """The directory in which all containers find the scripts and the certificate."""

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from cfo.api.flux import OBJECTS_READY, STATES, SUCCEEDED, VALID, State
+from cfo.api.flux import OBJECTS_READY, STATES, SUCCEEDED, UP_TO_DATE, VALID, State
 from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspended
 from cfo.controllers.flux.minicluster.lead import LeadPod
-from cfo.controllers.flux.minicluster.names import UP_TO_DATE
 from cfo.controllers.flux.minicluster.plan import is_queued_by_kueue, size_of
 from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
 

@@ -8,6 +8,7 @@ from functools import cache
 from envtest.admission.certificates import CertificatePermission, CertificateSubjectRestriction
 from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
 from envtest.admission.claim_resize import PersistentVolumeClaimResize
+from envtest.admission.device_access import DeviceAdminAccess
 from envtest.admission.lifecycle import NamespaceLifecycle
 from envtest.admission.limits import LimitRanger
 from envtest.admission.matching import Matcher
@@ -154,7 +155,7 @@ def standard_chain(
         "ResourceQuota": _LazyValidator(store, _QUOTAS, quotas),
     }
     return AdmissionChain(
-        [plugin for name, plugin in plugins.items() if name in enabled],
+        [*(plugin for name, plugin in plugins.items() if name in enabled), DeviceAdminAccess(store)],
         [mutator for name, mutator in mutators.items() if name in enabled],
         [validator for name, validator in validators.items() if name in enabled],
         final_plugins=[_EscalationCheck(authorizer)],

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from envtest.builtins.admissionregistration import condition_errors, expression_errors, rule_errors
 from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import condition_errors as status_condition_errors
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
@@ -49,6 +50,9 @@ class PolicyStrategy(BuiltinStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the match constraints and expressions."""
+        if ctx.subresource == "status":
+            yield from _status_errors(obj.get("status") or {})
+            return
         spec = obj["spec"]
         mutates = self.resource.kind.startswith("Mutating")
         if spec.get("failurePolicy") not in ("Fail", "Ignore"):
@@ -68,6 +72,16 @@ class PolicyStrategy(BuiltinStrategy):
             yield from _mutations_errors(spec, environment)
         else:
             yield from _validations_errors(obj, spec, environment)
+
+
+def _status_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
+    for position, warning in enumerate((status.get("typeChecking") or {}).get("expressionWarnings") or ()):
+        path = f"status.typeChecking.expressionWarnings[{position}]"
+        if not warning.get("warning"):
+            yield required(f"{path}.warning")
+        if not (warning.get("fieldRef") or "").strip():
+            yield required(f"{path}.fieldRef")
+    yield from status_condition_errors(status.get("conditions") or (), "status.conditions")
 
 
 def _condition_inputs(policy: Object) -> tuple[Any, Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import port_number
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, invalid
+from envtest.field_errors import FieldError, go_quote, invalid, not_supported, required
+from envtest.metadata import dns_1035_label, dns_subdomain
 from envtest.objects import Object
 
 __all__ = ["APIServiceStrategy"]
@@ -22,12 +26,47 @@ class APIServiceStrategy(BuiltinStrategy):
             service.setdefault("port", 443)
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the name, which consists of version and group, and of the priorities."""
+        """Yield the errors of the name, which consists of version and group, of the priorities and of the service."""
+        if ctx.subresource == "status":
+            for position, condition in enumerate(obj["status"].get("conditions") or ()):
+                if condition.get("status") not in _STATUSES:
+                    path = f"status.conditions[{position}].status"
+                    yield not_supported(path, condition.get("status") or "", _STATUSES)
+            return
         spec = obj["spec"]
-        expected = f"{spec.get('version') or ''}.{spec.get('group') or ''}"
-        if obj["metadata"].get("name") != expected:
-            yield invalid("metadata.name", obj["metadata"].get("name"), 'must be `spec.version+"."+spec.group`')
-        for name in ("groupPriorityMinimum", "versionPriority"):
-            if not spec.get(name):
-                limit = 20000 if name == "groupPriorityMinimum" else 1000
+        group, version = spec.get("group") or "", spec.get("version") or ""
+        if obj["metadata"].get("name") != f"{version}.{group}":
+            text = f'must be `spec.version+"."+spec.group`: {go_quote(f"{version}.{group}")}'
+            yield invalid("metadata.name", obj["metadata"].get("name"), text)
+        if not group and version != "v1":
+            yield required("spec.group", "only v1 may have an empty group and it better be legacy kube")
+        for problem in dns_subdomain(group) if group else ():
+            yield invalid("spec.group", group, problem)
+        for problem in dns_1035_label(version):
+            yield invalid("spec.version", version, problem)
+        for name, limit in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
+            if not 0 < (spec.get(name) or 0) <= limit:
                 yield invalid(f"spec.{name}", spec.get(name) or 0, f"must be positive and less than {limit}")
+        yield from _connection_errors(spec)
+
+
+_STATUSES: Final = ("True", "False", "Unknown")
+
+
+def _connection_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    service, bundle, insecure = spec.get("service"), spec.get("caBundle") or "", spec.get("insecureSkipTLSVerify")
+    if service is None:
+        if bundle:
+            size = len(b64decode(bundle, validate=False))
+            yield invalid("spec.caBundle", f"{size} bytes", "local APIServices may not have a caBundle")
+        if insecure:
+            yield invalid("spec.insecureSkipTLSVerify", True, "local APIServices may not have insecureSkipTLSVerify")
+        return
+    for name in ("namespace", "name"):
+        if not service.get(name):
+            yield required(f"spec.service.{name}")
+    problems = port_number(service.get("port") or 0)
+    if problems:
+        yield invalid("spec.service.port", service.get("port") or 0, f"port is not valid: {', '.join(problems)}")
+    if insecure and bundle:
+        yield invalid("spec.insecureSkipTLSVerify", True, "may not be true if caBundle is present")

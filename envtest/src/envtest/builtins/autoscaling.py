@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from envtest.builtins.autoscaling_rules import metric_errors, reference_errors, scaling_rule_errors
 from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import nonnegative
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
+from envtest.field_errors import FieldError, invalid, required
 from envtest.objects import Object
 
 __all__ = ["AutoscalerStrategy"]
@@ -31,6 +33,8 @@ class AutoscalerStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the bounds, the scale target and the metrics."""
         if ctx.subresource == "status":
+            for name in ("currentReplicas", "desiredReplicas"):
+                yield from nonnegative(f"status.{name}", obj["status"].get(name))
             return
         spec = obj["spec"]
         minimum, maximum = spec.get("minReplicas"), spec.get("maxReplicas") or 0
@@ -43,71 +47,17 @@ class AutoscalerStrategy(BuiltinStrategy):
         if minimum is not None and maximum < minimum:
             yield invalid("spec.maxReplicas", maximum, "must be greater than or equal to `minReplicas`")
         target = spec.get("scaleTargetRef") or {}
-        for name in ("kind", "name"):
-            if not target.get(name):
-                yield required(f"spec.scaleTargetRef.{name}")
+        yield from reference_errors(target, "spec.scaleTargetRef")
         version = target.get("apiVersion") or ""
         kept = old is not None and version == ((old["spec"].get("scaleTargetRef") or {}).get("apiVersion") or "")
         if "/" not in version and target.get("kind") != "ReplicationController" and not kept:
             yield invalid("spec.scaleTargetRef.apiVersion", version, "apiVersion must specify API group")
         for position, metric in enumerate(spec.get("metrics") or ()):
-            yield from _metric_errors(metric, f"spec.metrics[{position}]")
-
-
-_METRICS = {
-    "ContainerResource": "containerResource",
-    "External": "external",
-    "Object": "object",
-    "Pods": "pods",
-    "Resource": "resource",
-}
-
-
-def _metric_errors(metric: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    kind = metric.get("type") or ""
-    present = [source for source in _METRICS.values() if metric.get(source) is not None]
-    expected = _METRICS.get(kind)
-    if not kind:
-        yield required(f"{path}.type", "must specify a metric source type")
-    if expected is None:
-        for _ in range(2):  # kube-apiserver reports it twice
-            yield not_supported(f"{path}.type", kind, tuple(_METRICS))
-    elif expected not in present:
-        yield required(f"{path}.{expected}", "must populate information for the given metric source")
-    if len(present) > 1:
-        for other in present:
-            if other != expected:
-                yield forbidden(f"{path}.{other}", "must populate the given metric source only")
-    for source in present[:1]:
-        yield from _source_errors(source, metric[source], f"{path}.{source}")
-
-
-def _source_errors(source: str, value: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    if source not in ("resource", "containerResource"):
-        return
-    if not value.get("name"):
-        yield required(f"{path}.name", "must specify a resource name")
-    if source == "containerResource" and not value.get("container"):
-        yield required(f"{path}.container", "must specify a container")
-    yield from _target_errors(value.get("target") or {}, f"{path}.target")
-
-
-def _target_errors(target: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the target of a resource metric: a utilization or an average value."""
-    kind = target.get("type") or ""
-    if not kind:
-        yield required(f"{path}.type", "must specify a metric target type")
-    if kind not in ("Utilization", "Value", "AverageValue"):
-        yield invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue")
-    utilization, average = target.get("averageUtilization"), target.get("averageValue")
-    if utilization is not None and utilization < 1:
-        yield invalid(f"{path}.averageUtilization", utilization, "must be greater than 0")
-    if utilization is None and average is None:
-        text = "must set either a target raw value or a target utilization"
-        yield required(f"{path}.averageUtilization", text)
-    elif utilization is not None and average is not None:
-        text = "may not set both a target raw value and a target utilization"
-        yield forbidden(f"{path}.averageValue", text)
+            yield from metric_errors(metric, f"spec.metrics[{position}]")
+        for direction in ("scaleUp", "scaleDown"):
+            rules = (spec.get("behavior") or {}).get(direction)
+            if rules is not None:
+                yield from scaling_rule_errors(rules, f"spec.behavior.{direction}")
 
 
 def _behavior_defaults(behavior: Mapping[str, Any]) -> Object:

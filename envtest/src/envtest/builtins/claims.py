@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import ceil
 from typing import Any
 
 from envtest.builtins.go_rendering import difference
+from envtest.builtins.resource_names import is_native
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.builtins.volume_sources import VOLUME_MODES, access_mode_errors
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_label, dns_subdomain
+from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
+from envtest.metadata import dns_label, dns_subdomain, qualified_name
 from envtest.objects import Object
 from envtest.schema.quantity import parse_quantity
 
@@ -20,10 +22,19 @@ __all__ = ["PersistentVolumeClaimStrategy", "claim_errors"]
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _COPIED_SOURCES = frozenset({("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")})
 """Group and kind of the sources that ``dataSource`` is limited to; ``dataSourceRef`` accepts others."""
+_RESIZE_STATES = (
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+)
 
 
 class PersistentVolumeClaimStrategy(BuiltinStrategy):
     """Strategy of v1 PersistentVolumeClaim."""
+
+    stores_defaults_late = True  # a new claim is stored without its phase, which is a default
 
     def set_defaults(self, obj: Object) -> None:
         """Set the phase ``Pending`` and the volume mode ``Filesystem``."""
@@ -38,6 +49,7 @@ class PersistentVolumeClaimStrategy(BuiltinStrategy):
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the access modes and the size, and of changes to the immutable part of the spec."""
         if ctx.subresource:
+            yield from _claim_status_errors(obj["status"])
             return
         yield from claim_errors(obj["spec"], "spec")
         if old is not None:
@@ -110,6 +122,34 @@ def _data_source_errors(source: Mapping[str, Any] | None, path: str) -> Iterator
         yield invalid(f"{path}.apiGroup", group, problem)
     for problem in dns_label(source["namespace"]) if source.get("namespace") else ():
         yield invalid(f"{path}.namespace", source["namespace"], problem)
+
+
+def _claim_status_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
+    for name, quantity in (status.get("capacity") or {}).items():
+        yield from _quantity_errors(quantity, key("status.capacity", name))
+    path = "status.allocatedResourceStatus"  # kube-apiserver's name of the field
+    for name, state in (status.get("allocatedResourceStatuses") or {}).items():
+        yield from _resource_name_errors(name, path)
+        if state not in _RESIZE_STATES:
+            yield not_supported(path, name, _RESIZE_STATES)
+    path = "status.allocatedResources"
+    for name, quantity in (status.get("allocatedResources") or {}).items():
+        problems = list(_resource_name_errors(name, path))
+        yield from problems or _quantity_errors(quantity, key(path, name))
+
+
+def _quantity_errors(quantity: str, path: str) -> Iterator[FieldError]:
+    value = parse_quantity(quantity).value
+    if value < 0:
+        yield invalid(path, -ceil(-value), "must be a valid resource quantity")
+
+
+def _resource_name_errors(name: str, path: str) -> Iterator[FieldError]:
+    problems = qualified_name(name)
+    for problem in problems:
+        yield invalid(path, name, problem)
+    if not problems and is_native(name) and name != "storage":
+        yield not_supported(path, name, ("storage",))
 
 
 def _claim_change_errors(obj: Object, old: Object) -> Iterator[FieldError]:

@@ -191,7 +191,12 @@ class NamespaceStrategy(BuiltinStrategy):
                 new["spec"].pop("finalizers")
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the finalizers in the spec, which are qualified names with a prefix, or standard."""
+        """Yield the errors of the finalizers, which are qualified names with a prefix or standard, or of the phase."""
+        if ctx.subresource == "status":
+            deleting, phase = bool(obj["metadata"].get("deletionTimestamp")), obj["status"].get("phase") or ""
+            wanted, state = ("Terminating", "not empty") if deleting else ("Active", "empty")
+            if phase != wanted:
+                yield invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` is {state}")
         for name in obj["spec"].get("finalizers") or ():
             problems = qualified_name(name)
             if "/" not in name and name != "kubernetes":

@@ -9,7 +9,7 @@ from typing import Any, Final
 from envtest.builtins.go_rendering import internal
 from envtest.builtins.strategy import GenerationStrategy
 from envtest.context import RequestContext
-from envtest.field_errors import FieldError, Verbatim, forbidden, invalid, not_supported, required
+from envtest.field_errors import FieldError, Verbatim, duplicate, forbidden, invalid, not_supported, required
 from envtest.flow_control import FIXED_LEVELS, FIXED_SCHEMAS
 from envtest.metadata import dns_label, dns_subdomain
 from envtest.objects import Object
@@ -33,6 +33,9 @@ class FlowSchemaStrategy(GenerationStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the precedence, the priority level and the rules; mandatory schemas have fixed specs."""
+        if ctx.subresource == "status":
+            yield from _condition_errors(obj["status"].get("conditions") or ())
+            return
         spec, name = obj["spec"], obj["metadata"].get("name") or ""
         fixed = FIXED_SCHEMAS.get(name)
         if fixed is not None and spec != fixed:
@@ -168,6 +171,17 @@ def _url_problem(url: str) -> str:
     return ""
 
 
+def _condition_errors(conditions: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for position, condition in enumerate(conditions):
+        path, kind = f"status.conditions[{position}].type", condition.get("type") or ""
+        if kind in seen:
+            yield duplicate(path, kind)
+        seen.add(kind)
+        if not kind:
+            yield required(path, "must not be empty")
+
+
 class PriorityLevelStrategy(GenerationStrategy):
     """Strategy of flowcontrol.apiserver.k8s.io PriorityLevelConfiguration."""
 
@@ -190,6 +204,9 @@ class PriorityLevelStrategy(GenerationStrategy):
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
         """Yield the errors of the type and its parameters; mandatory levels have fixed specs."""
+        if ctx.subresource == "status":
+            yield from _condition_errors(obj["status"].get("conditions") or ())
+            return
         spec, name = obj["spec"], obj["metadata"].get("name") or ""
         fixed = FIXED_LEVELS.get(name)
         if fixed is not None:

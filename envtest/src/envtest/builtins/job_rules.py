@@ -50,7 +50,10 @@ def job_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
         yield from _failure_policy_errors(spec, f"{path}.podFailurePolicy.rules")
     policy = spec.get("successPolicy")
     if policy is not None and not indexed:
-        rules = [{name: each.get(name) for name in ("succeededIndexes", "succeededCount")} for each in policy["rules"]]
+        rules = [
+            {name: each.get(name) for name in ("succeededIndexes", "succeededCount")}
+            for each in policy.get("rules") or ()
+        ]
         shown = Verbatim(internal({"rules": rules}))
         yield invalid(f"{path}.successPolicy", shown, "requires indexed completion mode")
     elif policy is not None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from envtest.builtins.container_resources import container_requirement_errors
 from envtest.builtins.container_rules import PodContext, containers_errors, image_space_errors
 from envtest.builtins.go_rendering import internal_fields
+from envtest.builtins.pod_annotations import pod_annotation_errors
 from envtest.builtins.pod_resources import pod_resource_errors
 from envtest.builtins.scheduling_rules import affinity_errors, spread_errors, toleration_errors
 from envtest.builtins.security_rules import os_errors, pod_security_errors
@@ -37,7 +38,9 @@ def template_errors(template: Mapping[str, Any], path: str) -> Iterator[FieldErr
     for name in metadata.get("annotations") or {}:
         for problem in qualified_name(name.lower()):
             yield invalid(f"{path}.annotations", name, problem)
-    yield from pod_spec_errors(template.get("spec") or {}, f"{path}.spec")
+    spec = template.get("spec") or {}
+    yield from pod_annotation_errors(metadata.get("annotations") or {}, spec, f"{path}.annotations")
+    yield from pod_spec_errors(spec, f"{path}.spec")
     if (template.get("spec") or {}).get("ephemeralContainers"):
         text = "ephemeral containers not allowed in pod template"
         yield forbidden(f"{path}.spec.ephemeralContainers", text)
@@ -88,7 +91,8 @@ def pod_spec_errors(spec: Mapping[str, Any], path: str, *, pod_name: str = "") -
 
 def pod_only_errors(pod: Mapping[str, Any], *, new: bool) -> Iterator[FieldError]:
     """Yield the errors that a pod has and a template does not; ``new`` if it is created."""
-    spec = pod["spec"]
+    spec, annotations = pod["spec"], pod["metadata"].get("annotations") or {}
+    yield from pod_annotation_errors(annotations, spec, "metadata.annotations")
     yield from pod_spec_errors(spec, "spec", pod_name=pod["metadata"].get("name") or "")
     if not spec.get("serviceAccountName"):
         for position, volume in enumerate(spec.get("volumes") or ()):

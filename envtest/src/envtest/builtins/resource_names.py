@@ -49,13 +49,13 @@ def is_huge_page(name: str) -> bool:
     return name.startswith("hugepages-")
 
 
-def _is_native(name: str) -> bool:
+def is_native(name: str) -> bool:
     return "/" not in name or "kubernetes.io/" in name
 
 
 def is_overcommit_allowed(name: str) -> bool:
     """Return whether containers can request less of a resource than their limit."""
-    return _is_native(name) and not is_huge_page(name)
+    return is_native(name) and not is_huge_page(name)
 
 
 def is_standard_for_quota(name: str) -> bool:
@@ -65,7 +65,7 @@ def is_standard_for_quota(name: str) -> bool:
 
 def is_extended(name: str) -> bool:
     """Return whether a resource is of another domain than Kubernetes, as devices are; these are counted in integers."""
-    return not (_is_native(name) or name.startswith("requests.") or qualified_name(f"requests.{name}"))
+    return not (is_native(name) or name.startswith("requests.") or qualified_name(f"requests.{name}"))
 
 
 def resource_name_errors(name: str, path: str) -> Iterator[FieldError]:
@@ -90,7 +90,7 @@ def container_resource_errors(name: str, path: str) -> Iterator[FieldError]:
     if "/" not in name:
         if name not in _COMPUTE and not is_huge_page(name):
             yield invalid(path, name, "must be a standard resource for containers")
-    elif not _is_native(name) and not is_extended(name):
+    elif not is_native(name) and not is_extended(name):
         yield invalid(path, name, "doesn't follow extended resource name standard")
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.builtins.go_rendering import internal_fields
 from envtest.builtins.path_rules import relative_path_errors
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
 from envtest.metadata import dns_subdomain
@@ -161,7 +162,8 @@ def _seccomp_errors(profile: Mapping[str, Any] | None, path: str) -> Iterator[Fi
         else:
             yield from relative_path_errors(file, f"{path}.localhostProfile")
     elif file is not None:
-        yield invalid(f"{path}.localhostProfile", file, "can only be set when seccomp type is Localhost")
+        shown = internal_fields("Type! LocalhostProfile", profile)
+        yield invalid(f"{path}.localhostProfile", shown, "can only be set when seccomp type is Localhost")
 
 
 def _app_armor_errors(profile: Mapping[str, Any] | None, path: str) -> Iterator[FieldError]:

@@ -29,6 +29,10 @@ _MAX_PARAMETERS: Final = 512
 _MAX_PARAMETER_BYTES: Final = 256 << 10
 _MAX_NODE_ID: Final = 256
 _IMMUTABLE = "field is immutable"
+_UPDATE_PERIOD = 10
+_ATTACHMENT_METADATA = 256 * 1024
+_ERROR_MESSAGE = 1024
+"""Maximum numbers of bytes in the status of a VolumeAttachment."""
 
 
 def _provisioner_errors(name: str, path: str) -> Iterator[FieldError]:
@@ -140,6 +144,10 @@ class CSIDriverStrategy(BuiltinStrategy):
             if mode not in ("Persistent", "Ephemeral"):
                 yield not_supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral"))
         yield from _token_request_errors(spec.get("tokenRequests") or ())
+        period = spec.get("nodeAllocatableUpdatePeriodSeconds")
+        if period is not None and period < _UPDATE_PERIOD:
+            text = f"must be greater than or equal to {_UPDATE_PERIOD} seconds"
+            yield invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, text)
         if old is None:
             yield from csi_driver_name_errors(obj["metadata"].get("name") or "", "name")
         if old is not None:
@@ -237,6 +245,20 @@ class VolumeAttachmentStrategy(BuiltinStrategy):
             yield invalid("spec.nodeName", spec.get("nodeName") or "", problem)
         if old is not None and spec != old["spec"]:
             yield invalid("spec", spec, _IMMUTABLE)
+        yield from _attachment_status_errors(obj["status"])
+
+
+def _attachment_status_errors(status: Mapping[str, Any]) -> Iterator[FieldError]:
+    metadata = status.get("attachmentMetadata") or {}
+    if sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items()) > _ATTACHMENT_METADATA:
+        yield too_long("status.attachmentMetadata", metadata, _ATTACHMENT_METADATA)
+    for kind in ("attachError", "detachError"):
+        error = status.get(kind) or {}
+        if len((error.get("message") or "").encode()) > _ERROR_MESSAGE:
+            yield too_long(f"status.{kind}.message", error["message"], _ERROR_MESSAGE)
+        if (error.get("errorCode") or 0) < 0:
+            text = "must be greater than or equal to 0"
+            yield invalid(f"status.{kind}.errorCode", error["errorCode"], text)
 
 
 def _attachment_source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:

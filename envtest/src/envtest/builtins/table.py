@@ -129,6 +129,7 @@ _SELECTABLE_FIELDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("apps", "replicasets"): (".status.replicas",),
     ("batch", "jobs"): (".status.successful",),
     ("certificates.k8s.io", "certificatesigningrequests"): (".spec.signerName",),
+    ("resource.k8s.io", "resourceslices"): (".spec.driver", ".spec.nodeName"),
 }
 
 _STORED_ELSEWHERE: Final[dict[tuple[str, str, str], tuple[GroupResource, str, str]]] = {

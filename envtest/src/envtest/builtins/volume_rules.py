@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.builtins.claims import claim_errors
 from envtest.builtins.environment_rules import VOLUME_FIELD_PATHS, field_ref_errors, resource_ref_errors
 from envtest.builtins.path_rules import unreserved_path_errors
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.builtins.volume_sources import host_path_errors, nfs_errors
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_label, dns_subdomain
+from envtest.metadata import annotation_errors, dns_label, dns_subdomain, label_errors
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["check_volumes"]
@@ -40,6 +41,9 @@ _REQUIRED_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "storageos": ("volumeName",),
     "vsphereVolume": ("volumePath",),
 }
+
+_CLAIM_METADATA: Final = frozenset({"annotations", "creationTimestamp", "labels"})
+"""The metadata that the template of an ephemeral volume's claim can have."""
 
 
 def check_volumes(
@@ -142,8 +146,18 @@ def _csi_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def _ephemeral_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    if source.get("volumeClaimTemplate") is None:
+    template = source.get("volumeClaimTemplate")
+    if template is None:
         yield required(f"{path}.volumeClaimTemplate")
+        return
+    path = f"{path}.volumeClaimTemplate"
+    metadata = template.get("metadata") or {}
+    yield from annotation_errors(metadata.get("annotations") or {}, f"{path}.metadata.annotations")
+    yield from label_errors(metadata.get("labels") or {}, f"{path}.metadata.labels")
+    for name in sorted(metadata.keys() - _CLAIM_METADATA):
+        if metadata[name]:
+            yield forbidden(f"{path}.metadata.{name}", "cannot be set for an ephemeral volume")
+    yield from claim_errors(template.get("spec") or {}, f"{path}.spec")
 
 
 def _downward_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]:

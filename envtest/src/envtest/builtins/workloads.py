@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from envtest.builtins.claims import claim_errors
 from envtest.builtins.go_rendering import internal
@@ -146,16 +146,13 @@ class WorkloadStrategy(BuiltinStrategy):
         yield from ()
 
 
+_COUNTS: Final = ("observedGeneration", "active", "succeeded", "failed", "collisionCount")
+
+
 def _status_errors(status: Mapping[str, Any], parts: Sequence[str]) -> Iterator[FieldError]:
     """Yield an error for each negative count, and for each of ``parts`` that exceeds the replicas."""
     for name, value in status.items():
-        if name.endswith("eplicas") or name in (
-            "observedGeneration",
-            "active",
-            "succeeded",
-            "failed",
-            "collisionCount",
-        ):
+        if name.endswith(("eplicas", "Scheduled")) or name.startswith("number") or name in _COUNTS:
             yield from nonnegative(f"status.{name}", value)
     if not parts:
         return

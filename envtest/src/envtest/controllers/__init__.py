@@ -35,6 +35,8 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
     "ttl-after-finished": ("job_ttl.FinishedJobs",),
     "endpoint": ("endpoints.Endpoints",),
     "endpointslice": ("endpoint_slices.EndpointSlices",),
+    "validatingadmissionpolicy-status": ("policy_status.PolicyStatus",),
+    "nodelifecycle": ("node_taints.NodeTaints",),
     "disruption": ("disruption.DisruptionBudgets",),
     "csrsigning": ("certificate_signing.CertificateSigning",),
     "persistentvolume": ("volumes.VolumeBinding", "volume_protection.VolumeProtection"),
@@ -42,7 +44,7 @@ AVAILABLE: Final[dict[str, tuple[str, ...]]] = {
 """The controllers behind each name: module in this package, and class in that module."""
 
 SCENARIO: Final = ("scheduler.Scheduler", "nodes.Nodes", "kubelet.Kubelets")
-"""The controllers that replace ``pods`` if the control plane has a scenario."""
+"""The controllers that replace ``pods`` and ``nodelifecycle`` if the control plane has a scenario."""
 
 ALL: Final = "all"
 
@@ -70,7 +72,8 @@ def create_runner(
         raise UnknownController(f"controller {unknown[0]!r}: must be one of {', '.join((*AVAILABLE, ALL))}")
     selected = dict.fromkeys(path for name in names for path in AVAILABLE[name])
     if core.scenario is not None:
-        selected = {path: None for path in (*selected, *SCENARIO) if path not in AVAILABLE["pods"]}
+        replaced = (*AVAILABLE["pods"], *AVAILABLE["nodelifecycle"])
+        selected = {path: None for path in (*selected, *SCENARIO) if path not in replaced}
     return Runner(core, [_create(path, core, ca, authority) for path in selected])
 
 

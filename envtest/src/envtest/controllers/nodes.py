@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from envtest.controllers.controller import Controller
 from envtest.controllers.node_index import NodeIndex
+from envtest.controllers.node_taints import NODES, taint_node
 from envtest.controllers.pod_state import PODS, is_finished
 from envtest.errors import GroupResource
 from envtest.objects import NamespacedName, Object, find_condition, set_condition
 from envtest.scenarios.model import NodeTemplate
 from envtest.scenarios.node_state import (
-    desired_taints,
     eviction_time,
     failure_at,
     initial_status,
@@ -28,7 +28,6 @@ from envtest.storage import Change
 
 __all__ = ["Nodes"]
 
-NODES: Final = GroupResource("", "nodes")
 ORPHAN_SECONDS: Final = 40
 """Seconds after which the pods of a deleted node are removed."""
 
@@ -143,18 +142,7 @@ class Nodes(Controller[NamespacedName]):
 
     async def _write_taints(self, name: str) -> Object | None:
         now = self.client.now()
-
-        def change(obj: Object) -> bool:
-            taints = desired_taints(obj, now)
-            if taints == (obj["spec"].get("taints") or []):
-                return False
-            if taints:
-                obj["spec"]["taints"] = taints
-            else:
-                obj["spec"].pop("taints", None)
-            return True
-
-        return await self.client.modify(NODES, "", name, change)
+        return await self.client.modify(NODES, "", name, lambda node: taint_node(node, now, evict=True))
 
     async def _reconcile_pod(self, key: NamespacedName) -> float | None:
         pod = await self.client.read(PODS, key.namespace, key.name)

@@ -67,6 +67,7 @@ class Conversions:
             "kind": "ConversionReview",
             "apiVersion": f"apiextensions.k8s.io/{version}",
             "request": {"uid": uid, "desiredAPIVersion": api_version, "objects": list(objects)},
+            "response": {"uid": "", "convertedObjects": None, "result": {"metadata": {}}},
         }
         body = await self._webhooks.post(webhook["clientConfig"], orjson.dumps(review), seconds=_SECONDS)
         try:

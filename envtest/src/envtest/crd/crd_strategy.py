@@ -251,7 +251,7 @@ def _version_errors(given: Sequence[Mapping[str, Any]] | None) -> Iterator[Field
         problems = dns_1035_label(names[-1])
         if problems:
             yield invalid(f"{path}.name", names[-1], ",".join(problems))
-            if position == 0:
+            if position == 0 and names[-1]:
                 yield invalid("spec.version", names[-1], ",".join(problems))
         yield from _deprecation_errors(version, f"{path}.deprecationWarning")
         yield from _content_errors(version, {name: path for name, same in shared.items() if not same}, versions)

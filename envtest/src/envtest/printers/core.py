@@ -472,10 +472,7 @@ CORE: Final[dict[tuple[str, str], Printer]] = {
             Column("Capacity", "The actual resources and capacity of the volume that the claim is bound to."),
             Column("Access Modes", "The modes in which the bound volume can be mounted, in their usual abbreviations."),
             Column("StorageClass", "StorageClass of the pvc"),
-            Column(
-                "VolumeAttributesClass",
-                "The name of the VolumeAttributesClass that the claim requests; it may be changed.",
-            ),
+            Column("VolumeAttributesClass", "VolumeAttributesClass of the pvc"),
             AGE,
             Column(
                 "VolumeMode",

@@ -31,7 +31,18 @@ _NODE_INFO: Final = {
     "operatingSystem": "linux",
     "architecture": "amd64",
 }
-_OWN_TAINTS: Final = (NOT_READY, UNREACHABLE, UNSCHEDULABLE_TAINT["key"])
+_CONDITION_TAINTS: Final = {
+    ("Ready", "False"): NOT_READY,
+    ("Ready", "Unknown"): UNREACHABLE,
+    ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
+    ("DiskPressure", "True"): "node.kubernetes.io/disk-pressure",
+    ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
+    ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
+}
+"""The taint that each condition of a node causes, by the condition's type and status."""
+
+_OWN_TAINTS: Final = frozenset((key, "NoSchedule") for key in (*_CONDITION_TAINTS.values(), UNSCHEDULABLE_TAINT["key"]))
+_OWN_EVICTIONS: Final = frozenset({(NOT_READY, "NoExecute"), (UNREACHABLE, "NoExecute")})
 
 
 def node_object(template: NodeTemplate) -> Object:
@@ -102,19 +113,25 @@ def failure_at(failures: Iterable[NodeFailure], elapsed: float) -> FailureState:
     return FailureState(ready, min(changes) - elapsed if changes else None)
 
 
-def desired_taints(node: Object, now: str) -> list[dict[str, Any]]:
-    """Return the taints of a node, with those that its readiness and cordon cause."""
-    taints = (node.get("spec") or {}).get("taints") or ()
-    ready = (find_condition((node.get("status") or {}).get("conditions"), "Ready") or {}).get("status") or "Unknown"
-    wanted: list[tuple[str, str]] = []
-    if ready != "True":
-        key = NOT_READY if ready == "False" else UNREACHABLE
-        wanted += [(key, "NoSchedule"), (key, "NoExecute")]
-    if (node.get("spec") or {}).get("unschedulable"):
+def desired_taints(node: Object, now: str, *, evict: bool = True) -> list[dict[str, Any]]:
+    """Return the taints of a node, with those that its conditions and cordon cause.
+
+    ``evict`` adds those with the effect NoExecute, for nodes that are not ready.
+    """
+    spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or ()
+    statuses = {each.get("type"): each.get("status") for each in conditions}
+    keys = [key for (kind, status), key in _CONDITION_TAINTS.items() if statuses.get(kind) == status]
+    wanted = [(key, "NoSchedule") for key in keys]
+    if evict:
+        wanted += [(key, "NoExecute") for key in keys if key in (NOT_READY, UNREACHABLE)]
+    if spec.get("unschedulable"):
         wanted.append((UNSCHEDULABLE_TAINT["key"], UNSCHEDULABLE_TAINT["effect"]))
-    kept = [dict(each) for each in taints if each.get("key") not in _OWN_TAINTS]
-    present = {(each.get("key"), each.get("effect")): dict(each) for each in taints}
-    return kept + [present.get(each) or {"key": each[0], "effect": each[1], "timeAdded": now} for each in wanted]
+    own = _OWN_TAINTS | _OWN_EVICTIONS if evict else _OWN_TAINTS
+    present = {(each.get("key"), each.get("effect")): dict(each) for each in spec.get("taints") or ()}
+    kept = [taint for identity, taint in present.items() if identity not in own or identity in wanted]
+    return kept + [
+        {"key": key, "effect": effect, "timeAdded": now} for key, effect in wanted if (key, effect) not in present
+    ]
 
 
 def eviction_time(

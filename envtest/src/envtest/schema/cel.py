@@ -85,6 +85,9 @@ class Program:
         return result.plain_value()
 
 
+_NEXT_ERROR = re.compile(r"\n(?=ERROR: )")
+
+
 def _cel_go_type(name: str) -> str:
     """Translate the name of a type to cel-go's."""
     name = name.replace("<", "(").replace(">", ")")
@@ -171,7 +174,10 @@ def _with_formats(expression: str) -> str:
 
 
 def _compile_message(error: Exception) -> str:
-    return str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+    """Return a compile error without those that only follow from another one, which cel-go does not report."""
+    text = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+    problems = _NEXT_ERROR.split(text)
+    return "\n".join([problems[0], *(each for each in problems[1:] if "'*error*'" not in each)])
 
 
 def type_check(expression: str, variables: Mapping[str, Kind], pool: Any, *, patches: bool = False) -> Program:

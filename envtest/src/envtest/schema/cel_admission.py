@@ -104,23 +104,26 @@ def check_expression(
     authorizer: bool = True,
     variables: Mapping[str, Kind] | None = None,
     patches: bool = False,
+    types: Mapping[str, Schema] | None = None,
 ) -> Kind:
     """Return the static type of an expression as cel-go prints it.
 
     ``params`` and ``authorizer`` add these variables; ``variables`` are the variables of a policy with their types
-    (``None``: the expression cannot use them); ``patches`` adds the types and functions of mutations.
+    (``None``: the expression cannot use them); ``patches`` adds the types and functions of mutations. ``types`` gives
+    ``object``, ``oldObject`` or ``params`` a static type.
     Raises CELCompileError.
     """
     if len(source) > _MAX_LENGTH:
         why = f"expression code point size exceeds limit: size: {len(source)}, limit {_MAX_LENGTH}"
         raise CELCompileError(f"ERROR: <input>:1:1: {why}")
     literals = parse(source) if patches else Literals(source, source, {}, {})
-    schemas = {"request": _REQUEST, "namespaceObject": _NAMESPACE}
+    schemas = {"request": _REQUEST, "namespaceObject": _NAMESPACE, **(types or {})}
     if variables is not None:
         fields = {name: _schema(kind) for name, kind in variables.items()}
         schemas["variables"] = Schema(_fields(**fields))
     optional = (("params", params), ("authorizer", authorizer))
     names = ["object", "oldObject", *(name for name, is_declared in optional if is_declared)]
+    names = [name for name in names if name not in schemas]
     messages = literals.types if patches else None
 
     def restore(text: str) -> str:

@@ -17,10 +17,11 @@ ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 class Record:
     """One object at one revision: its encoded bytes and the metadata needed to find and select it.
 
-    Immutable. ``obj()`` decodes, so that every caller owns its copy.
+    Immutable. ``obj()`` decodes, so that every caller owns its copy. ``is_new`` is whether this process created the
+    object and nothing has updated it since.
     """
 
-    __slots__ = ("data", "deleting", "labels", "name", "namespace", "revision", "uid")
+    __slots__ = ("data", "deleting", "is_new", "labels", "name", "namespace", "revision", "uid")
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Record:
         self.data = data
         self.labels = labels
         self.deleting = deleting
+        self.is_new = False
 
     @property
     def key(self) -> tuple[str, str]:

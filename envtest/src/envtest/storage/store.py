@@ -93,6 +93,7 @@ class Store:
         if key in self._cache(resource).records:
             raise KeyError(f"{resource} {key} exists")
         record = record_of(obj, self.revision + 1)
+        record.is_new = True
         self._commit(resource, Change(ADDED, record, None))
         return record
 
@@ -108,15 +109,15 @@ class Store:
         self.revision = max(self.revision, revision)
         self.compacted = self.revision
 
-    def update(self, resource: GroupResource, obj: Object, previous: Record) -> Record:
+    def update(self, resource: GroupResource, obj: Object, previous: Record, *, always: bool = False) -> Record:
         """Replace ``previous``, which must be the current record (read it without an await in between).
 
-        An object that equals the stored one is not written: ``previous`` is returned. ``obj`` gets the resulting
-        resourceVersion.
+        An object that equals the stored one is not written unless ``always`` is set: ``previous`` is returned. ``obj``
+        gets the resulting resourceVersion.
         """
         self._check_current(resource, previous)
         obj["metadata"]["resourceVersion"] = str(previous.revision)
-        if encode(obj) == previous.data:
+        if not always and encode(obj) == previous.data:
             return previous
         record = record_of(obj, self.revision + 1)
         self._commit(resource, Change(MODIFIED, record, previous))

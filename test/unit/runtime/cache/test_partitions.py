@@ -302,6 +302,30 @@ async def test_smaller_partition_is_watched_with_a_smaller_selector() -> None:
         assert fixture.server.queries[-1]["resourceVersion"] == "9"
 
 
+@pytest.mark.parametrize("honored", [True, False])
+async def test_server_is_asked_once_whether_it_selects_when_the_complete_partition_shrinks(honored: bool) -> None:
+    async with running_cache(partition(0, 1, 2, key_hash="fnv1a")) as fixture:
+        server = fixture.server
+        await fixture.start(cluster_in(0, 5, key_hash="fnv1a"))
+        assert "shardSelector" not in server.queries[0]
+        smaller = partition(0, 1, key_hash="fnv1a")
+        server.probe_response = sharded_list(9, smaller.shard_selector) if honored else list_response(9)
+        watch = server.respond_with_watch()
+        await fixture.cache.set_partition(smaller)
+        await asyncio.wait_for(watch.opened.wait(), TIMEOUT_SECONDS)
+        assert server.probes == 1
+        assert server.queries[2].get("shardSelector") == (smaller.shard_selector if honored else None)
+        assert server.queries[2]["resourceVersion"] == "9"
+        await fixture.cache.set_partition(partition(0, key_hash="fnv1a"))
+        if honored:
+            again = server.respond_with_watch()
+            await asyncio.wait_for(again.opened.wait(), TIMEOUT_SECONDS)
+        else:  # the same watch continues
+            await watch.send("ADDED", cluster_in(0, 10, "b", key_hash="fnv1a"))
+            await wait_until(lambda: len(fixture.stored) == 2)
+        assert server.probes == 1
+
+
 async def test_cluster_scoped_kind_is_partitioned_by_name_and_filtered() -> None:
     async with running_cache() as fixture:
         fixture.cache.partition_kind(QUEUE)

@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from cfo.runtime.cache import reflector as reflector_module
+from cfo.runtime.cache import wire
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions, State
 from cfo.runtime.cache.selectors import Selection
@@ -224,7 +225,7 @@ async def test_watch_line_of_several_megabytes_in_many_chunks_is_decoded() -> No
 
 
 async def test_watch_line_over_the_size_limit_restarts_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector_module, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(wire, "MAX_LINE_BYTES", 1000)
     async with running_reflector() as (server, harness):
         server.respond_with(list_response(9))
         watch = await start_watch(server, harness)

@@ -1,0 +1,188 @@
+"""Handlers of the whole operator: startup, cleanup, login and probes."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from cfo.runtime.client.config import ClientConfig, load_config
+from cfo.runtime.client.credentials import CredentialError, Credentials
+from cfo.runtime.handlers.declarations import Activity
+from cfo.runtime.handlers.environment import Environment, ObjectLogger
+from cfo.runtime.handlers.errors import ErrorsMode, LoginError
+from cfo.runtime.handlers.execution import Invocation, call_handler
+from cfo.runtime.handlers.progress import HandlerState, Outcome
+
+__all__ = [
+    "ActivityError",
+    "ConnectionInfo",
+    "log_in",
+    "login_via_async_client",
+    "login_via_client",
+    "login_via_pykube",
+    "login_with_kubeconfig",
+    "login_with_service_account",
+    "run_activity",
+]
+
+_log = structlog.get_logger(__name__)
+
+
+class ActivityError(Exception):
+    """Raised if a handler of the whole operator has failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionInfo:
+    """An API server and credentials, as login handlers return them. Files are read once, ``expiration`` is UTC."""
+
+    server: str
+    ca_path: Any = None
+    ca_data: str | bytes | None = None
+    insecure: bool | None = None
+    username: str | None = None
+    password: str | None = None
+    scheme: str | None = None
+    token: str | None = None
+    certificate_path: Any = None
+    certificate_data: str | bytes | None = None
+    private_key_path: Any = None
+    private_key_data: str | bytes | None = None
+    default_namespace: str | None = None
+    proxy_url: str | None = None
+    trust_env: bool = False
+    priority: int = 0
+    expiration: datetime.datetime | None = None
+
+    def credentials(self) -> Credentials:
+        """Return the credentials for requests."""
+        authorization = ""
+        if self.token:
+            authorization = f"{self.scheme or 'Bearer'} {self.token}"
+        elif self.username is not None and self.password is not None:
+            pair = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+            authorization = f"Basic {pair}"
+        certificate = _read(self.certificate_path, self.certificate_data)
+        return Credentials(authorization, certificate, _read(self.private_key_path, self.private_key_data))
+
+    def is_expired(self, now: datetime.datetime) -> bool:
+        """Return whether the credentials have expired."""
+        expiration = self.expiration
+        if expiration is None:
+            return False
+        return (expiration if expiration.tzinfo else expiration.replace(tzinfo=datetime.UTC)) <= now
+
+
+def _read(path: Any, data: str | bytes | None) -> bytes:
+    if path:
+        name = path.decode() if isinstance(path, bytes) else path
+        return Path(name).read_bytes()
+    if not data:
+        return b""
+    raw = data.encode() if isinstance(data, str) else data
+    return raw if raw.lstrip().startswith(b"-----BEGIN") else base64.b64decode(raw)
+
+
+async def run_activity(
+    environment: Environment,
+    activity: Activity,
+    *,
+    default_errors: ErrorsMode = ErrorsMode.TEMPORARY,
+    retry: bool = True,
+    **kwargs: Any,
+) -> dict[str, Any]:
+    """Call all handlers of an activity; return their results by identifier.
+
+    With ``retry`` handlers that failed temporarily are called again after their delay. Raises :class:`ActivityError`
+    if one has failed.
+    """
+    handlers = environment.registry.activities(activity)
+    states = {handler.id: HandlerState(started=environment.now()) for handler in handlers}
+    results: dict[str, Any] = {}
+    while True:
+        for handler in handlers:
+            state = states[handler.id]
+            if state.finished or state.delay(environment.now()):
+                continue
+            invocation = Invocation(environment, handler, None)
+            keywords = {
+                "settings": environment.settings,
+                "memo": environment.memo,
+                "logger": ObjectLogger(),
+                "activity": activity,
+                "indices": environment.indexes,
+                **kwargs,
+                **environment.indexes,
+            }
+            outcome: Outcome = await call_handler(
+                handler, invocation, state, keywords, logger=ObjectLogger(), default_errors=default_errors
+            )
+            states[handler.id] = state.after(outcome, environment.now())
+            if outcome.final and outcome.exception is None:
+                results[handler.id] = outcome.result
+        failed = [identity for identity, state in states.items() if state.failure]
+        if failed:
+            raise ActivityError(f"{activity} failed: {', '.join(failed)}")
+        delays = [state.delay(environment.now()) for state in states.values() if not state.finished]
+        if not delays or not retry:
+            return results
+        await environment.clock.sleep(min(delays))
+
+
+class _Login:
+    """Credentials of login handlers, which are called again when they expire or are rejected."""
+
+    def __init__(self, environment: Environment, info: ConnectionInfo) -> None:
+        self._environment = environment
+        self._info = info
+
+    async def __call__(self, *, renew: bool) -> Credentials:
+        """Return the current credentials."""
+        if renew or self._info.is_expired(self._environment.now()):
+            try:
+                info = await _call_login_handlers(self._environment)
+            except ActivityError as error:
+                raise CredentialError(str(error)) from error
+            self._info = info or self._info
+        return self._info.credentials()
+
+
+async def log_in(environment: Environment) -> ClientConfig:
+    """Return the configuration of the login handlers, or of the kubeconfig or the service account without any.
+
+    Raises :class:`LoginError` if all login handlers failed, and :class:`~cfo.runtime.client.config.ConfigError`.
+    """
+    try:
+        info = await _call_login_handlers(environment)
+    except ActivityError as error:
+        raise LoginError(str(error)) from error
+    if info is None:
+        return await load_config()
+    return ClientConfig(
+        server=info.server,
+        ca_pem=_read(info.ca_path, info.ca_data),
+        credentials=_Login(environment, info),
+        verify=not info.insecure,
+        proxy_url=info.proxy_url or "",
+        namespace=info.default_namespace or "default",
+        source="login handlers",
+    )
+
+
+async def _call_login_handlers(environment: Environment) -> ConnectionInfo | None:
+    results = await run_activity(environment, Activity.LOGIN)
+    found = [info for info in results.values() if isinstance(info, ConnectionInfo)]
+    return max(found, key=lambda info: info.priority) if found else None
+
+
+def login_via_pykube(**_: Mapping[str, Any]) -> None:
+    """Use the kubeconfig or the service account, without pykube."""
+
+
+login_via_client = login_via_async_client = login_with_kubeconfig = login_with_service_account = login_via_pykube

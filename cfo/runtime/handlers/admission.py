@@ -1,0 +1,131 @@
+"""Admission handlers behind the webhook server of the manager."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from cfo.runtime.handlers.bodies import Body
+from cfo.runtime.handlers.causes import Cause, matches
+from cfo.runtime.handlers.declarations import WebhookHandler
+from cfo.runtime.handlers.diffs import compute_diff
+from cfo.runtime.handlers.environment import Environment
+from cfo.runtime.handlers.errors import AdmissionError, ErrorsMode
+from cfo.runtime.handlers.execution import Invocation, call_handler
+from cfo.runtime.handlers.filters import Token
+from cfo.runtime.handlers.patching import json_patch
+from cfo.runtime.handlers.progress import HandlerState
+from cfo.runtime.handlers.selectors import Resource
+from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation
+from cfo.runtime.webhook.registration import Webhook
+
+if TYPE_CHECKING:
+    from cfo.runtime.webhook.registration import Webhooks
+
+__all__ = ["register_webhooks"]
+
+_NOT_IN_PATH = re.compile(r"[^a-zA-Z0-9\-]+")
+_TIMEOUT_SECONDS = 30
+
+
+def register_webhooks(environment: Environment, resources: list[Resource], webhooks: Webhooks, domain: str) -> int:
+    """Register a webhook for each admission handler and each resource; return their number.
+
+    ``domain``: the end of their names, a domain name of at least two parts.
+    """
+    count = 0
+    for handler in environment.registry.of_type(WebhookHandler):
+        for resource in handler.selector.select(resources) if handler.selector is not None else ():
+            webhooks.add(_webhook(environment, handler, resource, domain))
+            count += 1
+    return count
+
+
+def _webhook(environment: Environment, handler: WebhookHandler, resource: Resource, domain: str) -> Webhook:
+    word = _NOT_IN_PATH.sub("-", handler.id.replace("_", "-")).strip("-").lower()
+    action = "mutate" if handler.mutating else "validate"
+    subresource = f"/{handler.subresource}" if handler.subresource else ""
+    plurals = (resource.plural, f"{resource.plural}/*") if subresource == "/*" else (f"{resource.plural}{subresource}",)
+    operations = handler.operations or (("CREATE", "UPDATE") if handler.mutating else tuple(Operation))
+    return Webhook(
+        name=f"{word}.{resource.plural}.{domain}",
+        path=f"/{action}/{word}/{_NOT_IN_PATH.sub('-', str(resource))}",
+        handler=_AdmissionHandler(environment, handler, resource),
+        mutating=handler.mutating,
+        groups=(resource.group,),
+        versions=(resource.version,),
+        resources=plurals,
+        operations=tuple(Operation(operation) for operation in sorted(operations)),
+        failure_policy="Ignore" if handler.ignore_failures else "Fail",
+        side_effects="NoneOnDryRun" if handler.side_effects else "None",
+        timeout_seconds=_TIMEOUT_SECONDS,
+        object_selector=_object_selector(handler),
+    )
+
+
+def _object_selector(handler: WebhookHandler) -> dict[str, Any]:
+    expressions: list[dict[str, Any]] = []
+    for key, value in (handler.labels or {}).items():
+        if value is Token.PRESENT:
+            expressions.append({"key": key, "operator": "Exists"})
+        elif value is Token.ABSENT:
+            expressions.append({"key": key, "operator": "DoesNotExist"})
+        elif not callable(value):
+            expressions.append({"key": key, "operator": "In", "values": [str(value)]})
+    return {"matchExpressions": expressions} if expressions else {}
+
+
+class _AdmissionHandler:
+    """Answers the requests of one webhook."""
+
+    def __init__(self, environment: Environment, handler: WebhookHandler, resource: Resource) -> None:
+        self._environment = environment
+        self._handler = handler
+        self._resource = resource
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Call the handler if its filters match."""
+        environment, handler = self._environment, self._handler
+        obj = request.object if request.object is not None else request.old_object or {}
+        warnings: list[str] = []
+        cause = Cause(
+            environment,
+            self._resource,
+            Body(obj),
+            environment.memo,
+            old=Body(request.old_object) if request.old_object is not None else None,
+            new=Body(request.object) if request.object is not None else None,
+            diff=compute_diff(request.old_object, request.object),
+            operation=str(request.operation),
+            subresource=request.sub_resource or None,
+            dryrun=request.dry_run,
+            userinfo={
+                "username": request.user_info.username,
+                "uid": request.user_info.uid,
+                "groups": list(request.user_info.groups),
+            },
+            headers={},
+            sslpeer={},
+            warnings=warnings,
+        )
+        if not matches(handler, cause):
+            return AdmissionResponse(allowed=True)
+        state = HandlerState(started=environment.now())
+        invocation = Invocation(environment, handler, cause)
+        kwargs = cause.kwargs()
+        outcome = await call_handler(
+            handler,
+            invocation,
+            state,
+            kwargs,
+            logger=cause.logger,
+            default_errors=ErrorsMode.PERMANENT,
+            pool=environment.admission_threads,
+        )
+        error = outcome.exception
+        if error is not None:
+            code = (error.code if isinstance(error, AdmissionError) else None) or 500
+            message = str(error) or repr(error)
+            return AdmissionResponse(allowed=False, code=code, message=message).with_warnings(*map(str, warnings))
+        patch = json_patch(obj, cause.patch) if handler.mutating and cause.patch else []
+        return AdmissionResponse(allowed=True, patch=patch).with_warnings(*map(str, warnings))

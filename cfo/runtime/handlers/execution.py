@@ -1,0 +1,228 @@
+"""Calls of handlers: in the event loop or in a thread, with what follows from their results and errors."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, cast
+
+from cfo.runtime.handlers.causes import Cause, select_changing
+from cfo.runtime.handlers.declarations import ChangingHandler, Handler, IndexHandler, ResourceHandler
+from cfo.runtime.handlers.environment import Environment
+from cfo.runtime.handlers.errors import (
+    ErrorsMode,
+    HandlerRetriesError,
+    HandlerTimeoutError,
+    PermanentError,
+    SubhandlersPending,
+    TemporaryError,
+)
+from cfo.runtime.handlers.lifecycles import get_default_lifecycle
+from cfo.runtime.handlers.patching import make_plain, plain
+from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress
+from cfo.runtime.threads import ThreadPool
+
+__all__ = [
+    "Invocation",
+    "call",
+    "call_handler",
+    "call_handlers",
+    "current_invocation",
+    "deliver_results",
+    "is_async",
+    "run_subhandlers",
+]
+
+
+class Invocation:
+    """The call of a handler that is in progress: for functions of this package that the handler calls."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        handler: Handler | None,
+        cause: Cause | None,
+        parent: Invocation | None = None,
+    ) -> None:
+        self.environment = environment
+        self.handler = handler
+        self.cause = cause
+        self.parent = parent
+        self.subhandlers: list[ChangingHandler] = []
+        self.subhandlers_called = False
+        self.children: set[str] = set()
+
+
+current_invocation: ContextVar[Invocation | None] = ContextVar("cfo_handler_invocation", default=None)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a function, or what it wraps, is a coroutine function."""
+    if isinstance(function, functools.partial):
+        return is_async(function.func)
+    wrapped = getattr(function, "__wrapped__", None)
+    return is_async(wrapped) if wrapped is not None else inspect.iscoroutinefunction(function)
+
+
+async def call(
+    environment: Environment, function: Callable[..., Any], kwargs: Mapping[str, Any], *, pool: ThreadPool | None = None
+) -> Any:
+    """Call a function: a coroutine function in the event loop, any other in a thread of ``pool``."""
+    if is_async(function):
+        return await function(**{**environment.client_for(is_async=True), **kwargs})
+    return await (pool or environment.threads).run(function, **{**environment.client_for(is_async=False), **kwargs})
+
+
+async def call_handler(
+    handler: Handler,
+    invocation: Invocation,
+    state: HandlerState,
+    kwargs: Mapping[str, Any],
+    *,
+    logger: Any,
+    default_errors: ErrorsMode = ErrorsMode.TEMPORARY,
+    pool: ThreadPool | None = None,
+) -> Outcome:
+    """Call a handler once. Raises nothing except cancellation: errors are part of the outcome."""
+    environment = invocation.environment
+    runtime = environment.now() - state.started
+    try:
+        _check_limits(handler, state, runtime)
+        token = current_invocation.set(invocation)
+        try:
+            progress = {"retry": state.retries, "started": state.started, "runtime": runtime, "param": handler.param}
+            result = await call(environment, handler.fn, {**progress, **kwargs}, pool=pool)
+            if stores_result(handler):
+                result = plain(result)
+            if isinstance(handler, ChangingHandler) and not invocation.subhandlers_called:
+                await run_subhandlers(invocation, invocation.subhandlers)
+        finally:
+            current_invocation.reset(token)
+        if invocation.cause is not None:
+            make_plain(invocation.cause.patch)
+    except Exception as error:  # noqa: BLE001 - handlers raise anything
+        return _failed(handler, invocation, state, error, logger, default_errors)
+    logger.info(f"{handler} succeeded.")
+    return Outcome(final=True, result=result, children=frozenset(invocation.children))
+
+
+def stores_result(handler: Handler) -> bool:
+    """Return whether the result of a handler is stored in the object."""
+    return isinstance(handler, ResourceHandler) and not isinstance(handler, IndexHandler)
+
+
+def _check_limits(handler: Handler, state: HandlerState, runtime: datetime.timedelta) -> None:
+    if handler.timeout is not None and runtime.total_seconds() >= handler.timeout:
+        raise HandlerTimeoutError(f"{handler} has timed out after {runtime}.")
+    if handler.retries is not None and state.retries >= handler.retries:
+        raise HandlerRetriesError(f"{handler} has exceeded {state.retries} retries.")
+
+
+def _failed(
+    handler: Handler,
+    invocation: Invocation,
+    state: HandlerState,
+    error: Exception,
+    logger: Any,
+    default_errors: ErrorsMode,
+) -> Outcome:
+    environment, children = invocation.environment, frozenset(invocation.children)
+    text = str(error) or repr(error)
+    if isinstance(error, SubhandlersPending):
+        logger.debug(f"{handler} has unfinished sub-handlers. Will retry soon.")
+        return Outcome(final=False, exception=error, delay=error.delay, children=children)
+    if isinstance(error, PermanentError):
+        own = isinstance(error, (HandlerTimeoutError, HandlerRetriesError))
+        logger.error(text if own else f"{handler} failed permanently: {text}")
+        return Outcome(final=True, exception=error, children=children)
+    expected = isinstance(error, TemporaryError)
+    mode = ErrorsMode.TEMPORARY if expected else handler.errors or default_errors
+    log = logger.error if expected else functools.partial(logger.error, exc_info=error)
+    what = f"{handler} failed temporarily" if expected else f"{handler} failed with an exception"
+    if mode is ErrorsMode.IGNORED:
+        log(f"{what} and will ignore it: {text}")
+        return Outcome(final=True, children=children)
+    if mode is ErrorsMode.PERMANENT:
+        log(f"{what} and will stop now: {text}")
+        return Outcome(final=True, exception=error, children=children)
+    default = environment.settings.execution.default_backoff
+    backoff = handler.backoff if handler.backoff is not None else default
+    delay = (error.delay or 0.0) if isinstance(error, TemporaryError) else backoff
+    runtime = (environment.now() - state.started).total_seconds()
+    message = ""
+    final: Exception
+    if handler.timeout is not None and runtime + delay >= handler.timeout:
+        message = f"{what} and will not be retried, because of its timeout of {handler.timeout} seconds: {text}"
+        final = HandlerTimeoutError(message)
+    elif handler.retries is not None and state.retries + 1 >= handler.retries:
+        message = f"{what} and will not be retried, because it was called {handler.retries} times: {text}"
+        final = HandlerRetriesError(message)
+    if message:
+        log(message)
+        return Outcome(final=True, exception=final, children=children)
+    log(f"{what}: {text}" if expected else f"{what} and will try again in {delay:g} seconds: {text}")
+    return Outcome(final=False, exception=error, delay=delay, children=children)
+
+
+async def call_handlers(
+    handlers: Collection[ChangingHandler],
+    progress: Progress,
+    cause: Cause,
+    *,
+    parent: Invocation | None = None,
+) -> None:
+    """Call the handlers that are due, record their progress, and put their results into the patch."""
+    environment = cause.environment
+    now = environment.now()
+    states = progress.states
+    due = [item for item in handlers if not states[item.id].finished and not states[item.id].delay(now)]
+    lifecycle = environment.lifecycle or get_default_lifecycle()
+    for handler in cast("Sequence[ChangingHandler]", lifecycle(due, state=states, **cause.kwargs())):
+        invocation = Invocation(environment, handler, cause, parent)
+        kwargs = cause.kwargs_for(handler)
+        outcome = await call_handler(handler, invocation, states[handler.id], kwargs, logger=cause.logger)
+        progress.record(handler.id, outcome, environment.now())
+        deliver_results([(handler.id, outcome)], cause.patch)
+
+
+def deliver_results(outcomes: Iterable[tuple[str, Outcome]], patch: Any) -> None:
+    """Put the results of handlers into ``status``, under their identifiers."""
+    for identity, outcome in outcomes:
+        if outcome.exception is None and outcome.result is not None:
+            result = outcome.result
+            if isinstance(result, Mapping):
+                result = {**(patch.status.get(identity) or {}), **result}
+            patch.status[identity] = result
+
+
+async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingHandler]) -> None:
+    """Call the sub-handlers of a handler. Raises :class:`SubhandlersPending` unless all have finished.
+
+    Raises :class:`RuntimeError` if the handler is not a handler of changes.
+    """
+    invocation.subhandlers_called = True
+    if not handlers:
+        return
+    cause = invocation.cause
+    if cause is None or cause.change is None:
+        raise RuntimeError("only handlers of changes have sub-handlers")
+    selected = select_changing(handlers, cause)
+    progress = Progress(
+        invocation.environment.settings.persistence.progress_storage,
+        cause.body,
+        owned=handlers,
+        selected=selected,
+        purpose=cause.change.reason,
+        now=invocation.environment.now(),
+    )
+    await call_handlers(selected, progress, cause, parent=invocation)
+    progress.store(cause.patch)
+    ancestor: Invocation | None = invocation
+    while ancestor is not None:
+        ancestor.children.update(progress)
+        ancestor = ancestor.parent
+    if not progress.done:
+        raise SubhandlersPending("sub-handlers have not finished", delay=progress.delay(invocation.environment.now()))

@@ -1,0 +1,80 @@
+"""Events about objects, which handlers record from the event loop and from threads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from cfo.runtime.handlers.bodies import build_object_reference
+from cfo.runtime.handlers.environment import Environment
+from cfo.runtime.handlers.execution import current_invocation
+
+__all__ = ["event", "exception", "info", "warn"]
+
+_NOT_LETTERS = re.compile(r"[^A-Za-z0-9]+")
+
+
+def event(objs: Any, *, type: str, reason: str, message: str = "") -> None:  # noqa: A002 - the parameter is kopf's
+    """Record an Event about one or more objects. Types other than ``Normal`` are recorded as ``Warning``.
+
+    Raises :class:`LookupError` outside of a handler.
+    """
+    _post(objs, type, reason, message, 0)
+
+
+def info(objs: Any, *, reason: str, message: str = "") -> None:
+    """Record an Event of type Normal."""
+    _post(objs, "Normal", reason, message, logging.INFO)
+
+
+def warn(objs: Any, *, reason: str, message: str = "") -> None:
+    """Record an Event of type Warning."""
+    _post(objs, "Warning", reason, message, logging.WARNING)
+
+
+def exception(objs: Any, *, reason: str = "", message: str = "", exc: BaseException | None = None) -> None:
+    """Record an Event of type Warning about an exception, by default the one that is being handled."""
+    error = exc if exc is not None else sys.exc_info()[1]
+    text = " ".join(part for part in (message, str(error) if error is not None else "") if part)
+    _post(objs, "Warning", reason or type(error).__name__, text, logging.ERROR)
+
+
+def _post(objs: Any, kind: str, reason: str, message: str, level: int) -> None:
+    invocation = current_invocation.get()
+    if invocation is None:
+        raise LookupError("Events can only be recorded in a handler")
+    environment = invocation.environment
+    posting = environment.settings.posting
+    if not posting.enabled or (level and level < posting.level):
+        return
+    word = (_NOT_LETTERS.sub("", reason) or "Unknown")[:128]
+    normalized: Literal["Normal", "Warning"] = "Normal" if kind == "Normal" else "Warning"
+    for obj in objs if isinstance(objs, (list, tuple)) else [objs]:
+        _record(environment, _regarding(obj), normalized, word, message)
+
+
+def _regarding(obj: Any) -> dict[str, Any]:
+    found = getattr(obj, "obj", obj)
+    if not isinstance(found, Mapping):
+        raise TypeError(f"{type(obj).__name__}: must be a mapping")
+    reference = build_object_reference(found)
+    metadata = {name: reference.pop(name) for name in ("name", "namespace", "uid") if name in reference}
+    return {**reference, "metadata": metadata}
+
+
+def _record(
+    environment: Environment, regarding: dict[str, Any], kind: Literal["Normal", "Warning"], reason: str, message: str
+) -> None:
+    def record() -> None:
+        environment.recorder.event(regarding, kind, reason, message)
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        environment.loop.call_soon_threadsafe(record)
+    else:
+        record()

@@ -1,0 +1,217 @@
+"""Runs the handlers of a registry in a manager."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any, Final
+
+import anyio
+import structlog
+from anyio.abc import TaskStatus
+
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.store import Event
+from cfo.runtime.client.errors import APIError, TransportError
+from cfo.runtime.clock import first_of
+from cfo.runtime.controller import Controller, ControllerOptions
+from cfo.runtime.handler import EnqueueRequestForObject
+from cfo.runtime.handlers.activities import run_activity
+from cfo.runtime.handlers.daemons import Daemons
+from cfo.runtime.handlers.declarations import Activity, ResourceHandler, WebhookHandler
+from cfo.runtime.handlers.environment import Environment
+from cfo.runtime.handlers.registry import OperatorRegistry
+from cfo.runtime.handlers.resource_handlers import ResourceHandlers
+from cfo.runtime.handlers.selectors import Resource, Selector, resources_of
+from cfo.runtime.handlers.settings import OperatorSettings
+from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION, SECRET
+from cfo.runtime.lifecycle import Phase
+from cfo.runtime.manager import Manager
+from cfo.runtime.source import InformerSync, Kind, Source
+
+__all__ = ["Handlers", "add_to"]
+
+_log = structlog.get_logger(__name__)
+
+_CHECK_DELAYS: Final = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""Seconds before each discovery after a CRD has changed: discovery lags behind the CRD."""
+
+
+class Handlers:
+    """The handlers of a registry in a manager; a runnable of all replicas. Created by :func:`add_to`."""
+
+    name = "handlers"
+    needs_leader = False
+
+    def __init__(self, manager: Manager, environment: Environment, *, started_up: bool) -> None:
+        self.environment = environment
+        self.resources: dict[Resource, ResourceHandlers] = {}
+        self._manager = manager
+        self._started_up = started_up
+        self._daemons = Daemons(environment)
+        self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._unresolved: set[Selector] = set()
+        self._reported: set[Selector] = set()
+        self._names: set[str] = set()
+        environment.connect(manager.client, manager.events(environment.settings.posting.reporting_component))
+        manager.add(self._daemons, phase=Phase.LEADER)
+        manager.add(self, phase=Phase.ALL_REPLICAS)
+
+    def stop(self) -> None:
+        """Call the cleanup handlers; :meth:`run` returns afterwards."""
+        self._stopping.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Call the startup handlers, and add a controller for each resource that handlers are for."""
+        environment = self.environment
+        if not self._started_up:
+            await run_activity(environment, Activity.STARTUP)
+        await self._add_resources()
+        if self._manager.options.webhook is not None:
+            await self._register_webhooks()
+        task_status.started()
+        await first_of(self._stopping.wait, self._follow_resources)
+        await run_activity(environment, Activity.CLEANUP)
+
+    async def _served(self) -> list[Resource]:
+        while True:
+            try:
+                return resources_of(await self._manager.mapper.resources())
+            except (APIError, TransportError) as error:
+                _log.warning("Discovery failed, will retry", error=str(error))
+                await self.environment.clock.sleep(1.0)
+
+    async def _add_resources(self) -> None:
+        """Add the resources that are served now and not handled yet."""
+        served = await self._served()
+        handlers = [
+            handler
+            for handler in self.environment.registry.of_type(ResourceHandler)
+            if not isinstance(handler, WebhookHandler)
+        ]
+        self._names = {resource.name for resource in served}
+        wanted: dict[Resource, None] = {}
+        self._unresolved.clear()
+        for handler in handlers:
+            if handler.selector is None:
+                continue
+            found = handler.selector.select(served)
+            if handler.selector.is_specific and len(found) > 1:
+                _log.warning("Resource is ambiguous, not handled", selector=str(handler.selector))
+                continue
+            if not found or not handler.selector.is_specific:
+                self._unresolved.add(handler.selector)
+            for resource in found:
+                if {"list", "watch"} <= resource.verbs:
+                    wanted[resource] = None
+        new = [resource for resource in wanted if resource not in self.resources]
+        for resource in new:
+            informer = self._informer(resource, handlers)
+            self.resources[resource] = ResourceHandlers(self.environment, resource, informer, self._daemons)
+            self.resources[resource].start_indexes()
+        for resource in new:
+            self._add_controllers(self.resources[resource])
+        for selector in self._unresolved - self._reported:
+            self._reported.add(selector)
+            if selector.is_specific:
+                _log.warning("Resource is not served, waiting for it", selector=str(selector))
+
+    def _informer(self, resource: Resource, handlers: Collection[ResourceHandler]) -> Informer:
+        """Return the informer of a resource. Secrets are limited to the labels that all their handlers have."""
+        cache = self._manager.cache
+        if resource.gvk != SECRET:
+            return cache.informer(resource.gvk)
+        own = [handler for handler in handlers if handler.selector is not None and handler.selector.check(resource)]
+        labels = [
+            {(key, value) for key, value in (handler.labels or {}).items() if isinstance(value, str)} for handler in own
+        ]
+        common = set.intersection(*labels)
+        return cache.informer(resource.gvk, label_selector=",".join(f"{key}={value}" for key, value in sorted(common)))
+
+    def _add_controllers(self, handlers: ResourceHandlers) -> None:
+        manager, resource = self._manager, handlers.resource
+        options = ControllerOptions(max_concurrent_reconciles=self.environment.settings.queueing.worker_limit)
+        indexed: list[Source] = [
+            InformerSync(other.informer)
+            for other in self.resources.values()
+            if other.index_handlers and other is not handlers
+        ]
+        if handlers.reconciles:
+            controller = Controller(
+                str(resource),
+                handlers,
+                kind=resource.gvk,
+                options=options,
+                metrics=manager.metrics,
+                clock=manager.clock,
+            )
+            controller.watch(handlers.source)
+            for source in indexed:
+                controller.watch(source)
+            manager.add_controller(controller)
+        for timer in handlers.timers:
+            controller = Controller(
+                f"{resource}/{timer.handler.id}",
+                timer,
+                kind=resource.gvk,
+                options=options,
+                metrics=manager.metrics,
+                clock=manager.clock,
+            )
+            events = Kind(
+                handlers.informer,
+                EnqueueRequestForObject(),
+                timer.is_relevant,
+                mapper=manager.mapper,
+                clock=manager.clock,
+            )
+            for source in (events, *indexed):
+                controller.watch(source)
+            manager.add_controller(controller)
+
+    async def _register_webhooks(self) -> None:
+        from cfo.runtime.handlers.admission import register_webhooks  # lazily: loads cryptography
+
+        served = await self._served()
+        managed = self.environment.settings.admission.managed or "handlers"
+        domain = managed if managed.count(".") else f"{managed}.local"
+        count = register_webhooks(self.environment, served, self._manager.webhooks, domain)
+        _log.info("Registered webhooks", count=count)
+
+    async def _follow_resources(self) -> None:
+        """Add resources that are served later."""
+        if self.environment.settings.scanning.disabled:
+            await anyio.sleep_forever()
+        informer: Informer | None = None
+        while True:
+            if self._unresolved and informer is None:
+                informer = self._manager.cache.informer(CUSTOM_RESOURCE_DEFINITION, metadata_only=True)
+                informer.add_handler(self._on_definition)
+            await self._changed.wait()
+            self._changed.clear()
+            for delay in _CHECK_DELAYS:
+                await self.environment.clock.sleep(delay)
+                self._manager.mapper.invalidate()
+                await self._add_resources()
+                if not self._unresolved:
+                    break
+
+    def _on_definition(self, event: Event) -> None:
+        if event.new is not None and self._unresolved and not (event.initial and event.key.name in self._names):
+            self._changed.set()
+
+
+def add_to(
+    manager: Manager,
+    *,
+    registry: OperatorRegistry | None = None,
+    settings: OperatorSettings | None = None,
+    memo: Any = None,
+) -> Handlers:
+    """Add the handlers of ``registry`` (default: all that were declared without one) to a manager.
+
+    Login handlers are not called, because the manager is connected. Call it in the event loop, before the manager runs.
+    Admission handlers need ``ManagerOptions.webhook``.
+    """
+    return Handlers(manager, Environment(registry, settings, memo, clock=manager.clock), started_up=False)

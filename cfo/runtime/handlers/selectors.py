@@ -1,0 +1,188 @@
+"""Resource selectors: how handlers name the resources that they are for.
+
+``on.create("kopfexamples")``, ``("kopf.dev", "v1", "kopfexamples")``, ``("kopf.dev/v1", "kex")``,
+``"kex.v1.kopf.dev"``, keywords such as ``kind="KopfExample"`` or ``category="all"``, :data:`EVERYTHING`, or a function.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from cfo.runtime import discovery
+from cfo.runtime.objects import GVK
+
+__all__ = ["EVERYTHING", "Marker", "Resource", "Selector", "resources_of"]
+
+_NAME_VERSION_GROUP = re.compile(r"[^.]+\.v\d+((alpha|beta)\d+)?(\..+)?")
+
+
+class Marker(enum.Enum):
+    """Selects every resource except Events."""
+
+    EVERYTHING = enum.auto()
+
+
+EVERYTHING: Final = Marker.EVERYTHING
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource of the API server. ``preferred``: its version is the preferred one of the group."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str = ""
+    singular: str = ""
+    shortcuts: frozenset[str] = frozenset()
+    categories: frozenset[str] = frozenset()
+    subresources: frozenset[str] = frozenset()
+    namespaced: bool = True
+    preferred: bool = True
+    verbs: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, found: discovery.Resource, *, preferred: bool) -> Resource:
+        """Return the resource that discovery reported."""
+        return cls(
+            group=found.gvk.group,
+            version=found.gvk.version,
+            plural=found.plural,
+            kind=found.gvk.kind,
+            singular=found.singular,
+            shortcuts=frozenset(found.short_names),
+            categories=frozenset(found.categories),
+            subresources=found.subresources,
+            namespaced=found.namespaced,
+            preferred=preferred,
+            verbs=found.verbs,
+        )
+
+    @property
+    def gvk(self) -> GVK:
+        """Group, version and kind."""
+        return GVK(self.group, self.version, self.kind)
+
+    @property
+    def name(self) -> str:
+        """``plural.group``, the name of a CRD."""
+        return f"{self.plural}.{self.group}".rstrip(".")
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.version}.{self.group}".rstrip(".")
+
+
+ResourceFunction: TypeAlias = Callable[[Resource], bool]
+Argument: TypeAlias = str | Marker | ResourceFunction | None
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Selects resources by the given fields; ``any_name`` is a plural, singular, kind or short name."""
+
+    group: str | None = None
+    version: str | None = None
+    kind: str | None = None
+    plural: str | None = None
+    singular: str | None = None
+    shortcut: str | None = None
+    category: str | None = None
+    any_name: str | Marker | None = None
+    function: ResourceFunction | None = None
+
+    @classmethod
+    def of(cls, arguments: Iterable[Any], **fields: str | None) -> Selector:
+        """Return the selector for the arguments of a decorator.
+
+        Raises :class:`TypeError` if they do not name a resource, or name it twice.
+        """
+        given = [argument for argument in arguments if argument is not None]
+        values: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
+        match given:
+            case []:
+                pass
+            case [Marker() as marker]:
+                values["any_name"] = marker
+            case [str() as text] if _NAME_VERSION_GROUP.fullmatch(text):
+                name, version, *group = text.split(".", 2)
+                values |= {"any_name": name, "version": version, **({"group": group[0]} if group else {})}
+            case [str() as text] if "." in text:
+                name, _, group_name = text.partition(".")
+                values |= {"any_name": name, "group": group_name}
+            case [str() as name]:
+                values["any_name"] = name
+            case [function] if callable(function):
+                values["function"] = function
+            case [str() as group_version, name] if "/" in group_version:
+                group_name, _, version = group_version.rpartition("/")
+                values |= {"group": group_name, "version": version, "any_name": name}
+            case ["v1", name]:
+                values |= {"group": "", "version": "v1", "any_name": name}
+            case [str() as group_name, name]:
+                values |= {"group": group_name, "any_name": name}
+            case [str() as group_name, str() as version, name]:
+                values |= {"group": group_name, "version": version, "any_name": name}
+            case _:
+                raise TypeError(f"resource {given}: must be at most three strings, EVERYTHING, or one function")
+        names = ("kind", "plural", "singular", "shortcut", "category", "any_name", "function")
+        named = [values[name] for name in names if name in values]
+        if len(named) != 1:
+            raise TypeError(f"resource {given} {fields}: must have exactly one name")
+        if named[0] == "":
+            raise TypeError("the name of a resource must not be empty")
+        return cls(**values)
+
+    @property
+    def is_specific(self) -> bool:
+        """Whether one resource is meant, so that several matches are ambiguous."""
+        return self.category is None and self.function is None and not isinstance(self.any_name, Marker)
+
+    def check(self, resource: Resource) -> bool:
+        """Return whether the selector matches a resource."""
+        if self.version is None and not (resource.preferred or self.function is not None):
+            return False
+        pairs = (
+            (self.group, resource.group),
+            (self.version, resource.version),
+            (self.kind, resource.kind),
+            (self.plural, resource.plural),
+            (self.singular, resource.singular),
+        )
+        if any(wanted is not None and wanted != actual for wanted, actual in pairs):
+            return False
+        if self.shortcut is not None and self.shortcut not in resource.shortcuts:
+            return False
+        if self.category is not None and self.category not in resource.categories:
+            return False
+        is_event = resource.plural == "events" and resource.group in ("", "events.k8s.io")
+        if self.function is not None:
+            return not is_event and self.function(resource)
+        if self.any_name is EVERYTHING:
+            return not is_event
+        names = {resource.kind, resource.plural, resource.singular, *resource.shortcuts}
+        return self.any_name is None or self.any_name in names
+
+    def select(self, resources: Iterable[Resource]) -> Collection[Resource]:
+        """Return the resources that match; those of the core group have priority, as in kubectl."""
+        found = [resource for resource in resources if self.check(resource)]
+        if self.is_specific:
+            return [resource for resource in found if resource.group == ""] or found
+        return found
+
+
+def resources_of(served: Iterable[Iterable[discovery.Resource]]) -> list[Resource]:
+    """Return the resources of ``served``: for each group and version, sorted by preference within a group."""
+    found: list[Resource] = []
+    known: set[tuple[str, str]] = set()
+    for version in served:
+        new: set[tuple[str, str]] = set()
+        for resource in version:
+            identity = (resource.gvk.group, resource.plural)
+            found.append(Resource.of(resource, preferred=identity not in known))
+            new.add(identity)
+        known |= new
+    return found

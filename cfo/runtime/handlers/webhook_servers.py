@@ -1,0 +1,156 @@
+"""The values of ``settings.admission.server``, and the options of the webhook server that follow from them.
+
+The server runs in this process and is called at a URL, or through a Service (:class:`WebhookService`, which kopf does
+not have). There are no tunnels.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, ClassVar
+
+from cfo.runtime.objects import NamespacedName
+from cfo.runtime.webhook.options import (
+    CertificateFiles,
+    RotatedCertificates,
+    ServiceReference,
+    WebhookOptions,
+    WebhookURL,
+)
+
+__all__ = [
+    "WebhookAutoServer",
+    "WebhookAutoTunnel",
+    "WebhookDockerDesktopServer",
+    "WebhookK3dServer",
+    "WebhookMinikubeServer",
+    "WebhookNgrokTunnel",
+    "WebhookServer",
+    "WebhookService",
+    "webhook_options",
+]
+
+
+class WebhookServer:
+    """Webhooks at a URL: ``https://HOST:PORT`` with ``host``, or ``addr``, or the loopback address.
+
+    ``port`` ``None``: a free port. ``certfile``, ``pkeyfile`` and ``cafile`` are a certificate, in one directory;
+    without them the certificate is generated and stored in a Secret. Other keywords are accepted and ignored.
+    """
+
+    default_host: ClassVar[str] = "127.0.0.1"
+
+    def __init__(
+        self,
+        *,
+        addr: str | None = None,
+        port: int | None = None,
+        host: str | None = None,
+        certfile: Any = None,
+        pkeyfile: Any = None,
+        cafile: Any = None,
+        **_: Any,
+    ) -> None:
+        wildcard = addr in (None, "", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
+        self.host = host or (str(addr) if not wildcard else self.default_host)
+        self.port = port
+        self.certfile = certfile
+        self.pkeyfile = pkeyfile
+        self.cafile = cafile
+
+    def options(self, namespace: str, name: str) -> WebhookOptions:
+        """Return the options of the server; ``name``: the webhook configurations and the Secret."""
+        certificates: RotatedCertificates | CertificateFiles
+        if self.certfile and self.pkeyfile:
+            certificate, key = Path(self.certfile), Path(self.pkeyfile)
+            if certificate.parent != key.parent:
+                raise ValueError("certfile and pkeyfile must be in the same directory")
+            ca = Path(self.cafile).name if self.cafile else certificate.name
+            certificates = CertificateFiles(
+                directory=certificate.parent, certificate=certificate.name, key=key.name, ca=ca
+            )
+        else:
+            certificates = RotatedCertificates(secret=NamespacedName(namespace, f"{_word(name)}-cert"))
+        return WebhookOptions(
+            service=ServiceReference(namespace, _word(name)),
+            certificates=certificates,
+            mutating_configuration=name,
+            validating_configuration=name,
+            url=WebhookURL(self.host, self.port or _free_port()),
+        )
+
+
+class WebhookDockerDesktopServer(WebhookServer):
+    """Webhooks on the host of Docker Desktop."""
+
+    default_host = "host.docker.internal"
+
+
+class WebhookK3dServer(WebhookServer):
+    """Webhooks on the host of k3d."""
+
+    default_host = "host.k3d.internal"
+
+
+class WebhookMinikubeServer(WebhookServer):
+    """Webhooks on the host of minikube."""
+
+    default_host = "host.minikube.internal"
+
+
+class WebhookAutoServer(WebhookServer):
+    """Webhooks at the loopback address; clusters in virtual machines need the class of their host."""
+
+
+class WebhookNgrokTunnel(WebhookServer):
+    """Not supported: raises :class:`NotImplementedError` when the operator starts."""
+
+    def options(self, namespace: str, name: str) -> WebhookOptions:
+        """Raise :class:`NotImplementedError`."""
+        raise NotImplementedError("tunnels are not supported: use WebhookServer with a host that the cluster reaches")
+
+
+class WebhookAutoTunnel(WebhookAutoServer):
+    """The same as :class:`WebhookAutoServer`: there is no tunnel."""
+
+
+class WebhookService(WebhookServer):
+    """Webhooks of an operator in the cluster, behind the Service ``name``; it listens on ``port``."""
+
+    def __init__(self, name: str, *, namespace: str = "", port: int = 9443, **settings: Any) -> None:
+        super().__init__(port=port, **settings)
+        self.name = name
+        self.namespace = namespace
+
+    def options(self, namespace: str, name: str) -> WebhookOptions:
+        """Return the options of the server."""
+        namespace = self.namespace or namespace
+        return WebhookOptions(
+            service=ServiceReference(namespace, self.name),
+            certificates=RotatedCertificates(secret=NamespacedName(namespace, f"{self.name}-cert")),
+            mutating_configuration=name,
+            validating_configuration=name,
+            bind_address=f":{self.port}",
+        )
+
+
+def webhook_options(server: Any, managed: str | None, namespace: str) -> WebhookOptions:
+    """Return the options for ``settings.admission``. Raises :class:`TypeError` for a server of another type."""
+    if server is None:
+        raise TypeError("admission handlers need settings.admission.server, such as WebhookServer()")
+    if not isinstance(server, WebhookServer):
+        raise TypeError(f"settings.admission.server: {type(server).__name__}: must be a WebhookServer")
+    return server.options(os.environ.get("POD_NAMESPACE") or namespace, managed or "handlers")
+
+
+def _word(name: str) -> str:
+    """Return a name for a Secret or Service."""
+    return name.replace(".", "-")
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])

@@ -1,0 +1,63 @@
+"""Admin access to devices: only namespaces with a label may have it.
+
+kube-apiserver checks this in the strategies of ResourceClaims and their templates, which need the namespace for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from envtest.admission.chain import Plugin
+from envtest.context import RequestContext
+from envtest.errors import GroupResource, invalid_object
+from envtest.field_errors import forbidden
+from envtest.objects import Object
+from envtest.storage import Store
+
+__all__ = ["DeviceAdminAccess"]
+
+_CLAIMS: Final = GroupResource("resource.k8s.io", "resourceclaims")
+_TEMPLATES: Final = GroupResource("resource.k8s.io", "resourceclaimtemplates")
+_NAMESPACES: Final = GroupResource("", "namespaces")
+_LABEL: Final = "resource.kubernetes.io/admin-access"
+
+
+class DeviceAdminAccess(Plugin):
+    """Rejects admin access to devices in a namespace without the label that allows it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+        """Check a new claim or template, or an allocation. Raises StatusError: 422."""
+        if ctx.info.resource not in (_CLAIMS, _TEMPLATES) or ctx.operation not in ("CREATE", "UPDATE"):
+            return
+        if old is None:
+            requested = next(_requests(obj["spec"] if ctx.info.resource == _CLAIMS else obj["spec"].get("spec")), "")
+        elif ctx.subresource == "status" and next(_results(old), "") == "":
+            requested = next(_results(obj), "")
+        else:
+            return  # the spec is immutable, and so is an allocation
+        if not requested:
+            return
+        namespace = self._store.get(_NAMESPACES, "", ctx.namespace)
+        labels = (namespace.labels if namespace is not None else None) or {}
+        if labels.get(_LABEL) != "true":
+            text = f"admin access to devices requires the `{_LABEL}: true` label on the containing namespace"
+            name = obj["metadata"].get("name") or ""
+            raise invalid_object(ctx.info.group, ctx.info.kind, name, [forbidden(requested, text)])
+
+
+def _requests(spec: Object | None) -> Iterator[str]:
+    """Yield the paths of the requests with admin access; kube-apiserver uses those of a claim in templates, too."""
+    for position, request in enumerate(((spec or {}).get("devices") or {}).get("requests") or ()):
+        if (request.get("exactly") or {}).get("adminAccess"):
+            yield f"spec.devices.requests[{position}].adminAccess"
+
+
+def _results(claim: Object) -> Iterator[str]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for position, result in enumerate((allocation.get("devices") or {}).get("results") or ()):
+        if result.get("adminAccess"):
+            yield f"status.allocation.devices.results[{position}].adminAccess"

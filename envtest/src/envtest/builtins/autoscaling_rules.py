@@ -1,0 +1,140 @@
+"""Validation of the metrics and the scaling behavior of HorizontalPodAutoscalers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
+from envtest.metadata import path_segment
+from envtest.schema.quantity import parse_quantity
+
+__all__ = ["metric_errors", "reference_errors", "scaling_rule_errors"]
+
+_METRICS: Final = {
+    "ContainerResource": "containerResource",
+    "External": "external",
+    "Object": "object",
+    "Pods": "pods",
+    "Resource": "resource",
+}
+_SELECT_POLICIES: Final = ("Disabled", "Max", "Min")
+_POLICY_TYPES: Final = ("Percent", "Pods")
+_MAX_WINDOW: Final = 3600
+_MAX_PERIOD: Final = 1800
+"""Maximum numbers of seconds of a stabilization window, and of the period of a scaling policy."""
+
+
+def reference_errors(reference: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the kind and the name of a reference to another object."""
+    for name in ("kind", "name"):
+        value = reference.get(name) or ""
+        if not value:
+            yield required(f"{path}.{name}")
+        for problem in path_segment(value) if value else ():
+            yield invalid(f"{path}.{name}", value, problem)
+
+
+def metric_errors(metric: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of one metric: it has the source that its type names, and no other."""
+    kind = metric.get("type") or ""
+    present = [source for source in ("object", "external", "pods", "resource", "containerResource") if source in metric]
+    expected = _METRICS.get(kind)
+    if not kind:
+        yield required(f"{path}.type", "must specify a metric source type")
+    if expected is None:
+        yield not_supported(f"{path}.type", kind, tuple(_METRICS))
+    for source in present[:1]:
+        yield from _source_errors(source, metric[source], f"{path}.{source}")
+    if expected is None:  # kube-apiserver reports it twice
+        yield not_supported(f"{path}.type", kind, tuple(_METRICS))
+    elif expected not in present:
+        yield required(f"{path}.{expected}", "must populate information for the given metric source")
+    if len(present) > 1:
+        for other in present:
+            if other != expected:
+                yield forbidden(f"{path}.{other}", "must populate the given metric source only")
+
+
+def _source_errors(source: str, value: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    target = value.get("target") or {}
+    if source in ("resource", "containerResource"):
+        if not value.get("name"):
+            yield required(f"{path}.name", "must specify a resource name")
+        if source == "containerResource" and not value.get("container"):
+            yield required(f"{path}.container", "must specify a container")
+        yield from _target_errors(target, f"{path}.target")
+        yield from _utilization_errors(target, f"{path}.target")
+        return
+    if source == "object":
+        yield from reference_errors(value.get("describedObject") or {}, f"{path}.describedObject")
+    name = (value.get("metric") or {}).get("name") or ""
+    if not name:
+        yield required(f"{path}.metric.name", "must specify a metric name")
+    for problem in path_segment(name) if name else ():
+        yield invalid(f"{path}.metric.name", name, problem)
+    yield from _target_errors(target, f"{path}.target")
+    total, average = target.get("value"), target.get("averageValue")
+    if source == "pods":
+        if average is None or parse_quantity(average).value <= 0:
+            yield required(f"{path}.target.averageValue", "must specify a positive target averageValue")
+        return
+    if total is None and average is None:
+        text = "must set either a target value for metric or a per-pod target"
+        yield required(f"{path}.target.averageValue", text)
+    if source == "external" and total is not None and average is not None:
+        text = "may not set both a target value for metric and a per-pod target"
+        yield forbidden(f"{path}.target.value", text)
+
+
+def _target_errors(target: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    kind = target.get("type") or ""
+    if not kind:
+        yield required(f"{path}.type", "must specify a metric target type")
+    if kind not in ("Utilization", "Value", "AverageValue"):
+        yield invalid(f"{path}.type", kind, "must be either Utilization, Value, or AverageValue")
+    for name in ("value", "averageValue"):
+        if target.get(name) is not None and parse_quantity(target[name]).value <= 0:
+            yield invalid(f"{path}.{name}", target[name], "must be positive")
+    utilization = target.get("averageUtilization")
+    if utilization is not None and utilization < 1:
+        yield invalid(f"{path}.averageUtilization", utilization, "must be greater than 0")
+
+
+def _utilization_errors(target: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the target of a resource metric: a utilization or an average value."""
+    utilization, average = target.get("averageUtilization"), target.get("averageValue")
+    if utilization is None and average is None:
+        text = "must set either a target raw value or a target utilization"
+        yield required(f"{path}.averageUtilization", text)
+    elif utilization is not None and average is not None:
+        text = "may not set both a target raw value and a target utilization"
+        yield forbidden(f"{path}.averageValue", text)
+
+
+def scaling_rule_errors(rules: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the behavior in one direction: the window, and the policies."""
+    window = rules.get("stabilizationWindowSeconds")
+    if window is not None and window < 0:
+        yield invalid(f"{path}.stabilizationWindowSeconds", window, "must be greater than or equal to zero")
+    if window is not None and window > _MAX_WINDOW:
+        yield invalid(f"{path}.stabilizationWindowSeconds", window, f"must be less than or equal to {_MAX_WINDOW}")
+    select = rules.get("selectPolicy")
+    if select is not None and select not in _SELECT_POLICIES:
+        yield not_supported(f"{path}.selectPolicy", select, _SELECT_POLICIES)
+    if not rules.get("policies"):
+        yield required(f"{path}.policies", "must specify at least one Policy")
+    for position, policy in enumerate(rules.get("policies") or ()):
+        yield from _policy_errors(policy, f"{path}.policies[{position}]")
+
+
+def _policy_errors(policy: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    kind, value, period = policy.get("type") or "", policy.get("value") or 0, policy.get("periodSeconds") or 0
+    if kind not in _POLICY_TYPES:
+        yield not_supported(f"{path}.type", kind, _POLICY_TYPES)
+    if value <= 0:
+        yield invalid(f"{path}.value", value, "must be greater than zero")
+    if period <= 0:
+        yield invalid(f"{path}.periodSeconds", period, "must be greater than zero")
+    if period > _MAX_PERIOD:
+        yield invalid(f"{path}.periodSeconds", period, f"must be less than or equal to {_MAX_PERIOD}")

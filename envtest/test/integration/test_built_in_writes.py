@@ -1,0 +1,73 @@
+"""Writes of built-in kinds whose results depend on other objects or on earlier writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from envtest import ControlPlane
+from envtest.api_client import TIMEOUT_SECONDS, APIClient
+
+CORE = "/api/v1/namespaces/default"
+DEVICES = "/apis/resource.k8s.io/v1/namespaces/default"
+ADMIN = {"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}}
+
+
+async def wait_for(api: APIClient, path: str, name: str, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    """Watch an object until it satisfies a condition, and return it."""
+    async with asyncio.timeout(TIMEOUT_SECONDS), api.watch(path, {"fieldSelector": f"metadata.name={name}"}) as watch:
+        while not condition(obj := (await watch.event())["object"]):
+            pass
+    return obj
+
+
+async def test_first_update_of_a_claim_is_stored_even_without_a_change() -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
+        path = f"{CORE}/persistentvolumeclaims"
+        created = await api.post(path, {"metadata": {"name": "c"}, "spec": claim})
+        first, second = [await api.merge(f"{path}/c", {"spec": claim}) for _ in range(2)]
+    versions = [each.body["metadata"]["resourceVersion"] for each in (created, first, second)]
+    assert versions[0] != versions[1] == versions[2]
+    assert first.body["status"] == {"phase": "Pending"}
+
+
+async def test_admin_access_to_devices_requires_a_label_of_the_namespace() -> None:
+    spec = {"devices": {"requests": [ADMIN]}}
+    allocation = {
+        "devices": {"results": [{"request": "r", "driver": "d.io", "pool": "p", "device": "g", "adminAccess": True}]}
+    }
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
+        for plural, body in (("resourceclaims", spec), ("resourceclaimtemplates", {"spec": spec})):
+            rejected = await api.post(f"{DEVICES}/{plural}", {"metadata": {"name": "c"}, "spec": body})
+            assert rejected.code == 422
+            assert rejected.body["details"]["causes"][0]["field"] == "spec.devices.requests[0].adminAccess"
+        await api.merge(CORE, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}})
+        claim = {"metadata": {"name": "c"}, "spec": spec}
+        assert (await api.post(f"{DEVICES}/resourceclaims", claim)).code == 201
+        await api.merge(CORE, {"metadata": {"labels": {"resource.kubernetes.io/admin-access": None}}})
+        status = await api.merge(f"{DEVICES}/resourceclaims/c/status", {"status": {"allocation": allocation}})
+        assert status.code == 422
+        assert status.body["details"]["causes"][0]["field"] == "status.allocation.devices.results[0].adminAccess"
+
+
+async def test_nodes_are_tainted_and_policies_type_checked() -> None:
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments"]}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "object.nope == 1"}]}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    controllers = ("nodelifecycle", "validatingadmissionpolicy-status")
+    async with ControlPlane.embedded(controllers=controllers) as plane, APIClient(plane) as api:
+        created = await api.post("/api/v1/nodes", {"metadata": {"name": "n"}, "status": ready})
+        assert created.body["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+        await wait_for(api, "/api/v1/nodes", "n", lambda node: "taints" not in node["spec"])
+        await api.merge("/api/v1/nodes/n", {"spec": {"unschedulable": True}})
+        await wait_for(api, "/api/v1/nodes", "n", lambda node: "taints" in node["spec"])
+        await api.post(policies, {"metadata": {"name": "p"}, "spec": spec})
+        policy = await wait_for(api, policies, "p", lambda each: "typeChecking" in each.get("status", {}))
+    status = policy["status"]
+    assert status["observedGeneration"] == 1
+    assert [each["fieldRef"] for each in status["typeChecking"]["expressionWarnings"]] == [
+        "spec.validations[0].expression"
+    ]

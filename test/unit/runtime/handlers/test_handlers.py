@@ -1,0 +1,301 @@
+"""Diffs, patches, filters, declarations and settings."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from structlog.testing import capture_logs
+
+from cfo.runtime import Conflict, TooManyRequests, TransportError, WriteRejected
+from cfo.runtime import handlers as kopf
+from cfo.runtime.handlers.command import command
+from cfo.runtime.handlers.declarations import ChangingHandler, TimerHandler
+from cfo.runtime.handlers.diffs import compute_diff, reduce_diff, remove, resolve
+from cfo.runtime.handlers.indexes import Index
+from cfo.runtime.handlers.patching import apply_patch, json_patch, make_plain, merged, plain
+from cfo.runtime.handlers.progress import HandlerState
+from cfo.runtime.handlers.storage import MAX_STORED
+
+OLD = datetime.datetime(2020, 1, 1)  # noqa: DTZ001 - kopf allows times without a time zone
+
+
+def test_diff_of_many_fields_is_reported_for_the_fields_above_them() -> None:
+    old = {"spec": {str(number): number for number in range(2000)}, "same": 1}
+    new = {"spec": {str(number): -number - 1 for number in range(2000)}, "same": 1}
+    (item,) = compute_diff(old, new)
+    assert (item.op, item.field) == ("change", ("spec",))
+    assert len(reduce_diff([item], ("spec", "5"))) == 1
+
+
+def test_diff_of_deep_objects_ends_at_a_depth() -> None:
+    old: Any = {}
+    new: Any = {"leaf": 1}
+    for _ in range(500):
+        old, new = {"a": old}, {"a": new}
+    (item,) = compute_diff(old, new)
+    assert len(item.field) <= 33
+
+
+def test_reduced_diff_is_relative_to_the_field() -> None:
+    diff = compute_diff({"spec": {"a": {"b": 1}}}, {"spec": {"a": {"b": 2}}})
+    assert list(reduce_diff(diff, ("spec", "a"))) == [("change", ("b",), 1, 2)]
+    added = compute_diff(None, {"spec": {"a": {"b": 2}}})
+    assert list(reduce_diff(added, ("spec", "a", "b"))) == [("add", (), None, 2)]
+
+
+def test_field_of_a_value_that_is_not_an_object_is_absent() -> None:
+    obj: dict[str, Any] = {"spec": "text", "status": {"a": {"b": 1}}}
+    assert resolve(obj, ("spec", "a"), "absent") == "absent"
+    remove(obj, ("spec", "a"))
+    remove(obj, ("status", "a", "b"))
+    assert obj == {"spec": "text"}
+
+
+def test_configuration_that_is_too_large_is_stored_as_a_digest() -> None:
+    storage = kopf.AnnotationsDiffBaseStorage()
+    body: dict[str, Any] = {"metadata": {}, "spec": {"text": "x" * MAX_STORED}}
+    essence = storage.build(body=body)
+    patch = kopf.Patch()
+    storage.store(body=body, patch=patch, essence=essence)
+    annotations = patch["metadata"]["annotations"]
+    assert sum(map(len, annotations.values())) < 100
+    stored = {**body, "metadata": {"annotations": annotations}}
+    assert storage.build(body=stored) == essence
+    assert storage.fetch(body=stored) is None
+    assert storage.is_stored_digest(body=stored, essence=essence) is True
+    assert storage.is_stored_digest(body=stored, essence={"spec": {}}) is False
+
+    small = kopf.Patch()
+    storage.store(body=stored, patch=small, essence={"spec": {}})
+    assert small["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration-digest"] is None
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "{", "1", '{"a": NaN}'])
+def test_annotations_that_users_broke_count_as_absent(text: str) -> None:
+    body = {
+        "metadata": {
+            "annotations": {
+                "kopf.zalando.org/last-handled-configuration": text,
+                "kopf.zalando.org/fn": text,
+            }
+        }
+    }
+    assert kopf.AnnotationsDiffBaseStorage().fetch(body=body) is None
+    assert kopf.SmartProgressStorage().fetch(key="fn", body=body) is None
+
+
+def test_progress_with_invalid_fields_starts_again() -> None:
+    now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    record = {"started": "yesterday", "delayed": 5, "retries": -1, "success": "yes", "subrefs": "abc", "purpose": []}
+    assert HandlerState.parse(record, now) == HandlerState(started=now)
+
+
+def test_patch_is_converted_to_json_or_refused() -> None:
+    body = kopf.Body({"metadata": {"labels": {"a": "b"}}, "spec": {"a": 1}})
+    patch = kopf.Patch()
+    patch.status["spec"] = body.spec
+    patch.meta.labels["x"] = "y"
+    patch.status["when"] = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    make_plain(patch)
+    assert patch == {
+        "status": {"spec": {"a": 1}, "when": "2026-01-01T00:00:00+00:00"},
+        "metadata": {"labels": {"x": "y"}},
+    }
+    patch.status["object"] = object()
+    with pytest.raises(TypeError, match="object: cannot be stored"):
+        make_plain(patch)
+    assert not patch
+    assert plain({"a": (1, {2})}) == {"a": [1, [2]]}
+
+
+def test_json_patch_contains_the_merge_patch_and_the_functions() -> None:
+    obj = {"spec": {"a": 1, "b": 2, "items": [1]}, "metadata": {"labels": {"a/b": "c"}}}
+    patch = kopf.Patch({"spec": {"a": None, "new": {"x": 1}}, "metadata": {"labels": {"a/b": "d"}}})
+    patch.fns.append(lambda body: body["spec"]["items"].append(2))
+    operations = json_patch(obj, patch)
+    assert sorted(operations, key=lambda operation: operation["path"]) == [
+        {"op": "replace", "path": "/metadata/labels/a~1b", "value": "d"},
+        {"op": "remove", "path": "/spec/a"},
+        {"op": "replace", "path": "/spec/items", "value": [1, 2]},
+        {"op": "add", "path": "/spec/new", "value": {"x": 1}},
+    ]
+    assert obj["spec"] == {"a": 1, "b": 2, "items": [1]}
+    assert merged({"a": {"b": 1}}, {"a": {"b": None}, "c": 2}) == {"a": {}, "c": 2}
+
+
+def test_views_are_read_only_and_follow_the_body() -> None:
+    body = kopf.Body({"metadata": {"name": "a"}, "spec": {"x": 1}})
+    spec, labels = body.spec, body.metadata.labels
+    with pytest.raises(TypeError):
+        spec["x"] = 2  # type: ignore[index]
+    body.replace({"metadata": {"name": "a", "labels": {"l": "m"}}})
+    assert (dict(spec), dict(labels)) == ({}, {"l": "m"})
+    assert body.metadata.namespace is None
+
+
+def test_index_forgets_the_keys_that_an_object_no_longer_has() -> None:
+    index: Index[Any, Any] = Index()
+    index.put("one", {"a": 1, "b": 1})
+    index.put("two", {"a": 2})
+    index.put("one", {"a": 3})
+    assert {key: sorted(store) for key, store in index.items()} == {"a": [2, 3]}
+    index.discard("one")
+    index.put("two", "value")
+    assert {key: list(store) for key, store in index.items()} == {None: ["value"]}
+    index.discard("two")
+    index.discard("two")
+    assert not index
+
+
+def test_declarations_get_identifiers_and_reject_contradictions() -> None:
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.create("pods", registry=registry)
+    @kopf.on.field("pods", field="spec.nodeName", registry=registry)
+    @kopf.timer("pods", interval=5, id="tick", registry=registry)
+    def fn(**_: Any) -> None: ...
+
+    name = "test_declarations_get_identifiers_and_reject_contradictions.<locals>.fn"
+    assert [handler.id for handler in registry] == ["tick", f"{name}/spec.nodeName", name]
+    assert [len(registry.of_type(kind)) for kind in (ChangingHandler, TimerHandler)] == [2, 1]
+    wrong: list[tuple[Any, dict[str, Any]]] = [
+        (kopf.on.update, {"value": 1}),
+        (kopf.on.update, {"field": "spec", "value": 1, "old": 2}),
+        (kopf.on.create, {"field": "spec", "old": 1}),
+        (kopf.on.create, {"unknown": 1}),
+        (kopf.on.create, {"kind": "Pod"}),
+    ]
+    for decorator, settings in wrong:
+        with pytest.raises(TypeError):
+            decorator("pods", registry=registry, **settings)(fn)
+    with pytest.raises(TypeError, match="must have exactly one name"):
+        kopf.on.create()
+    with pytest.raises(ValueError, match="labels: None is not a filter"):
+        kopf.on.create("pods", labels={"a": None})
+    with pytest.raises(ValueError, match="operations"):
+        kopf.on.validate("pods", operations=["PATCH"])
+    with pytest.raises(TypeError, match="only be declared in a handler"):
+        kopf.subhandler(id="x")
+
+
+def test_setting_without_a_meaning_is_reported_and_an_unknown_one_is_refused() -> None:
+    settings = kopf.OperatorSettings()
+    with capture_logs() as logs:
+        settings.execution.max_workers = 5
+        settings.watching.server_timeout = 10  # type: ignore[attr-defined]
+    assert [(entry["event"], entry["setting"]) for entry in logs] == [("Setting is ignored", "watching.server_timeout")]
+    with pytest.raises(AttributeError, match=r"settings\.execution has no setting 'workers'"):
+        settings.execution.workers = 5  # type: ignore[attr-defined]
+
+
+def test_adopted_manifest_is_a_child_of_its_owner() -> None:
+    metadata = {"name": "owner", "namespace": "ns", "uid": "1", "labels": {"a": "b"}}
+    owner = {"apiVersion": "v1", "kind": "Owner", "metadata": metadata}
+    child: dict[str, Any] = {"metadata": {"labels": {"a": "own"}}, "spec": {"template": {}}}
+    for _ in range(2):
+        kopf.adopt(child, owner, nested="spec.template")
+    assert child == {
+        "metadata": {
+            "generateName": "owner-",
+            "namespace": "ns",
+            "labels": {"a": "own"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Owner",
+                    "name": "owner",
+                    "uid": "1",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {"template": {"metadata": {"labels": {"a": "b"}}}},
+    }
+    kopf.harmonize_naming(child, "name", forced=True, strict=True)
+    kopf.remove_owner_reference(child, owner)
+    assert (child["metadata"]["name"], child["metadata"]["ownerReferences"]) == ("name", [])
+    with pytest.raises(LookupError, match="outside of a handler"):
+        kopf.adopt({})
+
+
+def test_login_and_events_outside_of_an_operator() -> None:
+    info = kopf.ConnectionInfo(server="https://h", username="u", password="p", expiration=OLD)
+    assert info.credentials().authorization == "Basic dTpw"
+    assert info.is_expired(datetime.datetime.now(datetime.UTC))
+    assert kopf.ConnectionInfo(server="https://h", token="t").credentials().authorization == "Bearer t"
+    with pytest.raises(LookupError, match="in a handler"):
+        kopf.info({}, reason="A", message="b")
+
+
+async def test_patch_is_sent_again_while_the_server_is_overloaded_and_handlers_are_not_called_again() -> None:
+    responses: list[Exception | dict[str, Any]] = [
+        TooManyRequests(429, retry_after=0.002),
+        TransportError("lost", outcome_unknown=True),
+        {"metadata": {"name": "a", "uid": "1"}, "spec": {"x": 1}},
+        WriteRejected("not the leader"),
+        Conflict(409),
+    ]
+    slept: list[float] = []
+
+    async def patch(*_: Any, **__: Any) -> dict[str, Any]:
+        response = responses.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        return response
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    environment: Any = SimpleNamespace(
+        client=SimpleNamespace(patch=patch), patches=asyncio.Semaphore(1), clock=SimpleNamespace(sleep=sleep)
+    )
+    resource = kopf.Resource(group="", version="v1", plural="things", kind="Thing")
+    obj = {"metadata": {"name": "a", "uid": "1"}}
+    warnings: list[str] = []
+    logger = SimpleNamespace(warning=warnings.append)
+    stored = await apply_patch(environment, resource, obj, kopf.Patch({"spec": {"x": 1, "lost": 2}}), logger)
+    assert stored == {"metadata": {"name": "a", "uid": "1"}, "spec": {"x": 1}}
+    assert warnings == ["The API server dropped these fields, because the schema does not have them: spec.lost"]
+    assert slept == [0.5, 1.0]
+    for error in (WriteRejected, Conflict):
+        with pytest.raises(error):
+            await apply_patch(environment, resource, obj, kopf.Patch({"spec": {"x": 1}}), logger)
+    assert await apply_patch(environment, resource, obj, kopf.Patch(), logger) == obj
+
+
+def test_command_imports_the_files_and_runs_the_operator_with_kopfs_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = kopf.OperatorRegistry()
+    monkeypatch.setattr("cfo.runtime.handlers.registry._default", [registry])
+    (tmp_path / "neighbor.py").write_text("NAME = 'pods'\n")
+    (tmp_path / "program.py").write_text(
+        "from neighbor import NAME\nfrom cfo.runtime import handlers as kopf\n"
+        "@kopf.on.create(NAME)\ndef create(**_): ...\n"
+    )
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr("cfo.runtime.handlers.program.run", lambda **options: calls.append(options))
+    monkeypatch.setattr("cfo.runtime.handlers.program.configure", lambda **options: calls.append(options))
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = ["run", "-n", "a", "-n", "b", "--dev", "-L", "http://:8080/healthz", "-v", str(tmp_path / "program.py")]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.output
+    assert [handler.id for handler in registry] == ["create"]
+    assert calls == [
+        {"verbose": True, "debug": False, "quiet": False, "log_format": "full"},
+        {
+            "clusterwide": False,
+            "namespaces": ("a", "b"),
+            "standalone": True,
+            "peering_name": None,
+            "liveness_endpoint": "http://:8080/healthz",
+        },
+    ]
+    assert CliRunner().invoke(command, ["run", str(tmp_path / "missing.py")]).exit_code == 2
