@@ -22,6 +22,7 @@ from cfo.runtime.handlers.daemons import Daemon, Daemons, DaemonStoppingReason
 from cfo.runtime.handlers.declarations import (
     ChangingHandler,
     DaemonHandler,
+    Handler,
     IndexHandler,
     Reason,
     TimerHandler,
@@ -32,7 +33,7 @@ from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.execution import Invocation, call_handler, call_handlers, deliver_results, is_async
 from cfo.runtime.handlers.memories import Memories, Memory
 from cfo.runtime.handlers.patching import apply_patch
-from cfo.runtime.handlers.progress import HandlerState, Progress
+from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress
 from cfo.runtime.handlers.selectors import Resource
 from cfo.runtime.handlers.source import EventSource, PendingEvent
 from cfo.runtime.handlers.timers import Timer
@@ -306,36 +307,24 @@ class ResourceHandlers:
         cause = Cause(self.environment, self.resource, body, memo, type=event.type, event=raw)
         for handler in self.watching:
             if matches(handler, cause):
-                invocation = Invocation(self.environment, handler, cause)
-                state = HandlerState(started=self.environment.now())
-                outcome = await call_handler(
-                    handler,
-                    invocation,
-                    state,
-                    cause.kwargs(),
-                    logger=cause.logger,
-                    default_errors=ErrorsMode.IGNORED,
-                )
-                deliver_results([(handler.id, outcome)], cause.patch)
+                deliver_results([(handler.id, await self._call_once(handler, cause))], cause.patch)
         if cause.patch and event.type != "DELETED":
             await apply_patch(self.environment, self.resource, obj, cause.patch, cause.logger)
+
+    async def _call_once(self, handler: Handler, cause: Cause) -> Outcome:
+        """Call a handler without retries; errors are logged and ignored by default."""
+        invocation = Invocation(self.environment, handler, cause)
+        state = HandlerState(started=self.environment.now())
+        return await call_handler(
+            handler, invocation, state, cause.kwargs(), logger=cause.logger, default_errors=ErrorsMode.IGNORED
+        )
 
     async def _call_async_indexes(self, request: Request, obj: Object) -> None:
         cause = Cause(self.environment, self.resource, Body(obj), self.environment.memo)
         for handler in self._async_indexes:
             result: Any = None
             if matches(handler, cause):
-                state = HandlerState(started=self.environment.now())
-                invocation = Invocation(self.environment, handler, cause)
-                outcome = await call_handler(
-                    handler,
-                    invocation,
-                    state,
-                    cause.kwargs(),
-                    logger=cause.logger,
-                    default_errors=ErrorsMode.IGNORED,
-                )
-                result = outcome.result
+                result = (await self._call_once(handler, cause)).result
             index, identity = self.environment.indexes[handler.id], f"{self.resource}/{request}"
             if result is None:
                 index.discard(identity)
