@@ -171,6 +171,15 @@ class Simulation:
             f"{key} reads as {stored}, but never had that state since version {start}: {self.states[key]}"
         )
 
+    def converge(self) -> None:
+        """List, and deliver everything that is still under way."""
+        self.begin_list()
+        self.end_list()
+        while self.watch or self.responses:
+            self.deliver_event()
+            self.deliver_response()
+            self.check()
+
 
 class PartitionedSimulation(Simulation):
     """A simulation whose store is restricted to a partition that changes at any time.
@@ -256,12 +265,7 @@ def test_partition_that_changes_at_any_time_never_shows_older_states_and_converg
             simulation.random.choice(steps)()
             simulation.check()
         simulation.drop()
-        simulation.begin_list()
-        simulation.end_list()
-        while simulation.watch or simulation.responses:
-            simulation.deliver_event()
-            simulation.deliver_response()
-            simulation.check()
+        simulation.converge()
         for key in simulation.keys:
             current, stored = simulation.visible(simulation.current(key)), simulation.store.get(key)
             expected = current if simulation.store.accepts(key) else None
@@ -287,12 +291,7 @@ def test_reads_never_go_back_in_time_and_converge(selector: str, start: int) -> 
         for _ in range(150):
             simulation.random.choice(steps)()
             simulation.check()
-        simulation.begin_list()
-        simulation.end_list()
-        while simulation.watch or simulation.responses:
-            simulation.deliver_event()
-            simulation.deliver_response()
-            simulation.check()
+        simulation.converge()
         for key in KEYS:
             expected, stored = simulation.visible(simulation.current(key)), simulation.store.get(key)
             assert (expected and expected.version) == (stored and stored.version), f"seed {seed}"
