@@ -101,6 +101,19 @@ async def test_queued_request_is_dropped_when_its_shard_was_given_away() -> None
         tasks.cancel_scope.cancel()
 
 
+def test_failures_of_a_request_that_is_not_accepted_any_more_are_forgotten() -> None:
+    admission, queue = Admission("one"), WorkQueue[Request]()
+    queue.accepts = admission.accepts
+    queue.backoff(Request("one", "x"))
+    assert queue.num_requeues(Request("one", "x")) == 1
+
+    admission.namespaces.clear()
+    queue.add(Request("one", "x"))
+
+    assert queue.num_requeues(Request("one", "x")) == 0
+    assert len(queue) == queue.waiting == 0
+
+
 def test_queue_accepts_all_requests_without_sharding() -> None:
     queue: WorkQueue[Request] = WorkQueue()
 
