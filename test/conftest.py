@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,15 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+
+
+@pytest.fixture(autouse=True)
+def _log_configuration() -> Iterator[None]:
+    """Undo what a test, or a program that it runs, configures."""
+    before = structlog.get_config()
+    yield
+    if structlog.get_config() != before:
+        structlog.configure(**before)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-import structlog
 import yaml
 from click.testing import CliRunner
 
@@ -48,17 +47,12 @@ KEY = NamespacedName(NAMESPACE, CONFIG_MAP_NAME)
 @pytest.fixture(autouse=True)
 def _logging_is_restored() -> Iterator[None]:
     """Restore the configuration of logging, which the command changes for its process."""
-    configured, config = structlog.is_configured(), structlog.get_config()
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(capture=False)
-    if configured:
-        structlog.configure(**config)
-    else:
-        structlog.reset_defaults()
 
 
 async def doctor(kubeconfig: Path, *arguments: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:

@@ -249,15 +249,10 @@ class Soak:
 @pytest.fixture
 def without_logs() -> Iterator[None]:
     """Disable logs: minutes of failures would log a lot, which also takes memory that the soak measures."""
-    was_configured, former = structlog.is_configured(), structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
-    if was_configured:
-        structlog.configure(**former)
-    else:
-        structlog.reset_defaults()
 
 
 @pytest.mark.embedded(reason="it injects faults")

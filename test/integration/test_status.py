@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 import pytest
-import structlog
 import yaml
 from click.testing import CliRunner, Result
 
@@ -42,9 +41,8 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture
 def _restore_logs() -> Iterator[None]:
     """Undo what a command configures in this process."""
-    before, handlers = structlog.get_config(), list(logging.getLogger().handlers)
+    handlers = list(logging.getLogger().handlers)
     yield
-    structlog.configure(**before)
     logging.getLogger().handlers[:] = handlers
     logs._output = None
 

@@ -6,10 +6,11 @@ An object with a timer has no task: its key waits in the queue of the controller
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import orjson
 
+from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.handlers.bodies import Body
@@ -17,13 +18,13 @@ from cfo.runtime.handlers.causes import Cause, detect_change, matches
 from cfo.runtime.handlers.declarations import TimerHandler
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.execution import Invocation, call_handler, deliver_results
+from cfo.runtime.handlers.memories import Memory
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState
+from cfo.runtime.handlers.selectors import Resource
+from cfo.runtime.handlers.source import EventSource
 from cfo.runtime.objects import NamespacedName, Object, is_deleting, uid_of
 from cfo.runtime.reconcile import Request, Result
-
-if TYPE_CHECKING:
-    from cfo.runtime.handlers.resource_handlers import ResourceHandlers
 
 __all__ = ["Timer"]
 
@@ -42,10 +43,22 @@ class _Schedule:
         self.state: HandlerState | None = None
 
 
+class Owner(Protocol):
+    """What timers need of the handlers of their resource."""
+
+    informer: Informer
+    resource: Resource
+    source: EventSource
+
+    def recall(self, obj: Object) -> Memory:
+        """Return what is remembered about an object."""
+        ...
+
+
 class Timer:
     """The reconciler of one timer."""
 
-    def __init__(self, environment: Environment, handler: TimerHandler, owner: ResourceHandlers) -> None:
+    def __init__(self, environment: Environment, handler: TimerHandler, owner: Owner) -> None:
         self.environment = environment
         self.handler = handler
         self._owner = owner

@@ -17,9 +17,10 @@ ADMIN = {"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": True}
 async def wait_for(api: APIClient, path: str, name: str, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
     """Watch an object until it satisfies a condition, and return it."""
     async with asyncio.timeout(TIMEOUT_SECONDS), api.watch(path, {"fieldSelector": f"metadata.name={name}"}) as watch:
-        while not condition(obj := (await watch.event())["object"]):
-            pass
-    return obj
+        while True:
+            obj: dict[str, Any] = (await watch.event())["object"]
+            if condition(obj):
+                return obj
 
 
 async def test_first_update_of_a_claim_is_stored_even_without_a_change() -> None:
@@ -50,6 +51,17 @@ async def test_admin_access_to_devices_requires_a_label_of_the_namespace() -> No
         status = await api.merge(f"{DEVICES}/resourceclaims/c/status", {"status": {"allocation": allocation}})
         assert status.code == 422
         assert status.body["details"]["causes"][0]["field"] == "status.allocation.devices.results[0].adminAccess"
+
+
+async def test_resource_slices_are_selected_by_driver_and_node() -> None:
+    slices = "/apis/resource.k8s.io/v1/resourceslices"
+    pool = {"name": "p", "resourceSliceCount": 1}
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as api:
+        for name in ("a", "b"):
+            spec = {"driver": f"{name}.io", "pool": pool, "nodeName": "n"}
+            assert (await api.post(slices, {"metadata": {"name": name}, "spec": spec})).code == 201
+        found = await api.get(slices, {"fieldSelector": "spec.driver=b.io,spec.nodeName=n"})
+    assert [each["metadata"]["name"] for each in found.body["items"]] == ["b"]
 
 
 async def test_nodes_are_tainted_and_policies_type_checked() -> None:

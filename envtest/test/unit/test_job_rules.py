@@ -106,6 +106,12 @@ def test_indexes_of_a_success_policy(indexes: str, problem: str) -> None:
     assert all(problem in each for each in found)
 
 
+def test_success_policy_without_rules() -> None:
+    assert errors(successPolicy={}) == [
+        'spec.successPolicy: Invalid value: {"Rules":[]}: requires indexed completion mode'
+    ]
+
+
 def test_success_count_is_at_most_the_number_of_indexes() -> None:
     found = errors(**INDEXED, successPolicy={"rules": [{"succeededIndexes": "0-1", "succeededCount": 3}]})
     assert [each.partition(": ")[0] for each in found] == ["spec.successPolicy.rules[0].succeededCount"]

@@ -131,6 +131,11 @@ def test_class_of_a_claim_can_be_set_once() -> None:
         ),
         (
             "CSIDriver",
+            {"spec": {"nodeAllocatableUpdatePeriodSeconds": 9}},
+            ["spec.nodeAllocatableUpdatePeriodSeconds: Invalid value: 9: must be greater than or equal to 10 seconds"],
+        ),
+        (
+            "CSIDriver",
             {"spec": {"tokenRequests": [{"audience": "a"}, {"audience": "a", "expirationSeconds": 1}]}},
             [
                 'spec.tokenRequests[1].audience: Duplicate value: "a"',

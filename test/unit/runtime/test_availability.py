@@ -332,7 +332,7 @@ async def test_kind_is_not_torn_down_while_discovery_is_incomplete() -> None:
         assert calls == ["setup", "teardown"]
 
 
-async def test_kind_whose_crd_was_deleted_before_crds_were_listed_is_stopped() -> None:
+async def test_kind_is_torn_down_if_its_crd_was_deleted_before_crds_were_listed() -> None:
     harness = Harness(MIRROR, LENS)
     mirror, lens = follow(harness, MIRROR), follow(harness, LENS)
     async with running(harness):

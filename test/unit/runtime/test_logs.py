@@ -41,7 +41,6 @@ def _restore_logging() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
 
 
 def json_lines(stream: io.StringIO) -> list[dict[str, Any]]:
