@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import anyio
 import structlog
@@ -45,6 +45,7 @@ _NO_FIELDS: Mapping[str, str] = {}
 _NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
 
+_POSTPONED_SECONDS: Final = 0.5
 _INFORMER_SOURCES = (InformerSync, Kind)
 
 _EXPECTED = (APIError, TransportError, UnknownKind, ReconcileError, TerminalError)
@@ -104,7 +105,7 @@ class Admission(Protocol):
         ...
 
     def begin(self, request: Request) -> WriteGate | None:
-        """Return the write gate for the reconcile of ``request``; ``None`` if it must not be reconciled."""
+        """Return the write gate for the reconcile of ``request``; ``None`` if it must not be reconciled now."""
         ...
 
     def end(self, request: Request) -> None:
@@ -273,8 +274,7 @@ class Controller:
             if self._admission is not None:
                 gate = self._admission.begin(request)
                 if gate is None:
-                    self.queue.forget(request)
-                    self.queue.done(request)
+                    self._postpone(request, priority)
                     await asyncio.sleep(0)  # a queue full of such requests would starve the event loop, too
                     continue
                 write_gate.set(gate)
@@ -287,6 +287,17 @@ class Controller:
                 if self._admission is not None:
                     self._admission.end(request)
             await asyncio.sleep(0)  # a reconcile that never awaits would starve the event loop
+
+    def _postpone(self, request: Request, priority: int) -> None:
+        """Enqueue a request again that must not be reconciled at this moment.
+
+        The queue drops it if another replica has its shard. If it is still ours, the renewal of the Lease is late: this
+        process either renews it soon, or stops.
+        """
+        causes = self.queue.causes(request)
+        self.queue.done(request)
+        for cause in causes:
+            self.queue.add_after(request, _POSTPONED_SECONDS, priority=priority, cause=cause)
 
     async def _handle(self, request: Request, priority: int) -> None:
         identity = str(uuid.uuid4())

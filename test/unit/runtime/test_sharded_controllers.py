@@ -22,6 +22,7 @@ from cfo.runtime import (
     TerminalError,
 )
 from cfo.runtime.client.write_gate import WriteGate, write_gate
+from cfo.runtime.clock import FakeClock
 from cfo.runtime.workqueue import WorkQueue
 from test.support.scheduling import run_until_idle
 
@@ -31,13 +32,14 @@ class Admission:
 
     def __init__(self, *namespaces: str) -> None:
         self.namespaces = {*namespaces}
+        self.is_renewed = True
         self.log: list[str] = []
 
     def accepts(self, request: Request) -> bool:
         return request.namespace in self.namespaces
 
     def begin(self, request: Request) -> WriteGate | None:
-        if request.namespace not in self.namespaces:
+        if request.namespace not in self.namespaces or not self.is_renewed:
             return None
         self.log.append(f"begin {request.namespace}")
         return Gate(request.namespace)
@@ -98,6 +100,25 @@ async def test_queued_request_is_dropped_when_its_shard_was_given_away() -> None
         await run_until_idle()
         assert reconciler.gates == [("one", "one")]
         assert len(controller.queue) == controller.queue.processing == 0
+        tasks.cancel_scope.cancel()
+
+
+async def test_request_of_an_own_shard_is_postponed_while_the_renewal_of_the_lease_is_late() -> None:
+    clock, admission, reconciler = FakeClock(), Admission("one"), Reconciler()
+    controller = Controller("test", reconciler, clock=clock)
+    controller.admit(admission)
+    reconciler.resume.set()
+    admission.is_renewed = False
+    controller.queue.add(Request("one", "x"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(controller.run)
+        await run_until_idle()
+        assert reconciler.gates == []
+        admission.is_renewed = True
+        clock.advance(1.0)
+        await run_until_idle()
+        assert reconciler.gates == [("one", "one")]
+        assert len(controller.queue) == controller.queue.waiting == 0
         tasks.cancel_scope.cancel()
 
 
