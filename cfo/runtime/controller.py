@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import anyio
 import structlog
@@ -44,6 +44,9 @@ _NO_CAUSES = Causes()
 _NO_FIELDS: Mapping[str, str] = {}
 _NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
+
+_NOT_CACHED_RETRY_SECONDS: Final = 5.0
+_NOT_CACHED: Final = Cause(CauseType.RETRY, detail="not cached yet")
 
 _INFORMER_SOURCES = (InformerSync, Kind)
 
@@ -109,6 +112,15 @@ class Admission(Protocol):
 
     def end(self, request: Request) -> None:
         """Take note of the end of the reconcile of ``request``."""
+        ...
+
+    def cancellable(self, request: Request) -> AbstractContextManager[None]:
+        """Return a block for the reconcile of ``request``, in which it can be cancelled."""
+        ...
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the cache holds all objects of the accepted requests."""
         ...
 
 
@@ -280,13 +292,27 @@ class Controller:
                 write_gate.set(gate)
             self._metrics.active_workers.inc()
             try:
-                await self._handle(request, priority)
+                if self._admission is None:
+                    await self._handle(request, priority)
+                elif self._admission.is_cached or self._holds(request):
+                    with self._admission.cancellable(request):
+                        await self._handle(request, priority)
+                else:
+                    self.queue.add_after(request, _NOT_CACHED_RETRY_SECONDS, priority=priority, cause=_NOT_CACHED)
             finally:
                 self.queue.done(request)
                 self._metrics.active_workers.dec()
                 if self._admission is not None:
                     self._admission.end(request)
             await asyncio.sleep(0)  # a reconcile that never awaits would starve the event loop
+
+    def _holds(self, request: Request) -> bool:
+        """Return whether the informers hold the objects of ``request``, except for optional kinds."""
+        return all(
+            source.informer.holds(request.namespace, request.name)
+            for source in self._sources
+            if isinstance(source, InformerSync) or (isinstance(source, Kind) and not source.optional)
+        )
 
     async def _handle(self, request: Request, priority: int) -> None:
         identity = str(uuid.uuid4())
