@@ -46,6 +46,9 @@ _NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
 
 _POSTPONED_SECONDS: Final = 0.5
+_NOT_CACHED_RETRY_SECONDS: Final = 5.0
+_NOT_CACHED: Final = Cause(CauseType.RETRY, detail="not cached yet")
+
 _INFORMER_SOURCES = (InformerSync, Kind)
 
 _EXPECTED = (APIError, TransportError, UnknownKind, ReconcileError, TerminalError)
@@ -110,6 +113,15 @@ class Admission(Protocol):
 
     def end(self, request: Request) -> None:
         """Take note of the end of the reconcile of ``request``."""
+        ...
+
+    def cancellable(self, request: Request) -> AbstractContextManager[None]:
+        """Return a block for the reconcile of ``request``, in which it can be cancelled."""
+        ...
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the cache holds all objects of the accepted requests."""
         ...
 
 
@@ -280,7 +292,13 @@ class Controller:
                 write_gate.set(gate)
             self._metrics.active_workers.inc()
             try:
-                await self._handle(request, priority)
+                if self._admission is None:
+                    await self._handle(request, priority)
+                elif self._admission.is_cached or self._holds(request):
+                    with self._admission.cancellable(request):
+                        await self._handle(request, priority)
+                else:
+                    self.queue.add_after(request, _NOT_CACHED_RETRY_SECONDS, priority=priority, cause=_NOT_CACHED)
             finally:
                 self.queue.done(request)
                 self._metrics.active_workers.dec()
@@ -298,6 +316,14 @@ class Controller:
         self.queue.done(request)
         for cause in causes:
             self.queue.add_after(request, _POSTPONED_SECONDS, priority=priority, cause=cause)
+
+    def _holds(self, request: Request) -> bool:
+        """Return whether the informers hold the objects of ``request``, except for optional kinds."""
+        return all(
+            source.informer.holds(request.namespace, request.name)
+            for source in self._sources
+            if isinstance(source, InformerSync) or (isinstance(source, Kind) and not source.optional)
+        )
 
     async def _handle(self, request: Request, priority: int) -> None:
         identity = str(uuid.uuid4())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
 import anyio
 import pytest
 
@@ -23,6 +26,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.client.write_gate import WriteGate, write_gate
 from cfo.runtime.clock import FakeClock
+from cfo.runtime.source import Kind
 from cfo.runtime.workqueue import WorkQueue
 from test.support.scheduling import run_until_idle
 
@@ -33,6 +37,7 @@ class Admission:
     def __init__(self, *namespaces: str) -> None:
         self.namespaces = {*namespaces}
         self.is_renewed = True
+        self.is_cached = True
         self.log: list[str] = []
 
     def accepts(self, request: Request) -> bool:
@@ -47,6 +52,9 @@ class Admission:
     def end(self, request: Request) -> None:
         self.log.append(f"end {request.namespace}")
 
+    def cancellable(self, request: Request) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 class Gate:
     def __init__(self, name: str) -> None:
@@ -54,6 +62,30 @@ class Gate:
 
     def check(self) -> None:
         """Allow everything."""
+
+
+class StuckKind(Kind):
+    """A kind whose informer holds only objects of the namespaces ``held``."""
+
+    def __init__(self, held: set[str], *, optional: bool) -> None:
+        self.informer = cast("Any", self)
+        self.optional = optional
+        self._held = held
+
+    def holds(self, namespace: str, _name: str) -> bool:
+        return namespace in self._held
+
+    def acquire(self) -> None:
+        """Do nothing."""
+
+    async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
+        """Do nothing."""
+
+    async def wait_for_sync(self) -> None:
+        """Return immediately."""
+
+    def stop(self) -> None:
+        """Do nothing."""
 
 
 class Reconciler:
@@ -83,6 +115,29 @@ async def test_reconcile_has_the_gate_of_its_request_and_ends_when_it_fails() ->
         await run_until_idle()
         assert reconciler.gates == [("one", "one"), ("two", "two"), ("one", "one")]
         assert admission.log == ["begin one", "end one", "begin two", "end two", "begin one", "end one"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_request_waits_for_the_kinds_of_its_controller_and_not_for_optional_ones() -> None:
+    """A list fails while a shard is gained: an object that is not cached must not look like one that does not exist."""
+    held: set[str] = set()
+    admission, reconciler = Admission("one"), Reconciler()
+    admission.is_cached = False
+    controller = Controller("test", reconciler, clock=(clock := FakeClock()))
+    controller.admit(admission)
+    controller.watch(StuckKind(held, optional=False))
+    controller.watch(StuckKind(set(), optional=True))
+    reconciler.resume.set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(controller.run)
+        await run_until_idle()
+        controller.queue.add(Request("one", "x"))
+        await run_until_idle()
+        assert (reconciler.gates, controller.queue.waiting, admission.log[-1]) == ([], 1, "end one")
+        held.add("one")
+        clock.advance(5.0)
+        await run_until_idle()
+        assert reconciler.gates == [("one", "one")]
         tasks.cancel_scope.cancel()
 
 
