@@ -30,7 +30,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import SECRET
-from cfo.runtime.objects import GVK, NamespacedName, Object, ObjectKind
+from cfo.runtime.objects import GVK, ByKind, NamespacedName, Object, ObjectKind
 
 if TYPE_CHECKING:
     from cfo.runtime.sharding.ranges import Partition
@@ -66,22 +66,22 @@ class Cache(ClientCache):
         *,
         field_managers: Collection[str] = (),
         namespaces: Collection[str] | None = None,
-        selectors: Mapping[GVK, str] | None = None,
+        selectors: ByKind[str] | None = None,
         never_cluster_wide: Collection[GVK] = (SECRET,),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
-        transforms: Mapping[GVK, Transform] | None = None,
+        transforms: ByKind[Transform] | None = None,
     ) -> None:
         self._transport = transport
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)
         self._namespaces = tuple(sorted(namespaces)) if namespaces else ("",)
-        self._selectors = {gvk: LabelSelector.of(selector) for gvk, selector in (selectors or {}).items() if selector}
+        self._selectors = {kind.gvk: LabelSelector.of(text) for kind, text in (selectors or {}).items() if text}
         self._never_cluster_wide = frozenset(never_cluster_wide)
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
         self._watch_list_support = WatchListSupport()
-        self._transforms = dict(transforms or {})
+        self._transforms = {kind.gvk: transform for kind, transform in (transforms or {}).items()}
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
@@ -109,8 +109,8 @@ class Cache(ClientCache):
         is logged once. Set it for objects that any user can create and enlarge, and expect that an object that is not
         in the cache can exist: creating it then fails.
 
-        ``whole``: :meth:`set_partition` does not restrict the informer. Use it to compare objects of a divided kind with
-        those of other namespaces, with ``metadata_only`` if that suffices.
+        ``whole``: :meth:`set_partition` does not restrict the informer. Use it to compare objects of a divided kind
+        with those of other namespaces, with ``metadata_only`` if that suffices.
 
         If there is none, a new informer is created, and started immediately if the cache is running. It runs until
         :meth:`remove`, or until :meth:`release` if no controller uses it. Raises :class:`ValueError` for an invalid
