@@ -24,9 +24,11 @@ import anyio
 import structlog
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder, Meta
+from cfo.runtime.cache.feed import open_feeds
+from cfo.runtime.cache.index import IndexFunction
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import LabelSelector, Selection
-from cfo.runtime.cache.store import Event, EventType, IndexFunction, Store
+from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.partial_objects import Transform
@@ -483,7 +485,7 @@ class Informer:
 
     def _start_following(self, resource: Resource) -> None:
         self._resource = resource
-        self._store.open(self.selection.namespaces if resource.namespaced else ("",))
+        open_feeds(self._store, self.selection.namespaces if resource.namespaced else ("",))
         self._reflectors = [
             Reflector(
                 self._transport,

@@ -307,9 +307,7 @@ async def test_response_that_is_no_discovery_does_not_prove_that_a_kind_is_missi
     assert (await mapper.resource(RAY)).plural == "rayclusters"  # from the previous result
 
 
-async def test_version_whose_document_is_invalid_counts_as_not_responding(
-    server: ApiServer, mapper: RESTMapper
-) -> None:
+async def test_version_with_an_invalid_document_counts_as_not_responding(server: ApiServer, mapper: RESTMapper) -> None:
     server.answer("GET", "/apis", json({"kind": "APIGroupList", "groups": [RAY_GROUP]}))
     server.answer("GET", "/apis/ray.io/v1", json({"resources": [{"name": 5}]}))
     with pytest.raises(DiscoveryIncomplete, match="does not respond"):

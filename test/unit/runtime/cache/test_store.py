@@ -10,8 +10,9 @@ import pytest
 import structlog
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.cache.feed import TOMBSTONE_SECONDS, Feed, open_feeds
 from cfo.runtime.cache.selectors import Selection
-from cfo.runtime.cache.store import TOMBSTONE_SECONDS, Event, EventType, Feed, Store
+from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.objects import GVK, NamespacedName
 
@@ -42,7 +43,7 @@ class Harness:
             clock=self.clock,
             selection=Selection.of(label_selector=labels, field_selector=fields),
         )
-        self.store.open(namespaces)
+        open_feeds(self.store, namespaces)
         self.feed: Feed = next(iter(self.store.feeds.values()))
 
     def list(
