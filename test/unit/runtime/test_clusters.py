@@ -165,11 +165,16 @@ def test_manager_without_providers_has_no_clusters() -> None:
 class Shards:
     """Admits all requests, and records which are begun and ended."""
 
+    is_cached = True
+
     def __init__(self) -> None:
         self.journal: list[str] = []
 
     def accepts(self, request: Request) -> bool:
         return True
+
+    def cancellable(self, request: Request) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def begin(self, request: Request) -> WriteGate | None:
         self.journal.append(f"begin {request}")
