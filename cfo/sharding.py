@@ -1,9 +1,10 @@
 """Which kinds each replica caches in part if the replicas share the namespaces (``sharding.shards``).
 
 The controllers of RayClusters and AppWrappers are sharded: everything that belongs to one of these objects is in its
-namespace. What needs all objects runs on the leader: the queue of FluxJobs, which compares the jobs of all namespaces,
-with the controllers that it notifies in the same process, and the controllers of InferenceStacks, which wait for Leases
-of their own. So an operator with these keeps the kinds that they use whole.
+namespace. Ingresses are kept whole nevertheless, because those of any namespace can claim a host. What needs all
+objects runs on the leader: the queue of FluxJobs, which compares the jobs of all namespaces, with the controllers that
+it notifies in the same process, and the controllers of InferenceStacks, which wait for Leases of their own. So an
+operator with these keeps the kinds that they use whole.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from cfo.runtime import (
 
 __all__ = ["sharding_options"]
 
-_DIVIDED: Final = (RAY_CLUSTER, APPWRAPPER, INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE, SERVICE_ACCOUNT)
+_DIVIDED: Final = (RAY_CLUSTER, APPWRAPPER, NETWORK_POLICY, POD, SECRET, SERVICE, SERVICE_ACCOUNT)
 _FLUX: Final = (FLUX_SETUP, FLUX_JOB, MINICLUSTER, CONFIG_MAP, JOB, POD, SECRET, SERVICE)
 
 
@@ -41,7 +42,8 @@ def sharding_options(configuration: OperatorConfiguration) -> ShardingOptions | 
     sharding = configuration.sharding
     if sharding.shards == 1:
         return None
-    whole: set[GVK] = {NAMESPACE}  # webhooks of all replicas read the labels of all namespaces
+    # Webhooks of all replicas read the labels of all namespaces. A host belongs to the first Ingress of any namespace.
+    whole: set[GVK] = {NAMESPACE, INGRESS}
     if configuration.flux.enabled:
         whole |= {*_FLUX}
     if configuration.inference_stack.enabled:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import anyio
 import structlog
@@ -44,6 +44,10 @@ _NO_CAUSES = Causes()
 _NO_FIELDS: Mapping[str, str] = {}
 _NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
+
+_POSTPONED_SECONDS: Final = 0.5
+_NOT_CACHED_RETRY_SECONDS: Final = 5.0
+_NOT_CACHED: Final = Cause(CauseType.RETRY, detail="not cached yet")
 
 _INFORMER_SOURCES = (InformerSync, Kind)
 
@@ -104,11 +108,20 @@ class Admission(Protocol):
         ...
 
     def begin(self, request: Request) -> WriteGate | None:
-        """Return the write gate for the reconcile of ``request``; ``None`` if it must not be reconciled."""
+        """Return the write gate for the reconcile of ``request``; ``None`` if it must not be reconciled now."""
         ...
 
     def end(self, request: Request) -> None:
         """Take note of the end of the reconcile of ``request``."""
+        ...
+
+    def cancellable(self, request: Request) -> AbstractContextManager[None]:
+        """Return a block for the reconcile of ``request``, in which it can be cancelled."""
+        ...
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the cache holds all objects of the accepted requests."""
         ...
 
 
@@ -273,20 +286,44 @@ class Controller:
             if self._admission is not None:
                 gate = self._admission.begin(request)
                 if gate is None:
-                    self.queue.forget(request)
-                    self.queue.done(request)
+                    self._postpone(request, priority)
                     await asyncio.sleep(0)  # a queue full of such requests would starve the event loop, too
                     continue
                 write_gate.set(gate)
             self._metrics.active_workers.inc()
             try:
-                await self._handle(request, priority)
+                if self._admission is None:
+                    await self._handle(request, priority)
+                elif self._admission.is_cached or self._holds(request):
+                    with self._admission.cancellable(request):
+                        await self._handle(request, priority)
+                else:
+                    self.queue.add_after(request, _NOT_CACHED_RETRY_SECONDS, priority=priority, cause=_NOT_CACHED)
             finally:
                 self.queue.done(request)
                 self._metrics.active_workers.dec()
                 if self._admission is not None:
                     self._admission.end(request)
             await asyncio.sleep(0)  # a reconcile that never awaits would starve the event loop
+
+    def _postpone(self, request: Request, priority: int) -> None:
+        """Enqueue a request again that must not be reconciled at this moment.
+
+        The queue drops it if another replica has its shard. If it is still ours, the renewal of the Lease is late: this
+        process either renews it soon, or stops.
+        """
+        causes = self.queue.causes(request)
+        self.queue.done(request)
+        for cause in causes:
+            self.queue.add_after(request, _POSTPONED_SECONDS, priority=priority, cause=cause)
+
+    def _holds(self, request: Request) -> bool:
+        """Return whether the informers hold the objects of ``request``, except for optional kinds."""
+        return all(
+            source.informer.holds(request.namespace, request.name)
+            for source in self._sources
+            if isinstance(source, InformerSync) or (isinstance(source, Kind) and not source.optional)
+        )
 
     async def _handle(self, request: Request, priority: int) -> None:
         identity = str(uuid.uuid4())

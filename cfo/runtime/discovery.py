@@ -13,6 +13,7 @@ caller should retry later.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
@@ -155,7 +156,7 @@ class RESTMapper:
         A read that began after ``since``, by default the beginning of the call, proves that a kind is not served.
 
         Raises :class:`~cfo.runtime.client.errors.UnknownKind` if the kind is not served, :class:`DiscoveryIncomplete`
-        if the server of its group does not respond, and the errors of requests.
+        if the server of its group does not respond or the response is no discovery, and the errors of requests.
         """
         found = await self._look_up(gvk.group, gvk.version, lambda known: known.kinds.get(gvk.kind), since)
         if found is None:
@@ -173,7 +174,7 @@ class RESTMapper:
         """Return all resources that are served: one list for each version, the preferred version of a group first.
 
         The discovery is read again after :meth:`invalidate`. APIs whose server does not respond are left out. Raises
-        the errors of requests.
+        the errors of requests, and :class:`DiscoveryIncomplete` if the response is no discovery.
         """
         found: list[list[Resource]] = []
         for document in (self._core, self._others):
@@ -251,7 +252,7 @@ class RESTMapper:
             return
         try:
             await self._read_since(document, document.reads_begun)
-        except (APIError, TransportError) as error:
+        except (APIError, TransportError, DiscoveryIncomplete) as error:
             if not document.reads_completed:
                 raise
             _log.warning("Discovery failed, using the previous result", error=str(error))
@@ -289,17 +290,21 @@ class RESTMapper:
         )
         if response.code == 304:
             return
-        content = orjson.loads(response.body)
-        if content.get("kind") == "APIGroupDiscoveryList":
-            document.groups = dict(_aggregated_group(item) for item in content.get("items") or ())
-            document.etag = response.headers.get("ETag", "")
-        elif content.get("kind") == "APIVersions":
-            document.groups = {"": {version: _Version() for version in content.get("versions") or ()}}
-        else:
-            document.groups = {
-                group["name"]: {version["version"]: _Version() for version in group.get("versions") or ()}
-                for group in content.get("groups") or ()
-            }
+        with _parsing(document.path):
+            content = orjson.loads(response.body)
+            kind = content["kind"]
+            if kind == "APIGroupDiscoveryList":
+                document.groups = dict(_aggregated_group(item) for item in content.get("items") or ())
+                document.etag = response.headers.get("ETag", "")
+            elif kind == "APIVersions":
+                document.groups = {"": {version: _Version() for version in content.get("versions") or ()}}
+            elif kind == "APIGroupList":
+                document.groups = {
+                    group["name"]: {version["version"]: _Version() for version in group.get("versions") or ()}
+                    for group in content.get("groups") or ()
+                }
+            else:
+                raise ValueError(kind)
 
     async def _read_version(self, group: str, version: str, known: _Version) -> None:
         """Read the resources of a version, unless the root document contained them."""
@@ -308,13 +313,24 @@ class RESTMapper:
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
             response = await self._transport.request(APIRequest("GET", path, compress=True, verb="discover"))
+            with _parsing(path):
+                resources = tuple(_listed_resources(group, version, orjson.loads(response.body)))
         except NotFound:
             known.set_resources(())
-        except (APIError, TransportError) as error:
+        except (APIError, TransportError, DiscoveryIncomplete) as error:
             _log.warning("Discovery failed for API version", path=path, error=str(error))
             known.stale = True
         else:
-            known.set_resources(_listed_resources(group, version, orjson.loads(response.body)))
+            known.set_resources(resources)
+
+
+@contextmanager
+def _parsing(path: str) -> Iterator[None]:
+    """Report a response that is no discovery document, such as the page of a proxy, as a failed discovery."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DiscoveryIncomplete(f"discover {path}: the response is not a discovery document") from error
 
 
 def _aggregated_group(item: Mapping[str, Any]) -> tuple[str, dict[str, _Version]]:

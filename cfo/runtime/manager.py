@@ -8,7 +8,7 @@ last. When leadership is lost, everything stops immediately.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -35,7 +35,7 @@ from cfo.runtime.leadership import Leadership
 from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
 from cfo.runtime.logs import hide_local_variables
 from cfo.runtime.metrics import Metrics
-from cfo.runtime.objects import GVK, ObjectKind
+from cfo.runtime.objects import ByKind, ObjectKind
 from cfo.runtime.servers import Servers
 from cfo.runtime.tracing import Tracing
 from cfo.runtime.watchdog import EventLoopWatchdog
@@ -82,7 +82,7 @@ class ManagerOptions:
     field_manager: str = "cfo"
     field_managers: Collection[str] = ()
     namespaces: Collection[str] | None = None
-    selectors: Mapping[GVK, str] = field(default_factory=dict)
+    selectors: ByKind[str] = field(default_factory=dict)
     metrics_bind_address: str = "0"
     metrics_tls: MetricsTLS | None = None
     health_bind_address: str = "0"
@@ -94,7 +94,7 @@ class ManagerOptions:
     leader_election: LeaderElectionOptions | None = None
     sharding: ShardingOptions | None = None
     webhook: WebhookOptions | None = None
-    transforms: Mapping[GVK, Transform] = field(default_factory=dict)
+    transforms: ByKind[Transform] = field(default_factory=dict)
     watch_list: bool = False
     clusters: ClusterOptions | None = None
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 __all__ = [
     "GVK",
     "GVR",
+    "ByKind",
     "ClusterRequest",
     "NamespacedName",
     "Object",
@@ -45,6 +46,7 @@ Object: TypeAlias = dict[str, Any]
 """A Kubernetes object in its wire form."""
 
 T_co = TypeVar("T_co", covariant=True)
+V = TypeVar("V")
 
 
 class GVK(NamedTuple):
@@ -89,6 +91,10 @@ class ObjectKind(Protocol[T_co]):
     def decode(self, obj: Object, /) -> T_co:
         """Return ``obj``, which the caller no longer uses, as ``T_co``."""
         ...
+
+
+ByKind: TypeAlias = Mapping[GVK, V] | Mapping[ObjectKind[Any], V]
+"""Values by kind; a GVK and a class of this kind are the same key."""
 
 
 class TypedObject:

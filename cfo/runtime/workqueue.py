@@ -157,7 +157,10 @@ class WorkQueue(Generic[Item]):
         ``cause`` is merged with the causes of an item that is ready already. For a delayed item, the causes are those
         of its earliest time. Has no effect after :meth:`shut_down`, and for items that :attr:`accepts` rejects.
         """
-        if self._shut_down or (self.accepts is not None and not self.accepts(item)):
+        if self._shut_down:
+            return
+        if self.accepts is not None and not self.accepts(item):
+            self.forget(item)
             return
         if rate_limited:
             limited = self._limiter.when(item)

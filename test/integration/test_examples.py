@@ -65,6 +65,7 @@ from envtest.command import command as envtest_command
 from test.support.config_map_webhooks import free_url
 from test.support.planes import new_plane
 from test.support.raycluster_environment import eventually
+from test.support.shard_replicas import released_lease
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -798,11 +799,12 @@ async def test_10_sharding_hands_the_tickets_of_a_stopped_replica_to_another(
     folder = "10-sharding"
 
     def replica(agent: str) -> Any:
-        return run(folder, "--agent", agent, "--lease-seconds", "1.5")
+        return run(folder, "--agent", agent, "--lease-seconds", "6")
 
     async def agent_of(ticket: Object) -> str:
         return str(((await user.get(ticket)).get("status") or {}).get("agent") or "")
 
+    await user.client.create(released_lease(NamespacedName("default", "ticket-operator")))
     async with replica("Ada") as ada, replica("Grace") as grace:
         replicas = {"Ada": ada, "Grace": grace}
         await asyncio.gather(ada.logged("Started shards"), grace.logged("Started shards"))

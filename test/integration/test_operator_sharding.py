@@ -25,6 +25,7 @@ from test.support.raycluster_environment import (
     ray_cluster,
     start_environment,
 )
+from test.support.shard_replicas import released_lease
 
 _NAMES = ("replica-one", "replica-two")
 _CONFIG = {
@@ -83,6 +84,7 @@ async def _create_clusters(env: Environment, *namespaces: str) -> None:
 async def test_replicas_share_the_namespaces_and_a_paused_replica_writes_nothing(tmp_path: Path) -> None:
     async with start_environment(*VANILLA_CRDS, *crds()) as env:
         assert isinstance(env.plane, EmbeddedControlPlane)
+        await env.client.create(released_lease(LEASE_KEY))
         await create_config_map(env, {"config.yaml": yaml.safe_dump(_CONFIG)})
         arguments = []
         for name in _NAMES:

@@ -30,7 +30,7 @@ from envtest import ControlPlane
 from test.support.faulty_proxy import FaultyProxy, start_faulty_proxy
 from test.support.raycluster_environment import eventually
 
-__all__ = ["LEASE_SECONDS", "RETRY_SECONDS", "Replica", "ReplicaGroup", "run_group"]
+__all__ = ["LEASE_SECONDS", "RETRY_SECONDS", "Replica", "ReplicaGroup", "new_client", "released_lease", "run_group"]
 
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 3.0, 2.2, 0.3
 _PERIOD = 0.25
@@ -248,15 +248,7 @@ async def run_group(plane: ControlPlane, client: Client, name: str, *, shards: i
         group = ReplicaGroup(plane, tasks, name, shards)
         group.client = client
         tasks.start_soon(group.log.watch_machine)
-        key = group.lease_key
-        await client.create(
-            {
-                "apiVersion": LEASE.api_version,
-                "kind": LEASE.kind,
-                "metadata": {"namespace": key.namespace, "name": key.name},
-                "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
-            }
-        )
+        await client.create(released_lease(group.lease_key))
         try:
             yield group
         finally:
@@ -265,6 +257,16 @@ async def run_group(plane: ControlPlane, client: Client, name: str, *, shards: i
             for replica in group.replicas:
                 await replica.ended.wait()
             tasks.cancel_scope.cancel()
+
+
+def released_lease(key: NamespacedName) -> Object:
+    """Return a Lease that was released: the first replica need not wait until others cannot write any more."""
+    return {
+        "apiVersion": LEASE.api_version,
+        "kind": LEASE.kind,
+        "metadata": {"namespace": key.namespace, "name": key.name},
+        "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+    }
 
 
 def new_client(transport: Transport) -> Client:

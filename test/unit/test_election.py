@@ -9,10 +9,13 @@ import pytest
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import ConfigurationError, parse
-from cfo.operator import leader_election_options, rules
+from cfo.controllers.raycluster import ingress
+from cfo.controllers.raycluster.environment import Environment
+from cfo.operator import leader_election_options, new_manager, rules
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.credentials import Credentials, ServiceAccount
-from cfo.runtime.kinds import NETWORK_POLICY, POD
+from cfo.runtime.kinds import INGRESS, NETWORK_POLICY, POD
+from cfo.runtime.source import InformerSync
 from cfo.sharding import sharding_options
 
 OUT_OF_CLUSTER = ClientConfig(server="https://127.0.0.1:6443", token="t")
@@ -70,6 +73,21 @@ def test_kinds_of_the_flux_queue_are_kept_whole() -> None:
     assert {RAY_CLUSTER, NETWORK_POLICY} <= {*flux.divided_kinds}
     assert POD in flux.whole_kinds
     assert POD not in flux.divided_kinds
+
+
+def test_ingresses_of_all_namespaces_are_compared_on_each_replica() -> None:
+    """Otherwise two RayClusters of different shards could get the same host."""
+    configuration = parse("{sharding: {shards: 16}, kuberay: {ingressDomain: apps.example.com}}").configuration
+    manager = new_manager(OUT_OF_CLUSTER, configuration, "ours")
+    ingress.setup(manager, configuration.kuberay, Environment.detect(manager, configuration.kuberay))
+
+    sharding = manager.sharding
+    assert sharding is not None
+    assert INGRESS not in sharding._divided - sharding._whole
+    assert RAY_CLUSTER in sharding._divided - sharding._whole
+    (controller,) = (found for found in manager.controllers if found.name == "raycluster-ingress")
+    (compared,) = (source.informer for source in controller.sources if isinstance(source, InformerSync))
+    assert (compared.gvk, compared.selection.whole, compared.selection.metadata_only) == (RAY_CLUSTER, True, True)
 
 
 def test_api_server_selects_by_its_own_hash() -> None:

@@ -30,7 +30,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.clock import Clock, SystemClock
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.kinds import SECRET
-from cfo.runtime.objects import GVK, NamespacedName, Object, ObjectKind
+from cfo.runtime.objects import GVK, ByKind, NamespacedName, Object, ObjectKind
 
 if TYPE_CHECKING:
     from cfo.runtime.sharding.ranges import Partition
@@ -66,22 +66,22 @@ class Cache(ClientCache):
         *,
         field_managers: Collection[str] = (),
         namespaces: Collection[str] | None = None,
-        selectors: Mapping[GVK, str] | None = None,
+        selectors: ByKind[str] | None = None,
         never_cluster_wide: Collection[GVK] = (SECRET,),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
-        transforms: Mapping[GVK, Transform] | None = None,
+        transforms: ByKind[Transform] | None = None,
     ) -> None:
         self._transport = transport
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)
         self._namespaces = tuple(sorted(namespaces)) if namespaces else ("",)
-        self._selectors = {gvk: LabelSelector.of(selector) for gvk, selector in (selectors or {}).items() if selector}
+        self._selectors = {kind.gvk: LabelSelector.of(text) for kind, text in (selectors or {}).items() if text}
         self._never_cluster_wide = frozenset(never_cluster_wide)
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
         self._watch_list_support = WatchListSupport()
-        self._transforms = dict(transforms or {})
+        self._transforms = {kind.gvk: transform for kind, transform in (transforms or {}).items()}
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
@@ -101,12 +101,16 @@ class Cache(ClientCache):
         namespace: str = "",
         metadata_only: bool = False,
         max_bytes: int = 0,
+        whole: bool = False,
     ) -> Informer:
         """Return the informer of this kind and selection; an empty namespace means all namespaces of the cache.
 
         Objects of which more than ``max_bytes`` bytes of JSON would be stored are not in the cache (0: no limit); each
         is logged once. Set it for objects that any user can create and enlarge, and expect that an object that is not
         in the cache can exist: creating it then fails.
+
+        ``whole``: :meth:`set_partition` does not restrict the informer. Use it to compare objects of a divided kind
+        with those of other namespaces, with ``metadata_only`` if that suffices.
 
         If there is none, a new informer is created, and started immediately if the cache is running. It runs until
         :meth:`remove`, or until :meth:`release` if no controller uses it. Raises :class:`ValueError` for an invalid
@@ -120,6 +124,7 @@ class Cache(ClientCache):
             namespace=namespace,
             metadata_only=metadata_only,
             max_bytes=max_bytes,
+            whole=whole,
         )
         informer.when_unused(None)
         return informer
@@ -133,6 +138,7 @@ class Cache(ClientCache):
         namespace: str = "",
         metadata_only: bool = False,
         max_bytes: int = 0,
+        whole: bool = False,
     ) -> Informer:
         """Like :meth:`informer`, but a new informer is dropped when nothing uses it any more.
 
@@ -147,11 +153,12 @@ class Cache(ClientCache):
             namespaces=(namespace,) if namespace else self._namespaces,
             metadata_only=metadata_only,
             max_bytes=max_bytes,
+            whole=whole,
         )
         existing = self._informers.get((gvk, selection))
         if existing is not None:
             return existing
-        if gvk in self._never_cluster_wide and replace(selection, max_bytes=0) == Selection():
+        if gvk in self._never_cluster_wide and replace(selection, max_bytes=0, whole=False) == Selection():
             raise ValueError(
                 f"{gvk}: must not be cached for the whole cluster; set label_selector, namespace or metadata_only"
             )
@@ -207,12 +214,29 @@ class Cache(ClientCache):
         partitioned = [informer for informer in self.informers if self._is_partitioned(informer)]
         for informer in partitioned:
             informer.restrict(partition)
+        await self.wait_for_partition()
+
+    async def wait_for_partition(self) -> None:
+        """Wait as :meth:`set_partition` does; call it if that was cancelled."""
         async with anyio.create_task_group() as tasks:
-            for informer in partitioned:
-                tasks.start_soon(informer.wait_for_partition)
+            for informer in self.informers:
+                if self._is_partitioned(informer):
+                    tasks.start_soon(informer.wait_for_partition)
+
+    @property
+    def holds_partition(self) -> bool:
+        """Whether each informer of a partitioned kind that has synced holds all objects of the partition."""
+        return all(
+            informer.holds_partition
+            for informer in self.informers
+            if self._is_partitioned(informer) and informer.has_synced
+        )
 
     def _is_partitioned(self, informer: Informer) -> bool:
-        return informer.gvk in self._partitioned_kinds and informer.selection.namespaces == self._namespaces
+        selection = informer.selection
+        return (
+            informer.gvk in self._partitioned_kinds and selection.namespaces == self._namespaces and not selection.whole
+        )
 
     @property
     def namespaces(self) -> tuple[str, ...]:

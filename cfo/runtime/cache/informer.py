@@ -404,6 +404,11 @@ class Informer:
         for reflector in self._reflectors:
             reflector.repartition(must_list=must_list)
 
+    @property
+    def holds_partition(self) -> bool:
+        """Whether the last list contained all objects of the partition."""
+        return self._store.held is self._store.partition
+
     async def wait_for_partition(self) -> None:
         """Drop the objects outside the partition, and wait until a synced informer holds all objects of it.
 

@@ -196,9 +196,13 @@ class Reflector:
                 is_served = await self._run_once()
 
     def repartition(self, *, must_list: bool) -> None:
-        """Follow a changed partition of the store; ``must_list``: it contains objects that are not in the store."""
+        """Follow a changed partition of the store; ``must_list``: it contains objects that are not in the store.
+
+        The list is a quorum list: another replica may have written these objects immediately before.
+        """
         if must_list:
             self.state = State.LISTING
+            self._use_quorum = True
         if must_list or self._shard_selector or self._may_select_shards:
             self._attempt.cancel()
 

@@ -285,6 +285,7 @@ class Clusters:
         except Exception:  # noqa: BLE001 - a failure in one cluster must not affect the others
             _log.exception("Cluster failed, disengaging it")
             self._stop(engagement)
+            self._rejected[engagement.owner, cluster.name] = "failed with an unexpected error, which is in the log"
         finally:
             if self._slots.get(cluster.name) is engagement:
                 del self._slots[cluster.name]

@@ -95,7 +95,7 @@ class _AdmissionHandler:
             environment.memo,
             old=Body(request.old_object) if request.old_object is not None else None,
             new=Body(request.object) if request.object is not None else None,
-            diff=compute_diff(request.old_object, request.object),
+            diff=await request.compute(compute_diff, request.old_object, request.object),
             operation=str(request.operation),
             subresource=request.sub_resource or None,
             dryrun=request.dry_run,
@@ -127,5 +127,5 @@ class _AdmissionHandler:
             code = (error.code if isinstance(error, AdmissionError) else None) or 500
             message = str(error) or repr(error)
             return AdmissionResponse(allowed=False, code=code, message=message).with_warnings(*map(str, warnings))
-        patch = json_patch(obj, cause.patch) if handler.mutating and cause.patch else []
+        patch = await request.compute(json_patch, obj, cause.patch) if handler.mutating and cause.patch else []
         return AdmissionResponse(allowed=True, patch=patch).with_warnings(*map(str, warnings))

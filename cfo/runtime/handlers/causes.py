@@ -127,6 +127,8 @@ def detect_change(
         essence=persistence.diffbase_storage.build(body=body, extra_fields=extra_fields)
     )
     old = persistence.diffbase_storage.fetch(body=body)
+    if old is not None and not _is_configuration(old):
+        old = None
     if old is not None:
         old = persistence.progress_storage.clear(essence=old)
     else:
@@ -140,6 +142,14 @@ def detect_change(
     diff = Diff() if old == new else compute_diff(old, new)
     reason = Reason.UPDATE if diff else Reason.RESUME if initial else Reason.NOOP
     return Change(reason, old, new, diff, initial=initial)
+
+
+def _is_configuration(stored: Mapping[str, Any]) -> bool:
+    """Return whether a stored configuration has the form of an object; any user of the object can write it."""
+    metadata = stored.get("metadata") or {}
+    return isinstance(metadata, Mapping) and all(
+        isinstance(metadata.get(name) or {}, Mapping) for name in ("labels", "annotations")
+    )
 
 
 def select_changing(handlers: Collection[ChangingHandler], cause: Cause) -> list[ChangingHandler]:

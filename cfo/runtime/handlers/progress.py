@@ -15,6 +15,8 @@ __all__ = ["HandlerState", "Outcome", "Progress"]
 
 _MAX_MESSAGE: Final = 1024
 _MAX_RETRIES: Final = 2**31
+_MAX_CHILDREN: Final = 1000
+"""Sub-handlers of a handler: the progress of more of them does not fit into the 256 KiB of all annotations."""
 _MAX_DELAY: Final = 10 * 365 * 86400.0
 """Seconds; a later time would not be a valid date."""
 
@@ -58,7 +60,7 @@ class HandlerState:
             success=record.get("success") is True,
             failure=record.get("failure") is True,
             message=_text(record.get("message")),
-            children=frozenset(map(str, children)) if isinstance(children, list) else frozenset(),
+            children=_identities(children) if isinstance(children, list) else frozenset(),
         )
 
     def record(self) -> ProgressRecord:
@@ -183,6 +185,10 @@ def _parse_time(value: Any) -> datetime.datetime | None:
     except ValueError:
         return None
     return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=datetime.UTC)
+
+
+def _identities(values: list[Any]) -> frozenset[str]:
+    return frozenset(value for value in values[:_MAX_CHILDREN] if isinstance(value, str))
 
 
 def _text(value: Any) -> str | None:

@@ -15,6 +15,7 @@ from cfo.runtime.cache.store import Event
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.clock import first_of
 from cfo.runtime.controller import Controller, ControllerOptions
+from cfo.runtime.discovery import DiscoveryIncomplete
 from cfo.runtime.handler import EnqueueRequestForObject
 from cfo.runtime.handlers.activities import run_activity
 from cfo.runtime.handlers.daemons import Daemons
@@ -78,7 +79,7 @@ class Handlers:
         while True:
             try:
                 return resources_of(await self._manager.mapper.resources())
-            except (APIError, TransportError) as error:
+            except (APIError, TransportError, DiscoveryIncomplete) as error:
                 _log.warning("Discovery failed, will retry", error=str(error))
                 await self.environment.clock.sleep(1.0)
 

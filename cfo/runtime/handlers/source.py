@@ -34,8 +34,8 @@ class PendingEvent(NamedTuple):
 class EventSource:
     """Enqueues the objects of ``informer`` whose handlers may have to run.
 
-    With ``keep_events`` events wait in :meth:`take`; those of one object are merged as far as it exists in both, and at
-    most eight are kept. ``is_relevant`` decides about updates. With ``remember_initial``, the objects of the initial
+    With ``keep_events`` events wait until :meth:`take`; those of one object are merged as far as it exists in both, and
+    at most eight are kept. ``is_relevant`` decides about updates. With ``remember_initial``, the objects of the initial
     list are remembered.
     """
 

@@ -47,6 +47,7 @@ from cfo.runtime.objects import Object
 from cfo.runtime.ring.options import ShardingOptions
 from cfo.runtime.sharding.assignment import FREE, LEADER_SHARD
 from cfo.runtime.sharding.membership import Membership, MembershipLost
+from cfo.runtime.sharding.ranges import MAX_SHARDS
 from cfo.runtime.sharding.record import ANNOTATION, UNKNOWN_MEMBER, InvalidRecord, RingRecord, ring_name
 
 __all__ = ["ShardElector", "ShardGate"]
@@ -246,15 +247,18 @@ class ShardElector:
         if lease is None:
             return unknown
         holder = (lease.get("spec") or {}).get("holderIdentity")
+        annotation = ((lease.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION)
         if holder == self.ring:
-            annotations = (lease.get("metadata") or {}).get("annotations") or {}
             try:
-                return RingRecord.parse(annotations.get(ANNOTATION), self._shards)
+                return RingRecord.parse(annotation, self._shards)
             except InvalidRecord as error:
                 _log.error("Invalid record of the ring, replacing it", lease=self._lease_name, error=str(error))
                 return unknown
         if holder and self._observation.is_held:
             return None
+        if not holder and annotation is not None and _has_members(annotation):
+            _log.warning("Another client cleared the holder of the Lease", lease=self._lease_name)
+            return unknown
         return RingRecord.free(self._shards)
 
     def _with_record(self, record: RingRecord) -> Object:
@@ -316,3 +320,11 @@ class ShardElector:
         if self._events is not None:
             reference = lease_reference(self.options, self._lease)
             self._events.event(reference, "Normal", "LeaderElection", f"{self.options.identity} {change}")
+
+
+def _has_members(annotation: object) -> bool:
+    """Return whether a record has members, or may have them; a ring releases its Lease without members."""
+    try:
+        return bool(RingRecord.parse(annotation, MAX_SHARDS).members)
+    except InvalidRecord:
+        return True

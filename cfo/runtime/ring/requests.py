@@ -6,8 +6,11 @@ started, and once the running ones of all controllers have finished, the shard i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import anyio
 
 from cfo.runtime.client.write_gate import WriteGate
 from cfo.runtime.reconcile import Request
@@ -36,6 +39,9 @@ class ShardedRequests:
         self._may_work_on = may_work_on
         self._on_idle = on_idle
         self._running: Counter[int] = Counter()
+        self._scopes: defaultdict[int, set[anyio.CancelScope]] = defaultdict(set)
+        self.is_cached = True
+        """Whether the cache holds all objects of the active shards."""
         self.draining: frozenset[int] = frozenset()
         """The shards that are idle once their running requests have finished."""
 
@@ -70,6 +76,23 @@ class ShardedRequests:
         self._running[shard] -= 1
         if shard in self.draining:
             self._end_if_idle(shard)
+
+    @contextmanager
+    def cancellable(self, request: Request) -> Iterator[None]:
+        """Let :meth:`cancel` cancel the reconcile of ``request``, which runs in the block."""
+        scopes = self._scopes[self._partition.shard_of(request.namespace, request.name)]
+        with anyio.CancelScope() as scope:
+            scopes.add(scope)
+            try:
+                yield
+            finally:
+                scopes.discard(scope)
+
+    def cancel(self, shards: Iterable[int]) -> None:
+        """Cancel the running reconciles of draining ``shards``."""
+        for shard in self.draining.intersection(shards):
+            for scope in tuple(self._scopes[shard]):
+                scope.cancel()
 
     def activate(self, shards: Iterable[int]) -> None:
         """Accept requests of ``shards``."""

@@ -28,7 +28,7 @@ SECTIONS: dict[str, Any] = {"sharding": {"shards": SHARDS}}
     title="three replicas that share RayClusters without mTLS, of which one is killed and replaced, and one alone",
     unit="clusters",
     subjects=("cfo",),
-    sizes=(3000, 30_000),
+    sizes=(10_000, 30_000),
     quick=(200,),
     repeat=1,
 )

@@ -131,6 +131,22 @@ def test_cluster_of_another_provider_is_not_replaced() -> None:
     assert [row["state"] for row in clusters.reports()] == ["engaged", "rejected"]
 
 
+async def test_cluster_that_failed_unexpectedly_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters = Manager(SERVER).clusters
+    clusters.engage("provider", "a", SERVER)
+    engagement = clusters._slots["a"]
+
+    async def fail() -> None:
+        raise KeyError("a value")
+
+    monkeypatch.setattr(engagement, "run", fail)
+    await clusters._run_engagement(engagement, None)
+    (row,) = clusters.reports()
+    assert (row["state"], row["problem"]) == ("rejected", "failed with an unexpected error, which is in the log")
+    clusters.engage("provider", "a", SERVER)
+    assert [row["state"] for row in clusters.reports()] == ["engaged"]
+
+
 def test_secrets_need_a_namespace_and_a_selector() -> None:
     for arguments in ({"namespace": ""}, {"namespace": "team", "label_selector": ""}):
         with pytest.raises(ValueError, match="must not be empty"):
@@ -149,11 +165,16 @@ def test_manager_without_providers_has_no_clusters() -> None:
 class Shards:
     """Admits all requests, and records which are begun and ended."""
 
+    is_cached = True
+
     def __init__(self) -> None:
         self.journal: list[str] = []
 
     def accepts(self, request: Request) -> bool:
         return True
+
+    def cancellable(self, request: Request) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def begin(self, request: Request) -> WriteGate | None:
         self.journal.append(f"begin {request}")

@@ -16,6 +16,7 @@ from test.support.api_server import (
     CORE,
     ApiServer,
     AutoAdvancingClock,
+    Handler,
     abort_connection,
     discovery,
     error_response,
@@ -281,3 +282,36 @@ def test_paths_of_resources_are_built_and_quoted() -> None:
         "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:auth-delegator"
     )
     assert roles.path("", "a b?#") == "/apis/rbac.authorization.k8s.io/v1/clusterroles/a%20b%3F%23"
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        text("<html>maintenance</html>"),
+        text("[" * 5000),
+        json([]),
+        json({}),
+        json({"kind": "Status"}),
+        json({"kind": "APIGroupDiscoveryList", "items": ["x"]}),
+        json({"kind": "APIGroupList", "groups": [{}]}),
+    ],
+)
+async def test_response_that_is_no_discovery_does_not_prove_that_a_kind_is_missing(
+    server: ApiServer, mapper: RESTMapper, response: Handler
+) -> None:
+    server.answer("GET", "/apis", response, json(WITH_RAY), response)
+    with pytest.raises(DiscoveryIncomplete, match="discover /apis: the response is not a discovery document"):
+        await mapper.resource(RAY)
+    assert (await mapper.resource(RAY)).plural == "rayclusters"
+    mapper.invalidate()
+    assert (await mapper.resource(RAY)).plural == "rayclusters"  # from the previous result
+
+
+async def test_version_with_an_invalid_document_counts_as_not_responding(server: ApiServer, mapper: RESTMapper) -> None:
+    server.answer("GET", "/apis", json({"kind": "APIGroupList", "groups": [RAY_GROUP]}))
+    server.answer("GET", "/apis/ray.io/v1", json({"resources": [{"name": 5}]}))
+    with pytest.raises(DiscoveryIncomplete, match="does not respond"):
+        await mapper.resource(RAY)
+
+
+RAY_GROUP = {"name": "ray.io", "versions": [{"version": "v1"}]}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
 import anyio
 import pytest
 
@@ -22,6 +25,8 @@ from cfo.runtime import (
     TerminalError,
 )
 from cfo.runtime.client.write_gate import WriteGate, write_gate
+from cfo.runtime.clock import FakeClock
+from cfo.runtime.source import Kind
 from cfo.runtime.workqueue import WorkQueue
 from test.support.scheduling import run_until_idle
 
@@ -31,19 +36,24 @@ class Admission:
 
     def __init__(self, *namespaces: str) -> None:
         self.namespaces = {*namespaces}
+        self.is_renewed = True
+        self.is_cached = True
         self.log: list[str] = []
 
     def accepts(self, request: Request) -> bool:
         return request.namespace in self.namespaces
 
     def begin(self, request: Request) -> WriteGate | None:
-        if request.namespace not in self.namespaces:
+        if request.namespace not in self.namespaces or not self.is_renewed:
             return None
         self.log.append(f"begin {request.namespace}")
         return Gate(request.namespace)
 
     def end(self, request: Request) -> None:
         self.log.append(f"end {request.namespace}")
+
+    def cancellable(self, request: Request) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Gate:
@@ -52,6 +62,30 @@ class Gate:
 
     def check(self) -> None:
         """Allow everything."""
+
+
+class StuckKind(Kind):
+    """A kind whose informer holds only objects of the namespaces ``held``."""
+
+    def __init__(self, held: set[str], *, optional: bool) -> None:
+        self.informer = cast("Any", self)
+        self.optional = optional
+        self._held = held
+
+    def holds(self, namespace: str, _name: str) -> bool:
+        return namespace in self._held
+
+    def acquire(self) -> None:
+        """Do nothing."""
+
+    async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
+        """Do nothing."""
+
+    async def wait_for_sync(self) -> None:
+        """Return immediately."""
+
+    def stop(self) -> None:
+        """Do nothing."""
 
 
 class Reconciler:
@@ -84,6 +118,29 @@ async def test_reconcile_has_the_gate_of_its_request_and_ends_when_it_fails() ->
         tasks.cancel_scope.cancel()
 
 
+async def test_request_waits_for_the_kinds_of_its_controller_and_not_for_optional_ones() -> None:
+    """A list fails while a shard is gained: an object that is not cached must not look like one that does not exist."""
+    held: set[str] = set()
+    admission, reconciler = Admission("one"), Reconciler()
+    admission.is_cached = False
+    controller = Controller("test", reconciler, clock=(clock := FakeClock()))
+    controller.admit(admission)
+    controller.watch(StuckKind(held, optional=False))
+    controller.watch(StuckKind(set(), optional=True))
+    reconciler.resume.set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(controller.run)
+        await run_until_idle()
+        controller.queue.add(Request("one", "x"))
+        await run_until_idle()
+        assert (reconciler.gates, controller.queue.waiting, admission.log[-1]) == ([], 1, "end one")
+        held.add("one")
+        clock.advance(5.0)
+        await run_until_idle()
+        assert reconciler.gates == [("one", "one")]
+        tasks.cancel_scope.cancel()
+
+
 async def test_queued_request_is_dropped_when_its_shard_was_given_away() -> None:
     admission, reconciler = Admission("one", "two"), Reconciler()
     controller = Controller("test", reconciler, options=ControllerOptions(max_concurrent_reconciles=1))
@@ -99,6 +156,38 @@ async def test_queued_request_is_dropped_when_its_shard_was_given_away() -> None
         assert reconciler.gates == [("one", "one")]
         assert len(controller.queue) == controller.queue.processing == 0
         tasks.cancel_scope.cancel()
+
+
+async def test_request_of_an_own_shard_is_postponed_while_the_renewal_of_the_lease_is_late() -> None:
+    clock, admission, reconciler = FakeClock(), Admission("one"), Reconciler()
+    controller = Controller("test", reconciler, clock=clock)
+    controller.admit(admission)
+    reconciler.resume.set()
+    admission.is_renewed = False
+    controller.queue.add(Request("one", "x"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(controller.run)
+        await run_until_idle()
+        assert reconciler.gates == []
+        admission.is_renewed = True
+        clock.advance(1.0)
+        await run_until_idle()
+        assert reconciler.gates == [("one", "one")]
+        assert len(controller.queue) == controller.queue.waiting == 0
+        tasks.cancel_scope.cancel()
+
+
+def test_failures_of_a_request_that_is_not_accepted_any_more_are_forgotten() -> None:
+    admission, queue = Admission("one"), WorkQueue[Request]()
+    queue.accepts = admission.accepts
+    queue.backoff(Request("one", "x"))
+    assert queue.num_requeues(Request("one", "x")) == 1
+
+    admission.namespaces.clear()
+    queue.add(Request("one", "x"))
+
+    assert queue.num_requeues(Request("one", "x")) == 0
+    assert len(queue) == queue.waiting == 0
 
 
 def test_queue_accepts_all_requests_without_sharding() -> None:

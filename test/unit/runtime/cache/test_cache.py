@@ -21,7 +21,7 @@ from cfo.runtime.cache.store import Event
 from cfo.runtime.client.object_cache import ClientCache
 from cfo.runtime.discovery import Resource
 from cfo.runtime.kinds import SECRET
-from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.objects import GVK, NamespacedName, TypedObject
 from test.support.clocks import SkippingClock
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
@@ -50,6 +50,22 @@ async def running_cache(*, run: bool = True, **options: Any) -> AsyncIterator[tu
                 await tasks.start(lambda *, task_status: cache.run(task_status=task_status))
             yield server, cache
             tasks.cancel_scope.cancel()
+
+
+class TypedRayCluster(TypedObject):
+    gvk = RAY
+
+
+async def test_selectors_and_transforms_accept_classes_as_kinds() -> None:
+    restricted = {TypedRayCluster: "tier=gold"}
+    async with running_cache(run=False, selectors=restricted, transforms={TypedRayCluster: keep}) as (_, cache):
+        assert cache.transform_of(RAY) is keep
+        assert not cache.covers(RAY, "")
+        assert str(cache.informer(RAY).selection.label_selector) == "tier=gold"
+
+
+def keep(obj: dict[str, Any]) -> dict[str, Any]:
+    return obj
 
 
 async def start_informer(server: ScriptedServer, cache: Cache, *items: dict[str, Any], **options: Any) -> Informer:

@@ -14,13 +14,18 @@ from structlog.testing import capture_logs
 
 from cfo.runtime import Conflict, TooManyRequests, TransportError, WriteRejected
 from cfo.runtime import handlers as kopf
+from cfo.runtime.handlers.admission import register_webhooks
+from cfo.runtime.handlers.causes import detect_change
 from cfo.runtime.handlers.command import command
 from cfo.runtime.handlers.declarations import ChangingHandler, TimerHandler
 from cfo.runtime.handlers.diffs import compute_diff, reduce_diff, remove, resolve
+from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.indexes import Index
 from cfo.runtime.handlers.patching import apply_patch, json_patch, make_plain, merged, plain
 from cfo.runtime.handlers.progress import HandlerState
+from cfo.runtime.handlers.selectors import Resource
 from cfo.runtime.handlers.storage import MAX_STORED
+from cfo.runtime.webhook.admission import AdmissionRequest
 
 OLD = datetime.datetime(2020, 1, 1)  # noqa: DTZ001 - kopf allows times without a time zone
 
@@ -88,6 +93,51 @@ def test_annotations_that_users_broke_count_as_absent(text: str) -> None:
     }
     assert kopf.AnnotationsDiffBaseStorage().fetch(body=body) is None
     assert kopf.SmartProgressStorage().fetch(key="fn", body=body) is None
+
+
+@pytest.mark.parametrize(
+    "metadata", ["5", '"text"', "[1]", '{"annotations": 5}', '{"annotations": [1]}', '{"labels": 5}']
+)
+async def test_configuration_in_the_form_of_no_object_counts_as_absent(metadata: str) -> None:
+    annotations = {"kopf.zalando.org/last-handled-configuration": f'{{"metadata": {metadata}}}'}
+    body = {"metadata": {"annotations": annotations}, "spec": {}}
+    change = detect_change(Environment(kopf.OperatorRegistry()), body, [("metadata", "labels", "x")], initial=False)
+    assert (change.reason, change.old) == (kopf.Reason.CREATE, None)
+
+
+def test_only_as_many_stored_sub_handlers_count_as_fit_into_the_annotations() -> None:
+    now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    state = HandlerState.parse({"subrefs": ["fn/a", 5, ["nested"], *map(str, range(40_000))]}, now)
+    assert {"fn/a", "0"} < state.children
+    assert len(state.children) < 1000
+
+
+async def test_large_admission_requests_are_compared_outside_of_the_event_loop() -> None:
+    registry, webhooks = kopf.OperatorRegistry(), []
+
+    @kopf.on.mutate("websites", registry=registry)
+    async def mutate(diff: kopf.Diff, patch: kopf.Patch, **_: Any) -> None:
+        assert [item.field for item in diff] == [("spec", "b")]
+        patch.spec["c"] = 3
+
+    resource = Resource(group="example.com", version="v1", kind="Website", plural="websites", namespaced=True)
+    collector = SimpleNamespace(add=webhooks.append)
+    register_webhooks(Environment(registry), [resource], collector, "a.b")  # type: ignore[arg-type]
+    computed: list[Any] = []
+
+    async def run(size: int, function: Any, *args: Any) -> Any:
+        computed.append((size, function))
+        return function(*args)
+
+    request = AdmissionRequest(
+        object={"metadata": {}, "spec": {"a": 1, "b": 2}},
+        old_object={"metadata": {}, "spec": {"a": 1}},
+        size=1 << 20,
+        worker=SimpleNamespace(run=run),  # type: ignore[arg-type]
+    )
+    response = await webhooks[0].handler.handle(request)
+    assert response.patch == [{"op": "add", "path": "/spec/c", "value": 3}]
+    assert computed == [(1 << 20, compute_diff), (1 << 20, json_patch)]
 
 
 def test_progress_with_invalid_fields_starts_again() -> None:

@@ -270,6 +270,26 @@ async def test_edited_record_does_not_give_a_shard_two_owners(annotation: str | 
             assert sorted(one.owned + two.owned) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("shards", [4, 8])
+async def test_cleared_holder_does_not_give_a_shard_two_owners(shards: int) -> None:
+    """``kubectl edit`` can clear the holder while the members of the ring, or of another one, are working."""
+    lock, clock = FakeLock(), FakeClock()
+    released(lock)
+    one = Member(lock, "a", clock)
+    async with running(one):
+        assert lock.lease is not None
+        lock._store({**lock.lease, "spec": {**lock.spec, "holderIdentity": ""}})
+        two = Member(lock, "b", clock, shards=shards)
+        async with running(two):
+            assert one.owned == [0, 1, 2, 3]
+            assert two.owned == []
+            for _ in range(40):
+                await advance(clock, 0.5, one, two)
+                assert not (one.owned and two.owned) or not {*one.owned} & {*two.owned}
+            assert (one.owned == []) == (shards != 4)
+            assert two.owned
+
+
 async def test_lost_membership_ends_the_process() -> None:
     lock, clock = FakeLock(), FakeClock()
     released(lock)

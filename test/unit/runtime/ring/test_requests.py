@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import anyio
+
 from cfo.runtime.reconcile import Request
 from cfo.runtime.ring.requests import ShardedRequests
 from cfo.runtime.sharding.ranges import Partition
+from test.support.scheduling import run_until_idle
 
 ONE, TWO = Request("team-one", "x"), Request("team-three", "x")
 SHARDS = 8
@@ -78,6 +81,32 @@ def test_shard_without_running_requests_is_idle_at_once() -> None:
     fixture.requests.drain({SHARD_ONE})
 
     assert fixture.idle == [SHARD_ONE]
+
+
+async def test_only_running_reconciles_of_draining_shards_are_cancelled() -> None:
+    fixture = Fixture()
+    fixture.requests.activate({SHARD_ONE, SHARD_TWO})
+    ended: list[Request] = []
+
+    async def reconcile(request: Request) -> None:
+        fixture.requests.begin(request)
+        with fixture.requests.cancellable(request):
+            await anyio.sleep_forever()
+        ended.append(request)
+        fixture.requests.end(request)
+
+    async with anyio.create_task_group() as tasks:
+        for request in (ONE, TWO):
+            tasks.start_soon(reconcile, request)
+        await run_until_idle()
+        fixture.requests.drain({SHARD_ONE})
+
+        fixture.requests.cancel({SHARD_ONE, SHARD_TWO})
+
+        await run_until_idle()
+        assert ended == [ONE]
+        assert fixture.idle == [SHARD_ONE]
+        tasks.cancel_scope.cancel()
 
 
 def test_draining_shard_that_is_activated_again_is_not_reported_as_idle() -> None:
