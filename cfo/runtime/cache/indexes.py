@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.cache.store import IndexFunction
+from cfo.runtime.cache.index import IndexFunction
 
 __all__ = ["by_controller", "by_label", "by_owner"]
 

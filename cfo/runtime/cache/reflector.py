@@ -44,11 +44,12 @@ import structlog
 from anyio import to_thread
 
 from cfo.runtime.cache.entry import EntryDecoder, version_number
+from cfo.runtime.cache.feed import Feed, Listing
 from cfo.runtime.cache.item_decoder import ItemDecoder
 from cfo.runtime.cache.nesting import split_members, with_reserved_depth
 from cfo.runtime.cache.partitioning import Head, head_of
 from cfo.runtime.cache.selectors import Selection
-from cfo.runtime.cache.store import EventType, Feed, Listing
+from cfo.runtime.cache.store import EventType
 from cfo.runtime.cache.watch_list import (
     INITIAL_EVENTS_SECONDS,
     MAX_STREAM_FAILURES,

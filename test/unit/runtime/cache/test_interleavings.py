@@ -17,8 +17,9 @@ import orjson
 import pytest
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.cache.feed import Feeds, Listing
 from cfo.runtime.cache.selectors import LabelSelector, Selection
-from cfo.runtime.cache.store import Event, EventType, Listing, Store
+from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.clock import FakeClock
 from cfo.runtime.objects import GVK, NamespacedName
 from cfo.runtime.sharding.ranges import Partition
@@ -47,8 +48,9 @@ class Simulation:
         self.store = Store(
             deliver=self.mirror_event, clock=FakeClock(), selection=Selection(label_selector=self.selector)
         )
-        self.store.open([""])
-        self.feed = self.store.feeds[""]
+        self.feeds = Feeds(self.store)
+        self.feeds.open([""])
+        self.feed = self.feeds[""]
 
     # Emitted events must match the changes.
 
