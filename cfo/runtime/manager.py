@@ -28,25 +28,24 @@ from cfo.runtime.cluster import Cluster
 from cfo.runtime.controller import Controller
 from cfo.runtime.discovery import RESTMapper
 from cfo.runtime.elected_controllers import ElectedControllers
-from cfo.runtime.endpoint import Endpoint
 from cfo.runtime.events import EventRecorder
 from cfo.runtime.health import Health
-from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
+from cfo.runtime.leaderelection import LeaderElectionOptions
+from cfo.runtime.leadership import Leadership
 from cfo.runtime.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
 from cfo.runtime.logs import hide_local_variables
 from cfo.runtime.metrics import Metrics
-from cfo.runtime.objects import GVK, NamespacedName, ObjectKind
+from cfo.runtime.objects import GVK, ObjectKind
+from cfo.runtime.servers import Servers
 from cfo.runtime.tracing import Tracing
 from cfo.runtime.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
-    from aiohttp.web import RouteDef
-
     from cfo.runtime.client.partial_objects import Transform
     from cfo.runtime.clusters.options import ClusterOptions
     from cfo.runtime.clusters.registry import Clusters
+    from cfo.runtime.debug import DebugReports
     from cfo.runtime.metrics_server import MetricsTLS
-    from cfo.runtime.ring.elector import ShardElector
     from cfo.runtime.ring.options import ShardingOptions
     from cfo.runtime.ring.setup import Sharding
     from cfo.runtime.webhook.options import WebhookOptions
@@ -138,17 +137,32 @@ class Manager:
         self._groups: dict[str, ElectedControllers] = {}
         self._context: AbstractAsyncContextManager[Self] | None = None
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
-        self._election_transport: Transport | None = None
-        self.sharding: Sharding | None = None
-        """How the replicas share the objects; ``None``: the leader reconciles all of them."""
-        self._elector = self._new_elector()
-        self._lifecycle = Lifecycle(
-            grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._elector
+        self._leadership = Leadership(
+            self.transport.config,
+            self.options.leader_election,
+            self.options.sharding,
+            self.cache,
+            clock=self.clock,
+            events=self.events,
+            metrics=self.metrics,
+            start=lambda runnable: self._lifecycle.add(runnable, Phase.LEADER),
         )
-        self._elected: list[ElectedControllers] = []
-        self._debug_endpoint, debug_routes = self._new_debug_endpoint()
-        self._metrics_endpoint = self._new_metrics_endpoint(debug_routes)
-        self._health_endpoint = self.health.endpoint(self.options.health_bind_address)
+        self.sharding: Sharding | None = self._leadership.sharding
+        """How the replicas share the objects; ``None``: the leader reconciles all of them."""
+        self._lifecycle = Lifecycle(
+            grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._leadership.elector
+        )
+        self._servers = Servers(
+            self.metrics,
+            self.health,
+            self._debug_reports,
+            metrics_address=self.options.metrics_bind_address,
+            metrics_tls=self.options.metrics_tls,
+            health_address=self.options.health_bind_address,
+            debug_address=self.options.debug_bind_address,
+            api_reader=self.api_reader,
+            clock=self.clock,
+        )
         self._add_own_runnables()
         self.metrics.observe_cache(lambda: self.cache.informers)
         self.health.add_ready_check("controllers", self._check_started)
@@ -211,23 +225,14 @@ class Manager:
 
         Losing the Lease stops the process, like the loss of the leadership.
         """
-
-        def new_elector(transport: Transport) -> LeaderElector:
-            lock = LeaseLock(transport, NamespacedName(options.namespace, options.name))
-            return LeaderElector(
-                lock, options, clock=self.clock, events=self.events("leader-election"), metrics=self.metrics
-            )
-
-        transport = Transport(self.transport.config, observe=self.metrics.observe_exchange, clock=self.clock)
-        group = ElectedControllers(f"lease {options.name}", transport, new_elector)
+        group = self._leadership.elect(options)
         self.add(group)
-        self._elected.append(group)
         return group
 
     @property
     def is_leader(self) -> bool:
         """Whether this replica is the leader at this moment; always true without leader election."""
-        return self._elector is None or self._elector.is_leader
+        return self._leadership.is_leader
 
     @property
     def controllers(self) -> tuple[Controller, ...]:
@@ -237,17 +242,17 @@ class Manager:
     @property
     def metrics_port(self) -> int:
         """The port of the metrics server; 0 while it is not running."""
-        return self._metrics_endpoint.port
+        return self._servers.metrics.port
 
     @property
     def health_port(self) -> int:
         """The port of the health server; 0 while it is not running."""
-        return self._health_endpoint.port
+        return self._servers.health.port
 
     @property
     def debug_port(self) -> int:
         """The port of the debug server on the loopback address; 0 while it is not running."""
-        return self._debug_endpoint.port if self._debug_endpoint is not None else 0
+        return self._servers.debug.port if self._servers.debug is not None else 0
 
     @property
     def webhooks(self) -> Webhooks:
@@ -299,11 +304,7 @@ class Manager:
         not be secret. Raises :class:`RuntimeError` if the metrics server does not authorize clients
         (``ManagerOptions.metrics_tls``), or is running.
         """
-        add_public_paths = getattr(self._metrics_endpoint, "add_public_paths", None)
-        if add_public_paths is None:
-            raise RuntimeError("the metrics server does not authorize clients: set ManagerOptions.metrics_tls")
-        self._metrics_endpoint.add_routes(routes)
-        add_public_paths(public_paths)
+        self._servers.add_metrics_routes(routes, public_paths)
 
     @property
     def clusters(self) -> Clusters:
@@ -361,8 +362,8 @@ class Manager:
         async with AsyncExitStack() as stack:
             if self._owns_transport:
                 await stack.enter_async_context(self.transport)
-            if self._election_transport is not None:
-                await stack.enter_async_context(self._election_transport)
+            if self._leadership.transport is not None:
+                await stack.enter_async_context(self._leadership.transport)
             if self.sharding is not None:
                 await self.sharding.restrict_cache()
             await self._lifecycle.run(handle_signals=handle_signals, task_status=task_status)
@@ -393,15 +394,13 @@ class Manager:
 
     def _add_own_runnables(self) -> None:
         self._lifecycle.add(EventLoopWatchdog(self.metrics.event_loop_lag), Phase.SERVERS)
-        self._lifecycle.add(self._metrics_endpoint, Phase.SERVERS)
-        self._lifecycle.add(self._health_endpoint, Phase.SERVERS)
-        if self._debug_endpoint is not None:
-            self._lifecycle.add(self._debug_endpoint, Phase.SERVERS)
+        for endpoint in self._servers.endpoints:
+            self._lifecycle.add(endpoint, Phase.SERVERS)
         self._lifecycle.add(self.cache, Phase.CACHES)
         self._lifecycle.add(self._local.broadcaster, Phase.ALL_REPLICAS)
         self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
-        if self._elector is not None:
-            self._lifecycle.add(self._elector, Phase.ELECTION)
+        if self._leadership.elector is not None:
+            self._lifecycle.add(self._leadership.elector, Phase.ELECTION)
         if self.sharding is not None:
             self._lifecycle.add(self.sharding.handover, Phase.LEADER)
 
@@ -432,68 +431,16 @@ class Manager:
             options=ReflectorOptions(watch_list=self.options.watch_list),
         )
 
-    def _new_debug_endpoint(self) -> tuple[Endpoint | None, list[RouteDef]]:
-        """Return the debug server on a loopback address, and the routes for the metrics server."""
-        address = self.options.debug_bind_address
-        if address in ("", "0"):
-            return None, []
-        from cfo.runtime.debug import METRICS_SERVER, DebugReports, loopback_endpoint  # lazily: disabled by default
+    def _debug_reports(self) -> DebugReports:
+        from cfo.runtime.debug import DebugReports  # lazily: disabled by default
 
-        reports = DebugReports(
+        return DebugReports(
             controllers=lambda: self.controllers,
             informers=lambda: self.cache.informers,
             clusters=lambda: self._clusters.reports() if self._clusters is not None else (),
-            electors=lambda: [
-                *([self._elector] if self._elector is not None else ()),
-                *(group.elector for group in self._elected),
-            ],
+            electors=lambda: self._leadership.electors,
             shards=lambda: self.sharding.report() if self.sharding is not None else (),
         )
-        if address != METRICS_SERVER:
-            return loopback_endpoint(address, reports), []
-        if self.options.metrics_tls is None:
-            raise ValueError(f"debug_bind_address: {address!r}: requires metrics_tls, which authenticates clients")
-        return None, reports.routes()
-
-    def _new_metrics_endpoint(self, debug_routes: list[RouteDef]) -> Endpoint:
-        address, tls = self.options.metrics_bind_address, self.options.metrics_tls
-        if tls is None:
-            return self.metrics.endpoint(address)
-        # Imported lazily: only needed with TLS, and loads cryptography.
-        from cfo.runtime.metrics_server import MetricsAuthorizer, SecureMetricsEndpoint
-
-        authorizer = MetricsAuthorizer(self.api_reader, self.clock)
-        routes = [*self.metrics.routes(), *debug_routes]
-        endpoint = SecureMetricsEndpoint(address, routes, tls, authorizer, self.clock)
-        if tls.cert_dir is not None:
-            self.health.add_ready_check("metrics-certificate", endpoint.check)
-        return endpoint
-
-    def _new_elector(self) -> LeaderElector | ShardElector | None:
-        options = self.options.leader_election
-        if options is None:
-            return None
-        # Its own connection pool, so that lease renewals bypass rate limits and queueing.
-        self._election_transport = Transport(
-            self.transport.config, observe=self.metrics.observe_exchange, clock=self.clock
-        )
-        lock = LeaseLock(self._election_transport, NamespacedName(options.namespace, options.name))
-        events = self.events("leader-election")
-        if self.options.sharding is not None:
-            from cfo.runtime.ring.setup import Sharding  # lazily: disabled by default
-
-            self.sharding = Sharding(
-                self.options.sharding,
-                options,
-                lock,
-                self.cache,
-                clock=self.clock,
-                events=events,
-                metrics=self.metrics,
-                start=lambda runnable: self._lifecycle.add(runnable, Phase.LEADER),
-            )
-            return self.sharding.elector
-        return LeaderElector(lock, options, clock=self.clock, events=events, metrics=self.metrics)
 
     def _new_webhook_service(self) -> WebhookService | None:
         if self.options.webhook is None:
@@ -517,7 +464,7 @@ class Manager:
     def _check_started(self) -> None:
         if self._lifecycle.is_stopping:
             raise RuntimeError("stopping")
-        if self._elector is not None and self._lifecycle.has_reached(Phase.ELECTION):
+        if self._leadership.elector is not None and self._lifecycle.has_reached(Phase.ELECTION):
             return  # a replica that waits for the Lease is ready, like the leader
         if not self._lifecycle.has_started:
             waiting = ", ".join(self._lifecycle.not_started) or "nothing"
