@@ -329,7 +329,7 @@ async def _wait_until_nothing_is_kept(manager: Manager) -> None:
         for informer in manager.cache.informers:
             remaining = [entry.key for entry in informer.reader.entries() if entry.key.namespace.startswith("soak-")]
             assert informer.gvk.kind in ("ConfigMap", "ServiceAccount") or remaining == [], informer.gvk
-            for feed in informer._store.feeds.values():
+            for feed in informer._feeds.values():
                 assert len(feed._tombstones) < 500
         return True
 

@@ -12,26 +12,52 @@ from cfo.runtime.cache.entry import Entry, version_number
 from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.objects import NamespacedName
 
-__all__ = ["TOMBSTONE_SECONDS", "Feed", "Listing", "open_feeds"]
+__all__ = ["TOMBSTONE_SECONDS", "Feed", "Feeds", "Listing"]
 
 TOMBSTONE_SECONDS: Final = 3600.0
 """How long a tombstone is kept if the watch does not confirm the deletion."""
 
 
-def open_feeds(store: Store, namespaces: Iterable[str]) -> None:
-    """Create a feed for each of the namespaces; ``("",)`` creates one feed for all namespaces.
+class Feeds(dict[str, "Feed"]):
+    """The feeds of a store by namespace (empty: all namespaces); none before :meth:`open` and after :meth:`close`."""
 
-    Deletes all entries of the previous feeds.
-    """
-    store.close()
-    store.feeds = {namespace: Feed(store, namespace) for namespace in namespaces}
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.store = store
+
+    def open(self, namespaces: Iterable[str]) -> None:
+        """Create a feed for each of the namespaces; ``("",)`` creates one feed for all namespaces.
+
+        Deletes all entries of the previous feeds.
+        """
+        self.close()
+        self.update((namespace, Feed(self, namespace)) for namespace in namespaces)
+
+    def close(self) -> None:
+        """Delete all entries, because the kind is no longer served."""
+        feeds = list(self.values())
+        self.clear()
+        for feed in feeds:
+            listing = feed.begin()
+            listing.discard_known = True
+            listing.commit("")
+
+    def of(self, key: NamespacedName) -> Feed | None:
+        """Return the feed that lists and watches ``key``, or ``None`` if its namespace is not watched."""
+        return self.get("") or self.get(key.namespace)
+
+    def record_list(self) -> None:
+        """Update what the store holds after a list."""
+        if all(feed.generation == self.store.generation for feed in self.values()):
+            self.store.record_list()
 
 
 class Feed:
     """The writer for one list and watch, of one namespace or (empty) of all namespaces."""
 
-    def __init__(self, store: Store, namespace: str) -> None:
-        self.store = store
+    def __init__(self, feeds: Feeds, namespace: str) -> None:
+        self.store = feeds.store
+        self._feeds = feeds
         self.namespace = namespace
         self.synced = False
         """Whether a list has been committed."""
@@ -152,7 +178,7 @@ class Feed:
         """Record that a list as of ``version`` was committed, which began in this generation of the store."""
         self.synced = True
         self.generation = generation
-        self.store.record_list()
+        self._feeds.record_list()
         self.advance(version)
         if self._tombstones:
             oldest = self.store.clock.monotonic() - TOMBSTONE_SECONDS

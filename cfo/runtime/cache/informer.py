@@ -24,7 +24,7 @@ import anyio
 import structlog
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder, Meta
-from cfo.runtime.cache.feed import open_feeds
+from cfo.runtime.cache.feed import Feeds
 from cfo.runtime.cache.index import IndexFunction
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import LabelSelector, Selection
@@ -208,6 +208,7 @@ class Informer:
             transform=transform,
         )
         self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
+        self._feeds = Feeds(self._store)
         self.reader = Reader(self._store)
         self._handlers: list[Handler] = []
         self._state_handlers: list[Callable[[], None]] = []
@@ -235,7 +236,7 @@ class Informer:
     @property
     def has_synced(self) -> bool:
         """Whether the store is complete: a list was committed and the kind is still served."""
-        return bool(self._store.feeds) and all(feed.synced for feed in self._store.feeds.values())
+        return bool(self._feeds) and all(feed.synced for feed in self._feeds.values())
 
     @property
     def problem(self) -> str:
@@ -307,7 +308,7 @@ class Informer:
     def add_handler(self, handler: Handler) -> None:
         """Call ``handler`` immediately for all existing objects (as ``initial``), and later for every change."""
         self._handlers.append(handler)
-        for feed in self._store.feeds.values():
+        for feed in self._feeds.values():
             if feed.synced:
                 for entry in self._store.entries(feed.namespace):
                     self._call(handler, Event(EventType.ADDED, entry.key, None, entry, initial=True))
@@ -369,6 +370,7 @@ class Informer:
         self._is_dropped = True
         self.reader.drop(self.gvk)
         self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
+        self._feeds = Feeds(self._store)
         self._reflectors = []
         self._notify()
 
@@ -378,7 +380,7 @@ class Informer:
 
     def watches_namespace(self, namespace: str) -> bool:
         """Return whether the informer lists and watches the namespace."""
-        return "" in self._store.feeds or namespace in self._store.feeds
+        return "" in self._feeds or namespace in self._feeds
 
     @property
     def partition(self) -> Partition | None:
@@ -434,13 +436,13 @@ class Informer:
         Raises :class:`msgspec.DecodeError` if it is not an object.
         """
         entry = self._decoder.decode(response)
-        feed = self._store.feed_for(entry.key)
+        feed = self._feeds.of(entry.key)
         if feed is not None:
             feed.record_write(entry)
 
     def record_deletion(self, key: NamespacedName, uid: str) -> None:
         """Record that the object of this uid was deleted."""
-        feed = self._store.feed_for(key)
+        feed = self._feeds.of(key)
         if feed is not None:
             feed.record_deletion(key, uid)
 
@@ -485,7 +487,7 @@ class Informer:
 
     def _start_following(self, resource: Resource) -> None:
         self._resource = resource
-        open_feeds(self._store, self.selection.namespaces if resource.namespaced else ("",))
+        self._feeds.open(self.selection.namespaces if resource.namespaced else ("",))
         self._reflectors = [
             Reflector(
                 self._transport,
@@ -498,13 +500,13 @@ class Informer:
                 watch_list=self._watch_list_support,
                 on_change=self._notify,
             )
-            for feed in self._store.feeds.values()
+            for feed in self._feeds.values()
         ]
 
     def _stop_following(self) -> None:
         if self._resource is not None:
             _log.warning("Kind is no longer served, deleting its objects from the cache", kind=str(self.gvk))
-            self._store.close()
+            self._feeds.close()
             self._resource = None
             self._reflectors = []
 

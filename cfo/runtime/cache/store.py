@@ -37,7 +37,6 @@ from cfo.runtime.clock import Clock
 from cfo.runtime.objects import NamespacedName
 
 if TYPE_CHECKING:
-    from cfo.runtime.cache.feed import Feed
     from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Event", "EventType", "Store"]
@@ -76,14 +75,12 @@ class Event(NamedTuple):
 class Store:
     """Entries by key, and indexes over them. Only feeds write to it; reads are unrestricted.
 
-    It is empty until :func:`~cfo.runtime.cache.feed.open_feeds` has created feeds. ``deliver`` is called with each
-    event, after the change is complete.
+    ``deliver`` is called with each event, after the change is complete.
     """
 
     def __init__(self, *, deliver: Callable[[Event], None], clock: Clock, selection: Selection | None = None) -> None:
         self.clock = clock
         self.selection = selection or Selection()
-        self.feeds: dict[str, Feed] = {}
         self.partition: Partition | None = None
         """The objects that the store accepts; ``None``: all objects of the selection."""
         self.held: Partition | None = None
@@ -187,23 +184,8 @@ class Store:
             self._must_drop = False
 
     def record_list(self) -> None:
-        """Update what the store holds after a list."""
-        if all(feed.generation == self.generation for feed in self.feeds.values()):
-            self.held = self.partition
-
-    # Feeds.
-
-    def close(self) -> None:
-        """Delete all entries, because the kind is no longer served."""
-        feeds, self.feeds = self.feeds, {}
-        for feed in feeds.values():
-            listing = feed.begin()
-            listing.discard_known = True
-            listing.commit("")
-
-    def feed_for(self, key: NamespacedName) -> Feed | None:
-        """Return the feed that lists and watches ``key``, or ``None`` if its namespace is not watched."""
-        return self.feeds.get("") or self.feeds.get(key.namespace)
+        """Record that every feed has committed a list of this generation."""
+        self.held = self.partition
 
     # Writing, for feeds and their listings.
 

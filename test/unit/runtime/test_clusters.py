@@ -6,6 +6,7 @@ import asyncio
 import copy
 import pickle
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 from prometheus_client import generate_latest

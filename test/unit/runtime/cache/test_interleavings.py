@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder
-from cfo.runtime.cache.feed import Listing, open_feeds
+from cfo.runtime.cache.feed import Feeds, Listing
 from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.clock import FakeClock
@@ -48,8 +48,9 @@ class Simulation:
         self.store = Store(
             deliver=self.mirror_event, clock=FakeClock(), selection=Selection(label_selector=self.selector)
         )
-        open_feeds(self.store, [""])
-        self.feed = self.store.feeds[""]
+        self.feeds = Feeds(self.store)
+        self.feeds.open([""])
+        self.feed = self.feeds[""]
 
     # Emitted events must match the changes.
 

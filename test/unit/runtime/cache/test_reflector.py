@@ -13,7 +13,7 @@ import structlog
 from cfo.runtime.cache import reflector as reflector_module
 from cfo.runtime.cache import wire
 from cfo.runtime.cache.entry import EntryDecoder
-from cfo.runtime.cache.feed import open_feeds
+from cfo.runtime.cache.feed import Feeds
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions, State
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, Store
@@ -61,8 +61,9 @@ class Harness:
         self._changed = asyncio.Event()
         selection = Selection.of(**options)
         self.store = Store(deliver=self._emit, clock=self.clock, selection=selection)
-        open_feeds(self.store, [namespace])
-        self.feed = self.store.feeds[namespace]
+        self.feeds = Feeds(self.store)
+        self.feeds.open([namespace])
+        self.feed = self.feeds[namespace]
         self.reflector = Reflector(
             transport,
             RESOURCE,

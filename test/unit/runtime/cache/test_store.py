@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder
-from cfo.runtime.cache.feed import TOMBSTONE_SECONDS, Feed, open_feeds
+from cfo.runtime.cache.feed import TOMBSTONE_SECONDS, Feed, Feeds
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.clock import FakeClock
@@ -43,8 +43,9 @@ class Harness:
             clock=self.clock,
             selection=Selection.of(label_selector=labels, field_selector=fields),
         )
-        open_feeds(self.store, namespaces)
-        self.feed: Feed = next(iter(self.store.feeds.values()))
+        self.feeds = Feeds(self.store)
+        self.feeds.open(namespaces)
+        self.feed: Feed = next(iter(self.feeds.values()))
 
     def list(
         self, version: object, *entries: Entry, discard_known: bool = False, feed: Feed | None = None
@@ -169,21 +170,21 @@ def test_events_are_emitted_after_the_complete_change() -> None:
 
 def test_each_namespace_has_its_own_list() -> None:
     harness = Harness(namespaces=("ns", "other"))
-    one, two = harness.store.feeds["ns"], harness.store.feeds["other"]
+    one, two = harness.feeds["ns"], harness.feeds["other"]
     harness.list(9, entry(5), feed=one)
     harness.list(10, entry(6, namespace="other"), feed=two)
     assert len(harness.store) == 2
     assert harness.list(12, feed=two) == [(DELETED, "a", "6", None)]
     assert harness.version() == "5"
-    assert harness.store.feed_for(NamespacedName("third", "a")) is None
+    assert harness.feeds.of(NamespacedName("third", "a")) is None
 
 
 def test_closing_the_store_deletes_all_objects() -> None:
     harness = Harness()
     harness.list(9, entry(5))
-    harness.store.close()
+    harness.feeds.close()
     assert harness.take_changes() == [(DELETED, "a", "5", None)]
-    assert harness.store.feed_for(KEY) is None
+    assert harness.feeds.of(KEY) is None
 
 
 # Own writes.
@@ -252,9 +253,9 @@ def test_bookmark_advances_high_water_mark() -> None:
 
 def test_absent_key_is_inserted_above_high_water_mark_of_its_feed() -> None:
     harness = Harness(namespaces=("ns", "other"))
-    harness.list(9, feed=harness.store.feeds["ns"])
-    harness.list(50, feed=harness.store.feeds["other"])
-    harness.store.feeds["ns"].record_write(entry(20))
+    harness.list(9, feed=harness.feeds["ns"])
+    harness.list(50, feed=harness.feeds["other"])
+    harness.feeds["ns"].record_write(entry(20))
     assert harness.version() == "20"
 
 
