@@ -109,8 +109,8 @@ class Cache(ClientCache):
         is logged once. Set it for objects that any user can create and enlarge, and expect that an object that is not
         in the cache can exist: creating it then fails.
 
-        ``whole``: :meth:`set_partition` does not restrict the informer. Use it to compare objects of a divided kind with
-        those of other namespaces, with ``metadata_only`` if that suffices.
+        ``whole``: :meth:`set_partition` does not restrict the informer. Use it to compare objects of a divided kind
+        with those of other namespaces, with ``metadata_only`` if that suffices.
 
         If there is none, a new informer is created, and started immediately if the cache is running. It runs until
         :meth:`remove`, or until :meth:`release` if no controller uses it. Raises :class:`ValueError` for an invalid

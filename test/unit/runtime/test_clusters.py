@@ -6,6 +6,7 @@ import asyncio
 import copy
 import pickle
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 from prometheus_client import generate_latest
@@ -149,6 +150,8 @@ def test_manager_without_providers_has_no_clusters() -> None:
 class Shards:
     """Admits all requests, and records which are begun and ended."""
 
+    is_cached = True
+
     def __init__(self) -> None:
         self.journal: list[str] = []
 
@@ -161,6 +164,9 @@ class Shards:
 
     def end(self, request: Request) -> None:
         self.journal.append(f"end {request}")
+
+    def cancellable(self, request: Request) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class OpenGate:
