@@ -184,6 +184,9 @@ class Shards:
     def end(self, request: Request) -> None:
         self.journal.append(f"end {request}")
 
+    def cancellable(self, request: Request) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 class OpenGate:
     def check(self) -> None:
