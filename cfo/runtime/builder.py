@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Builder", "SelectionKeywords"]
 
+_IN_ONE_SHARD = (type(None), EnqueueRequestForObject, EnqueueRequestForOwner)
+"""The handlers whose requests are in the shard of the event's object; ``None`` is that of the owner."""
+
 
 class SelectionKeywords(TypedDict, total=False):
     """The keywords of :class:`Builder` that limit the cached objects of a kind and the cached part of each object.
@@ -237,6 +240,9 @@ class Builder:
         if sharding is None:
             return
         if self._group is None and self._options.sharded and self._options.needs_leader:
+            for watch in watches:
+                if not isinstance(watch.handler, _IN_ONE_SHARD):
+                    sharding.map_events(watch.gvk)
             for watch in watches:
                 if watch.handler is None or isinstance(watch.handler, EnqueueRequestForObject):
                     sharding.divide(watch.gvk)

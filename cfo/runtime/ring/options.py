@@ -20,8 +20,9 @@ class ShardingOptions:
     namespaces (:mod:`cfo.runtime.sharding.ranges`).
 
     Each replica caches only its part of the kinds that sharded controllers reconcile or own, and of ``divided_kinds``,
-    but all objects of ``whole_kinds`` and of the kinds that other controllers use. Add a kind to ``whole_kinds`` if a
-    reconciler reads objects of it, from an informer, in other namespaces than its own.
+    but all objects of ``whole_kinds``, of the kinds that other controllers use, and of kinds whose events are mapped to
+    requests. These can be in other namespaces; list such a kind in ``divided_kinds`` if they never are. Add a kind to
+    ``whole_kinds`` if a reconciler reads objects of it, from an informer, in other namespaces than its own.
 
     Raises :class:`ValueError` if ``shards`` is not between 2 and 256.
     """

@@ -66,7 +66,8 @@ class Sharding:
         self._is_leading = False
         self._leader_runnables: list[Runnable | RunnableFunction] = []
         self._controllers: list[Controller] = []
-        self._divided: set[GVK] = {kind.gvk for kind in options.divided_kinds}
+        self._may_divide: frozenset[GVK] = frozenset(kind.gvk for kind in options.divided_kinds)
+        self._divided: set[GVK] = {*self._may_divide}
         self._whole: set[GVK] = {kind.gvk for kind in options.whole_kinds}
 
     def add_leader_runnable(self, runnable: Runnable | RunnableFunction) -> None:
@@ -98,6 +99,15 @@ class Sharding:
                 self._cache.partition_kind(kind)
             except RuntimeError:  # the manager is running, and something reads all objects
                 self._whole.add(kind.gvk)
+
+    def map_events(self, kind: ObjectKind[Any]) -> None:
+        """Cache all objects of the kind, unless :attr:`ShardingOptions.divided_kinds` lists it.
+
+        A handler of a sharded controller maps its events to requests that can be in other namespaces, whose replica
+        must therefore see them. Raises :class:`RuntimeError` as :meth:`keep_whole` does.
+        """
+        if kind.gvk not in self._may_divide:
+            self.keep_whole(kind)
 
     def keep_whole(self, kind: ObjectKind[Any]) -> None:
         """Cache all objects of the kind, because a controller that is not sharded uses it.

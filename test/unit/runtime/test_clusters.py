@@ -6,6 +6,7 @@ import asyncio
 import copy
 import pickle
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 from prometheus_client import generate_latest
@@ -182,6 +183,9 @@ class Shards:
 
     def end(self, request: Request) -> None:
         self.journal.append(f"end {request}")
+
+    def cancellable(self, request: Request) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class OpenGate:

@@ -16,6 +16,7 @@ from cfo.runtime import (
     ClientConfig,
     Controller,
     ControllerOptions,
+    EnqueueRequestsFromMapFunc,
     LeaderElectionOptions,
     Manager,
     ManagerOptions,
@@ -221,6 +222,25 @@ async def test_reconciled_and_owned_kinds_are_divided() -> None:
     manager.cache.informer(POD)
 
     assert await _divided(manager) == {"ConfigMap", "Service"}
+
+
+async def test_kind_whose_events_are_mapped_is_divided_only_if_it_is_listed() -> None:
+    """An event can be mapped to a request of another namespace, whose replica must see it."""
+    mapped = EnqueueRequestsFromMapFunc(lambda _: [Request("other", "x")])
+    for divided_kinds, expected in (([], {"ConfigMap"}), ([SERVICE], {"ConfigMap", "Service"})):
+        manager = _manager(divided_kinds=divided_kinds)
+        Builder(manager, "one").for_(CONFIG_MAP).owns(SERVICE).watches(SERVICE, mapped).complete(Reconciler())
+        assert await _divided(manager) == expected
+
+
+async def test_events_of_a_kind_that_is_divided_already_cannot_be_mapped() -> None:
+    manager = _manager()
+    Builder(manager, "one").for_(CONFIG_MAP).complete(Reconciler())
+    await _divided(manager)
+
+    mapped = EnqueueRequestsFromMapFunc(lambda _: [Request("other", "x")])
+    with pytest.raises(RuntimeError, match=r"ConfigMap.v1: is divided already: list it in"):
+        Builder(manager, "two").for_(POD).watches(CONFIG_MAP, mapped).complete(Reconciler())
 
 
 async def test_kinds_of_a_controller_that_is_not_sharded_are_kept_whole() -> None:

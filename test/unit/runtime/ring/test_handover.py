@@ -122,11 +122,12 @@ async def test_kind_that_cannot_be_listed_does_not_keep_a_replica_from_giving_sh
         async with running(two):
             await advance(clock, 8, one, two)
             assert len(two.requests.active) == 2
-            async with running(third := Replica(cast("Any", one.elector._lock), "c", clock)):
-                third.cache.listed.set()
-                await advance(clock, 8, one, two, third)
-                counts = sorted(len(replica.requests.active) for replica in (one, two, third))
-                assert counts == [1, 1, 2]
+            others = [Replica(cast("Any", one.elector._lock), identity, clock) for identity in ("c", "d")]
+            for other in others:
+                other.cache.listed.set()
+            async with running(*others):
+                await advance(clock, 8, one, two, *others)
+                assert [len(replica.requests.active) for replica in (one, two, *others)] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("hangs", [False, True])
