@@ -28,7 +28,7 @@ from cfo.runtime.metrics import Metrics
 from cfo.runtime.objects import GVK
 from cfo.runtime.ratelimit import RateLimiter
 from cfo.runtime.reconcile import ReconcileError, Reconciler, Request, Result, TerminalError
-from cfo.runtime.source import InformerSync, Kind, Source
+from cfo.runtime.source import ExistingRequests, InformerSync, Kind, Source
 from cfo.runtime.tracing import Tracing
 from cfo.runtime.workqueue import QueueShutDown, WorkQueue
 
@@ -192,9 +192,9 @@ class Controller:
         self.queue.accepts = admission.accepts
 
     async def enqueue_existing(self, partition: Partition) -> None:
-        """Enqueue the requests in ``partition`` for all cached objects, as after the start."""
+        """Enqueue the requests in ``partition`` of all sources, as after the start."""
         for source in tuple(self._sources):
-            if isinstance(source, Kind):
+            if isinstance(source, ExistingRequests):
                 await source.enqueue_existing(partition)
 
     def _in_threads(self, reconciler: Reconciler | SyncReconciler) -> Reconciler:

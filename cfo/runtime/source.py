@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import structlog
 
@@ -22,9 +22,10 @@ from cfo.runtime.workqueue import LOW_PRIORITY, WorkQueue
 if TYPE_CHECKING:
     from cfo.runtime.sharding.ranges import Partition
 
-__all__ = ["Channel", "InformerSync", "Kind", "Source"]
+__all__ = ["Channel", "ExistingRequests", "InformerSync", "Kind", "Source"]
 
 _log = structlog.get_logger(__name__)
+_MAX_KEPT: Final = 10_000
 _ENQUEUED_AT_ONCE = 500
 """The number of objects that are enqueued without a pause, a few milliseconds."""
 
@@ -42,6 +43,15 @@ class Source(Protocol):
 
     def stop(self) -> None:
         """Stop adding requests."""
+        ...
+
+
+@runtime_checkable
+class ExistingRequests(Protocol):
+    """A source that can enqueue its requests again, when a replica starts to reconcile a part of the objects."""
+
+    async def enqueue_existing(self, partition: Partition) -> None:
+        """Enqueue the requests in ``partition``."""
         ...
 
 
@@ -149,7 +159,11 @@ class InformerSync:
 
 
 class Channel:
-    """Requests that the program enqueues, for triggers that no watch reports, such as timers or external calls."""
+    """Requests that the program enqueues, for triggers that no watch reports, such as timers or external calls.
+
+    If replicas share the objects, each of them keeps the newest 10,000 requests of other shards, and enqueues those of
+    a shard when it takes it over, because its previous owner may not have reconciled them.
+    """
 
     def __init__(self) -> None:
         self._queue: WorkQueue[Request] | None = None
@@ -165,15 +179,28 @@ class Channel:
             if self._queue is None:
                 known, _ = self._pending.get(request, (priority, cause))
                 self._pending[request] = max(priority, known), cause
+            elif self._queue.accepts is not None and not self._queue.accepts(request):
+                self._pending.pop(request, None)
+                self._pending[request] = priority, cause
+                if len(self._pending) > _MAX_KEPT:
+                    del self._pending[next(iter(self._pending))]
             else:
                 self._queue.add(request, priority=priority, cause=cause)
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
         """Enqueue the requests kept so far in ``queue``, and later requests directly."""
         self._queue = queue
-        for request, (priority, cause) in self._pending.items():
-            queue.add(request, priority=priority, cause=cause)
-        self._pending.clear()
+        self._enqueue_kept(lambda request: queue.accepts is None or queue.accepts(request))
+
+    async def enqueue_existing(self, partition: Partition) -> None:
+        """Enqueue the requests in ``partition`` that were kept because another replica had to reconcile them."""
+        self._enqueue_kept(lambda request: partition.covers(request.namespace, request.name))
+
+    def _enqueue_kept(self, is_accepted: Callable[[Request], bool]) -> None:
+        if self._queue is not None:
+            for request in [request for request in self._pending if is_accepted(request)]:
+                priority, cause = self._pending.pop(request)
+                self._queue.add(request, priority=priority, cause=cause)
 
     async def wait_for_sync(self) -> None:
         """Return immediately."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,6 +22,9 @@ from cfo.runtime.predicate import Predicate
 from cfo.runtime.reconcile import Request
 from cfo.runtime.source import Kind
 from cfo.runtime.workqueue import WorkQueue
+
+if TYPE_CHECKING:
+    from cfo.runtime.sharding.ranges import Partition
 
 _log = structlog.get_logger(__name__)
 
@@ -136,7 +141,13 @@ class EngagedClusters:
             self._queue = None
             self._clusters.remove_engage_handler(self._engaged)
 
-    def _engaged(self, cluster: Cluster) -> None:
+    async def enqueue_existing(self, partition: Partition) -> None:
+        """Enqueue the requests in ``partition`` for all engaged clusters."""
+        engaged = partial(self._engaged, partition=partition)
+        self._clusters.add_engage_handler(engaged)
+        self._clusters.remove_engage_handler(engaged)
+
+    def _engaged(self, cluster: Cluster, partition: Partition | None = None) -> None:
         if self._queue is None:
             return
         cause = Cause(CauseType.GENERIC, detail=f"cluster {cluster.name} was engaged")
@@ -146,5 +157,7 @@ class EngagedClusters:
             _log.exception("Function of EngagedClusters failed", cluster=cluster.name)
             return
         for request in requests:
+            if partition is not None and not partition.covers(request.namespace, request.name):
+                continue
             named = request if isinstance(request, ClusterRequest) else request.in_cluster(cluster.name)
             self._queue.add(named, cause=cause)

@@ -27,6 +27,8 @@ from cfo.runtime import (
 )
 from cfo.runtime.client.write_gate import WriteGate, write_gate
 from cfo.runtime.clock import FakeClock
+from cfo.runtime.ring.requests import ShardedRequests
+from cfo.runtime.sharding.ranges import Partition
 from cfo.runtime.source import Kind
 from cfo.runtime.workqueue import WorkQueue
 from test.support.scheduling import run_until_idle
@@ -104,6 +106,18 @@ class Reconciler:
         return Result()
 
 
+class Hanging:
+    """A reconciler that never returns."""
+
+    def __init__(self) -> None:
+        self.began: list[Request] = []
+
+    async def reconcile(self, request: Request) -> Result:
+        self.began.append(request)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
 async def test_reconcile_has_the_gate_of_its_request_and_ends_when_it_fails() -> None:
     admission, reconciler = Admission("one", "two"), Reconciler()
     controller = Controller("test", reconciler, options=ControllerOptions(max_concurrent_reconciles=1))
@@ -139,6 +153,36 @@ async def test_request_waits_for_the_kinds_of_its_controller_and_not_for_optiona
         clock.advance(5.0)
         await run_until_idle()
         assert reconciler.gates == [("one", "one")]
+        tasks.cancel_scope.cancel()
+
+
+async def test_cancelled_reconcile_ends_without_a_retry_and_its_worker_continues() -> None:
+    idle: list[int] = []
+    nothing = Partition(8, frozenset())
+    one, other = Request("one", "x"), Request("two", "x")
+    shard, other_shard = (nothing.shard_of(request.namespace, "") for request in (one, other))
+    assert shard != other_shard
+    requests = ShardedRequests(
+        nothing, gate=lambda shard: Gate(str(shard)), may_work_on=lambda _: True, on_idle=idle.append
+    )
+    requests.activate({shard, other_shard})
+    reconciler = Hanging()
+    controller = Controller("test", reconciler, options=ControllerOptions(max_concurrent_reconciles=1))
+    controller.admit(requests)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(controller.run)
+        controller.queue.add(one)
+        await run_until_idle()
+        controller.queue.add(other)
+
+        requests.drain({shard})
+        assert idle == []
+        requests.cancel({shard})
+        await run_until_idle()
+
+        assert idle == [shard]
+        assert reconciler.began == [one, other]
+        assert controller.queue.waiting == 0
         tasks.cancel_scope.cancel()
 
 
