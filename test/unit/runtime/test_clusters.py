@@ -184,9 +184,6 @@ class Shards:
     def end(self, request: Request) -> None:
         self.journal.append(f"end {request}")
 
-    def cancellable(self, request: Request) -> AbstractContextManager[None]:
-        return nullcontext()
-
 
 class OpenGate:
     def check(self) -> None:

@@ -224,7 +224,7 @@ async def test_reconciled_and_owned_kinds_are_divided() -> None:
     assert await _divided(manager) == {"ConfigMap", "Service"}
 
 
-async def test_kind_whose_events_are_mapped_is_divided_only_if_it_is_listed() -> None:
+async def test_kind_of_mapped_events_is_divided_only_if_it_is_listed() -> None:
     """An event can be mapped to a request of another namespace, whose replica must see it."""
     mapped = EnqueueRequestsFromMapFunc(lambda _: [Request("other", "x")])
     for divided_kinds, expected in (([], {"ConfigMap"}), ([SERVICE], {"ConfigMap", "Service"})):
