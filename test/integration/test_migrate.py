@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -28,7 +28,9 @@ from cfo.migrate.planning import SUSPENDED_ANNOTATION, Options
 from cfo.migrate.session import Session
 from cfo.migrate.targets import KubeRay, Target, convert
 from cfo.migrate.undo_file import UndoFile, load
+from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.transport import Response, Transport
 from cfo.runtime.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,
@@ -326,17 +328,20 @@ class Crash(Exception):
     """The process ends."""
 
 
-class CrashingClient(Client):
-    """A client whose process ends after some writes. The last one reaches the API server."""
+class CrashingTransport:
+    """A connection of a process that ends after some writes. The last one reaches the API server."""
 
-    writes_left = 0
+    def __init__(self, transport: Transport, writes: int) -> None:
+        self._transport = transport
+        self._writes_left = writes
 
-    async def _send_write(self, *arguments: Any) -> bytes:
-        body = await super()._send_write(*arguments)
-        self.writes_left -= 1
-        if self.writes_left == 0:
-            raise Crash
-        return body
+    async def request(self, request: APIRequest) -> Response:
+        response = await self._transport.request(request)
+        if request.method != "GET":
+            self._writes_left -= 1
+            if self._writes_left == 0:
+                raise Crash
+        return response
 
 
 def session(client: Client, namespace: str) -> Session:
@@ -362,8 +367,8 @@ async def test_interruption_at_any_write_is_continued(tmp_path: Path, monkeypatc
                     await env.create(obj)
             await eventually(lambda: Observer(env.client).has_pods(stored))  # noqa: B023
             undo = UndoFile(tmp_path / f"{number}.json", "identity", "kuberay")
-            client = CrashingClient(env.client.transport, env.client.mapper, field_manager="cfo-migrate")
-            client.writes_left = number
+            transport = cast("Transport", CrashingTransport(env.client.transport, number))
+            client = Client(transport, env.client.mapper, field_manager="cfo-migrate")
             crashed = False
             try:
                 await session(client, namespace).apply(undo, print, timeout=20.0, dry_run=False)
