@@ -96,14 +96,3 @@ def test_command_ends_with_code_0_at_hangup_and_removes_its_kubeconfig(tmp_path:
     finally:
         process.kill()
         process.communicate()
-
-
-def test_port_in_use_is_reported_in_one_line_with_code_1() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        arguments = [sys.executable, "-m", "envtest", "--port", str(taken.getsockname()[1])]
-        done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: ")
-    assert len(done.stderr.splitlines()) == 1
