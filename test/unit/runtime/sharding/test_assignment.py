@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfo.runtime.sharding.assignment import FREE, target_owners
+from test.support.properties import PROPERTY
 
 _MEMBERS = ["a", "b", "c", "d"]
 _members = st.frozensets(st.sampled_from(_MEMBERS), min_size=1)
@@ -19,6 +20,7 @@ def _moves(members: frozenset[str], owners: tuple[str, ...], target: tuple[str, 
     return sum(owner in members and owner != wanted for owner, wanted in zip(owners, target, strict=True))
 
 
+@PROPERTY
 @given(_members, _owners)
 def test_target_is_balanced_with_the_fewest_moves(members: frozenset[str], owners: tuple[str, ...]) -> None:
     target = target_owners(members, owners)
@@ -34,6 +36,7 @@ def test_target_is_balanced_with_the_fewest_moves(members: frozenset[str], owner
     assert _moves(members, owners, target) == fewest
 
 
+@PROPERTY
 @given(_members, _owners)
 def test_target_of_the_target_is_the_target(members: frozenset[str], owners: tuple[str, ...]) -> None:
     target = target_owners(members, owners)
@@ -41,6 +44,7 @@ def test_target_of_the_target_is_the_target(members: frozenset[str], owners: tup
     assert target_owners(members, target) == target
 
 
+@PROPERTY
 @given(_members, _owners, st.data())
 def test_target_stays_the_same_while_it_is_reached(
     members: frozenset[str], owners: tuple[str, ...], data: st.DataObject
@@ -56,6 +60,7 @@ def test_target_stays_the_same_while_it_is_reached(
     ) - len(done)
 
 
+@PROPERTY
 @given(_members, _owners)
 def test_leader_shard_stays_with_its_owner(members: frozenset[str], owners: tuple[str, ...]) -> None:
     if owners[0] in members:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cfo.runtime import Partition
 from cfo.runtime.sharding.ranges import HashRange, KeyHash, fnv1a_64, mixed_64, shard_of_key
+from test.support.properties import PROPERTY
 
 _HASHES: list[KeyHash] = ["mixed", "fnv1a"]
 
@@ -36,6 +37,7 @@ def test_numbered_namespaces_are_not_distributed_by_fnv1a_without_mixing() -> No
     assert len({shard_of_key(f"team-{number:02}", 64, "fnv1a") for number in range(40)}) == 1
 
 
+@PROPERTY
 @given(st.text(max_size=80), st.integers(1, 256), st.sampled_from(_HASHES))
 def test_each_key_is_in_exactly_the_range_of_its_shard(key: str, shards: int, key_hash: KeyHash) -> None:
     shard = shard_of_key(key, shards, key_hash)
@@ -45,6 +47,7 @@ def test_each_key_is_in_exactly_the_range_of_its_shard(key: str, shards: int, ke
     assert owned.start <= value < owned.end
 
 
+@PROPERTY
 @given(st.integers(1, 256))
 def test_ranges_of_all_shards_cover_all_hashes_once(shards: int) -> None:
     singles = [Partition(shards, frozenset({shard})).ranges()[0] for shard in range(shards)]
@@ -87,6 +90,7 @@ def test_shard_selector_joins_adjacent_shards() -> None:
     assert Partition(4, frozenset({0, 2})).shard_selector == "", "the API server cannot compute the mixed hash"
 
 
+@PROPERTY
 @given(st.integers(2, 256), st.data())
 def test_shard_selector_selects_what_the_partition_covers(shards: int, data: st.DataObject) -> None:
     owned = data.draw(st.frozensets(st.integers(0, shards - 1), min_size=1, max_size=shards - 1))

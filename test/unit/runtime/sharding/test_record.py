@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfo.runtime.sharding.record import MAX_MEMBERS, InvalidRecord, Member, RingRecord, ring_name
+from test.support.properties import PROPERTY
 
 _identities = st.text(min_size=1, max_size=60)
 
 
+@PROPERTY
 @given(st.dictionaries(_identities, st.tuples(st.integers(0, 2**53), st.integers(1, 86_400)), max_size=5), st.data())
 def test_record_is_read_as_it_was_written(members: dict[str, tuple[int, int]], data: st.DataObject) -> None:
     owners = data.draw(st.lists(st.sampled_from(["", *members]), min_size=1, max_size=20))
@@ -20,6 +22,7 @@ def test_record_is_read_as_it_was_written(members: dict[str, tuple[int, int]], d
     assert RingRecord.parse(record.dump(), len(owners)) == record
 
 
+@PROPERTY
 @given(st.one_of(st.text(), st.recursive(st.none() | st.integers(), st.lists, max_leaves=4).map(repr)))
 def test_any_other_annotation_is_rejected(annotation: str) -> None:
     with pytest.raises(InvalidRecord):
