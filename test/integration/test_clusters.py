@@ -40,7 +40,7 @@ from cfo.runtime import (
     WriteRejected,
 )
 from cfo.runtime.client.write_gate import write_gate
-from cfo.runtime.debug import DebugReports
+from cfo.runtime.manager.debug import DebugReports
 from envtest import ControlPlane
 from test.support.clusters import (
     NAMESPACE,

@@ -16,7 +16,7 @@ import pytest
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import TransportError
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.leaderelection import LeadershipLost
+from cfo.runtime.manager.leaderelection import LeadershipLost
 from test.support.planes import new_plane
 from test.support.raycluster_environment import eventually
 from test.support.shard_replicas import LEASE_SECONDS, RETRY_SECONDS, Replica, ReplicaGroup, new_client, run_group

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cfo.manifests.overlays import crds
-from cfo.runtime.kinds import LEASE, NETWORK_POLICY
+from cfo.runtime.objects.kinds import LEASE, NETWORK_POLICY
 from cfo.runtime.sharding.record import ANNOTATION
 from envtest import EmbeddedControlPlane
 from envtest.context import User

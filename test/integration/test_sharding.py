@@ -9,7 +9,7 @@ import pytest
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.kinds import CONFIG_MAP
+from cfo.runtime.objects.kinds import CONFIG_MAP
 from envtest import ControlPlane
 from test.support.planes import new_plane
 from test.support.shard_replicas import LEASE_SECONDS, RETRY_SECONDS, new_client, run_group

@@ -12,9 +12,9 @@ import yaml
 
 from cfo import operator
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.kinds import LEASE, SERVICE_ACCOUNT
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.kinds import LEASE, SERVICE_ACCOUNT
+from cfo.runtime.objects.unstructured import NamespacedName
 from envtest import EmbeddedControlPlane
 from test.support.inference_environment import InferenceEnvironment, new_stack, start_inference_environment
 

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.abc
 
-from cfo.runtime.builder import Builder
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import first_of
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import CONFIG_MAP, LEASE
-from cfo.runtime.leaderelection import LeaderElectionOptions, Lock
-from cfo.runtime.lifecycle import RunnableFailed
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import NamespacedName, Object
-from cfo.runtime.reconcile import Request, Result
+from cfo.runtime.controller.lifecycle import RunnableFailed
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.manager.builder import Builder
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions, Lock
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.kinds import CONFIG_MAP, LEASE
+from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.process.clock import first_of
 from cfo.runtime.ring.options import ShardingOptions
 from envtest import ControlPlane
 from test.support.faulty_proxy import FaultyProxy, start_faulty_proxy

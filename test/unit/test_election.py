@@ -14,8 +14,8 @@ from cfo.controllers.raycluster.environment import Environment
 from cfo.operator import leader_election_options, new_manager, rules
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.credentials import Credentials, ServiceAccount
-from cfo.runtime.kinds import INGRESS, NETWORK_POLICY, POD
-from cfo.runtime.source import InformerSync
+from cfo.runtime.controller.source import InformerSync
+from cfo.runtime.objects.kinds import INGRESS, NETWORK_POLICY, POD
 from cfo.sharding import sharding_options
 
 OUT_OF_CLUSTER = ClientConfig(server="https://127.0.0.1:6443", token="t")

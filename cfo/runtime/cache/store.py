@@ -33,8 +33,8 @@ from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.index import Index, IndexFunction
 from cfo.runtime.cache.partitioning import intersection_of, is_within
 from cfo.runtime.cache.selectors import Selection
-from cfo.runtime.clock import Clock
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.clock import Clock
 
 if TYPE_CHECKING:
     from cfo.runtime.sharding.ranges import Partition

@@ -239,7 +239,7 @@ def _client_certificate(user: Mapping[str, Any]) -> tuple[bytes, bytes]:
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    from cfo.runtime.private_keys import load_private_key
+    from cfo.runtime.process.private_keys import load_private_key
 
     try:
         chain = x509.load_pem_x509_certificates(certificate)

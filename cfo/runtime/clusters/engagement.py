@@ -11,13 +11,13 @@ import anyio
 import structlog
 
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.clock import Clock, sleep_unless
-from cfo.runtime.cluster import Cluster
+from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.clusters.options import ClusterSetup
 from cfo.runtime.clusters.reconciles import RunningReconciles
 from cfo.runtime.clusters.sources import ClusterKind
-from cfo.runtime.controller import Controller
-from cfo.runtime.ratelimit import Backoff
+from cfo.runtime.controller.controller import Controller
+from cfo.runtime.manager.cluster import Cluster
+from cfo.runtime.process.clock import Clock, sleep_unless
 
 __all__ = ["Engagement"]
 

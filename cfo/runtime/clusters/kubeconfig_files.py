@@ -18,7 +18,7 @@ from cfo.runtime.client.untrusted_kubeconfig import (
     parse_untrusted_kubeconfig,
 )
 from cfo.runtime.clusters.options import ClusterAware, ClusterRefused
-from cfo.runtime.files_watcher import FilesWatcher
+from cfo.runtime.process.files_watcher import FilesWatcher
 
 __all__ = ["KubeconfigFiles"]
 

@@ -24,9 +24,9 @@ from cfo.runtime.client.untrusted_kubeconfig import (
     parse_untrusted_kubeconfig,
 )
 from cfo.runtime.clusters.options import ClusterAware, ClusterRefused
-from cfo.runtime.kinds import SECRET
-from cfo.runtime.objects import NamespacedName, Object, is_deleting
-from cfo.runtime.reconcile import READ, Rule
+from cfo.runtime.objects.kinds import SECRET
+from cfo.runtime.objects.rbac import READ, Rule
+from cfo.runtime.objects.unstructured import NamespacedName, Object, is_deleting
 
 __all__ = ["KUBECONFIG_SECRET_LABEL", "KubeconfigSecrets"]
 

@@ -8,8 +8,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.runtime.client.transport import Exchange
-from cfo.runtime.cluster import Cluster
-from cfo.runtime.metrics import Metrics
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.manager.cluster import Cluster
 
 __all__ = ["ClusterCollector", "ObservedExchanges"]
 

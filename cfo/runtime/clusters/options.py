@@ -8,9 +8,9 @@ from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.clock import Clock
-from cfo.runtime.cluster import Cluster
-from cfo.runtime.reconcile import TerminalError
+from cfo.runtime.manager.cluster import Cluster
+from cfo.runtime.objects.errors import TerminalError
+from cfo.runtime.process.clock import Clock
 
 __all__ = [
     "ClusterAware",

@@ -16,12 +16,12 @@ import anyio
 import structlog
 from anyio.abc import TaskStatus
 
-from cfo.runtime.cause import Causes
-from cfo.runtime.clock import Clock, sleep_unless
-from cfo.runtime.cluster import Cluster
 from cfo.runtime.clusters.options import ClusterNotFound
-from cfo.runtime.controller import Controller
-from cfo.runtime.reconcile import Request, Result
+from cfo.runtime.controller.cause import Causes
+from cfo.runtime.controller.controller import Controller
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.manager.cluster import Cluster
+from cfo.runtime.process.clock import Clock, sleep_unless
 
 __all__ = ["ControllerReconciles", "EngagedCluster", "ReconcileDrain", "RunningReconciles"]
 
@@ -107,7 +107,7 @@ class ReconcileDrain:
 
 
 class ControllerReconciles:
-    """The reconciles of one controller (:class:`~cfo.runtime.controller.ClusterReconciles`).
+    """The reconciles of one controller (:class:`~cfo.runtime.controller.controller.ClusterReconciles`).
 
     ``engaged`` returns an engaged cluster by name. ``running`` are the reconciles of all controllers. ``limit``: how
     many workers one cluster occupies (0: a quarter of them).

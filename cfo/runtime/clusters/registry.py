@@ -14,9 +14,8 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.client.config import ClientConfig, ConfigError
 from cfo.runtime.client.credentials import Credentials
+from cfo.runtime.client.tracing import Tracing
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import Clock
-from cfo.runtime.cluster import Cluster
 from cfo.runtime.clusters.engagement import Engagement
 from cfo.runtime.clusters.metrics import ClusterCollector, ObservedExchanges
 from cfo.runtime.clusters.options import (
@@ -29,9 +28,10 @@ from cfo.runtime.clusters.options import (
 )
 from cfo.runtime.clusters.reconciles import ControllerReconciles, ReconcileDrain
 from cfo.runtime.clusters.sources import ClusterKind
-from cfo.runtime.controller import Controller
-from cfo.runtime.metrics import Metrics
-from cfo.runtime.tracing import Tracing
+from cfo.runtime.controller.controller import Controller
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.manager.cluster import Cluster
+from cfo.runtime.process.clock import Clock
 
 __all__ = ["ClusterWatch", "Clusters"]
 

@@ -11,17 +11,17 @@ import structlog
 
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
-from cfo.runtime.cause import Cause, CauseType
-from cfo.runtime.clock import Clock
-from cfo.runtime.cluster import Cluster
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.clusters.options import EngageableClusters
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.handler import EnqueueRequestForObject, EventHandler
-from cfo.runtime.objects import ClusterRequest
-from cfo.runtime.predicate import Predicate
-from cfo.runtime.reconcile import Request
-from cfo.runtime.source import Kind
-from cfo.runtime.workqueue import WorkQueue
+from cfo.runtime.controller.cause import Cause, CauseType
+from cfo.runtime.controller.handler import EnqueueRequestForObject, EventHandler
+from cfo.runtime.controller.predicate import Predicate
+from cfo.runtime.controller.reconcile import Request
+from cfo.runtime.controller.source import Kind
+from cfo.runtime.controller.workqueue import WorkQueue
+from cfo.runtime.manager.cluster import Cluster
+from cfo.runtime.objects.unstructured import ClusterRequest
+from cfo.runtime.process.clock import Clock
 
 if TYPE_CHECKING:
     from cfo.runtime.sharding.ranges import Partition
@@ -98,7 +98,7 @@ class EnqueueForEachCluster:
 
     With it, an object of the local cluster is reconciled for each cluster separately: a failure in one of them is
     retried without the others. ``clusters`` is :attr:`Manager.clusters`; the default handler is
-    :class:`~cfo.runtime.handler.EnqueueRequestForObject`.
+    :class:`~cfo.runtime.controller.handler.EnqueueRequestForObject`.
     """
 
     def __init__(self, clusters: EngageableClusters, handler: EventHandler | None = None) -> None:

@@ -6,7 +6,7 @@ regardless of the number of shards, and ``kubectl get lease -o yaml`` shows the 
 
 To replicas without sharding the ring is one holder of the Lease, and they are other holders to the ring: each waits
 until the other has released the Lease or has not renewed it for the lease duration (client-go's rule,
-:mod:`cfo.runtime.leaderelection`). The same applies to rings with another number of shards.
+:mod:`cfo.runtime.manager.leaderelection`). The same applies to rings with another number of shards.
 
 The owner of shard 0 is the leader. It remains the leader until it stops, because shard 0 never moves from a living
 member.
@@ -32,9 +32,9 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, TransportError
 from cfo.runtime.client.write_gate import WriteRejected
-from cfo.runtime.clock import Clock, SystemClock, micro_time, sleep_unless
-from cfo.runtime.events import EventRecorder
-from cfo.runtime.leaderelection import (
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.manager.events import EventRecorder
+from cfo.runtime.manager.leaderelection import (
     LeaderElectionOptions,
     LeadershipLost,
     LeaseObservation,
@@ -42,8 +42,8 @@ from cfo.runtime.leaderelection import (
     lease_reference,
     lease_with_spec,
 )
-from cfo.runtime.metrics import Metrics
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.process.clock import Clock, SystemClock, micro_time, sleep_unless
 from cfo.runtime.ring.options import ShardingOptions
 from cfo.runtime.sharding.assignment import FREE, LEADER_SHARD
 from cfo.runtime.sharding.membership import Membership, MembershipLost
@@ -80,7 +80,7 @@ class ShardElector:
     """Keeps this process a member of the ring; a runnable, and the leader's write gate.
 
     It reports that it has started once this process is a member, and raises
-    :class:`~cfo.runtime.leaderelection.LeadershipLost` once it has lost its shards. ``random`` returns numbers in
+    :class:`~cfo.runtime.LeadershipLost` once it has lost its shards. ``random`` returns numbers in
     [0, 1).
     """
 
@@ -159,7 +159,7 @@ class ShardElector:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Join the ring, report that the elector has started, and renew the membership until :meth:`stop`.
 
-        Raises :class:`~cfo.runtime.leaderelection.LeadershipLost`.
+        Raises :class:`~cfo.runtime.LeadershipLost`.
         """
         _log.info("Attempting to join the ring", lease=self._lease_name, ring=self.ring, identity=self.options.identity)
         joined = False

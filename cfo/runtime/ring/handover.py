@@ -19,7 +19,7 @@ import structlog
 from anyio.abc import TaskStatus
 
 from cfo.runtime.cache.cache import Cache
-from cfo.runtime.clock import Clock, first_of
+from cfo.runtime.process.clock import Clock, first_of
 from cfo.runtime.ring.elector import ShardElector
 from cfo.runtime.ring.metrics import ShardingMetrics
 from cfo.runtime.ring.requests import ShardedRequests

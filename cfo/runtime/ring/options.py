@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from cfo.runtime.objects import ObjectKind
+from cfo.runtime.objects.unstructured import ObjectKind
 from cfo.runtime.sharding.ranges import MAX_SHARDS, KeyHash
 
 __all__ = ["ShardingOptions"]

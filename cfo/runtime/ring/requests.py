@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import anyio
 
 from cfo.runtime.client.write_gate import WriteGate
-from cfo.runtime.reconcile import Request
+from cfo.runtime.controller.reconcile import Request
 from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["ShardedRequests"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cfo.runtime.leaderelection import LeaderElectionOptions, Lock
-from cfo.runtime.lifecycle import Runnable, RunnableFunction
-from cfo.runtime.objects import GVK, ObjectKind
+from cfo.runtime.controller.lifecycle import Runnable, RunnableFunction
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions, Lock
+from cfo.runtime.objects.unstructured import GVK, ObjectKind
 from cfo.runtime.ring.elector import ShardElector, ShardGate
 from cfo.runtime.ring.handover import ShardHandover
 from cfo.runtime.ring.metrics import ShardingMetrics
@@ -17,10 +17,10 @@ from cfo.runtime.sharding.ranges import Partition
 
 if TYPE_CHECKING:
     from cfo.runtime.cache.cache import Cache
-    from cfo.runtime.clock import Clock
-    from cfo.runtime.controller import Controller
-    from cfo.runtime.events import EventRecorder
-    from cfo.runtime.metrics import Metrics
+    from cfo.runtime.controller.controller import Controller
+    from cfo.runtime.controller.metrics import Metrics
+    from cfo.runtime.manager.events import EventRecorder
+    from cfo.runtime.process.clock import Clock
 
 __all__ = ["Sharding"]
 
@@ -125,7 +125,7 @@ class Sharding:
         await self._cache.set_partition(self._partition(frozenset()))
 
     def report(self) -> list[dict[str, Any]]:
-        """Return one row for each member of the ring, for :mod:`cfo.runtime.debug`."""
+        """Return one row for each member of the ring, for :mod:`cfo.runtime.manager.debug`."""
         record = self.elector.membership.record
         return [
             {

@@ -20,7 +20,7 @@ from cfo.features import FEATURES
 from cfo.manifests import DEFAULT_NAMESPACE, components, default_image, overlays, workload
 from cfo.manifests.names import DEPLOYMENT, SERVICE_ACCOUNT
 from cfo.manifests.rbac import feature_access, user_roles
-from cfo.runtime.reconcile import Rule, policy_rules
+from cfo.runtime.objects.rbac import Rule, policy_rules
 from cfo.version import __version__
 from hack import ROOT
 from hack.generate.kustomize import HEADER, crd_file_name, dump

@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from cfo.manifests.stack_operator import STACK_OPERATOR, StackOperator, shared_objects
-from cfo.runtime.reconcile import CRUD, Rule, policy_rules
+from cfo.runtime.objects.rbac import CRUD, Rule, policy_rules
 from hack.generate.helm import conditional, escaped
 from hack.generate.kustomize import HEADER, dump
 from hack.generate.olm.channels import default_channel

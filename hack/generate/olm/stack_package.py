@@ -12,7 +12,7 @@ from typing import Any
 from cfo.api.inferencestack import profiles
 from cfo.manifests import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.stack_operator import STACK_OPERATOR, StackOperator
-from cfo.runtime.reconcile import policy_rules
+from cfo.runtime.objects.rbac import policy_rules
 from hack import ROOT
 from hack.files import ToolError, read
 from hack.generate.kustomize import HEADER, dump

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from cfo.config import LeaderElection
-from cfo.runtime.kinds import LEASE
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.kinds import LEASE
+from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.sharding.record import ANNOTATION
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Sample, benchmark

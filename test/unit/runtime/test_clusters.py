@@ -12,20 +12,20 @@ import pytest
 from prometheus_client import generate_latest
 
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.request_target import cache_key
 from cfo.runtime.client.transport import Exchange, Transport
 from cfo.runtime.client.write_gate import WriteGate
-from cfo.runtime.clock import FakeClock
 from cfo.runtime.clusters.kubeconfig_secrets import KubeconfigSecrets
 from cfo.runtime.clusters.options import ClusterOptions, ClusterRefused
-from cfo.runtime.controller import Controller
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.manager import Manager
-from cfo.runtime.metrics import Metrics
-from cfo.runtime.objects import GVK, ClusterRequest, NamespacedName
-from cfo.runtime.reconcile import Request, Result
-from cfo.runtime.source import Channel
-from cfo.runtime.workqueue import WorkQueue
+from cfo.runtime.controller.controller import Controller
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.controller.source import Channel
+from cfo.runtime.controller.workqueue import WorkQueue
+from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.unstructured import GVK, ClusterRequest, NamespacedName
+from cfo.runtime.process.clock import FakeClock
 
 NAME = NamespacedName("team", "colors")
 SERVER = ClientConfig(server="https://127.0.0.1:1")

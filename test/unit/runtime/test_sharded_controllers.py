@@ -26,11 +26,11 @@ from cfo.runtime import (
     TerminalError,
 )
 from cfo.runtime.client.write_gate import WriteGate, write_gate
-from cfo.runtime.clock import FakeClock
+from cfo.runtime.controller.source import Kind
+from cfo.runtime.controller.workqueue import WorkQueue
+from cfo.runtime.process.clock import FakeClock
 from cfo.runtime.ring.requests import ShardedRequests
 from cfo.runtime.sharding.ranges import Partition
-from cfo.runtime.source import Kind
-from cfo.runtime.workqueue import WorkQueue
 from test.support.scheduling import run_until_idle
 
 

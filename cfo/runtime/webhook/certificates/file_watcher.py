@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from cfo.runtime.files_watcher import FilesWatcher
+from cfo.runtime.process.files_watcher import FilesWatcher
 from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles
 

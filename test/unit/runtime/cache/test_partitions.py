@@ -16,8 +16,8 @@ from cfo.runtime.cache.indexes import by_label
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.partitioning import head_of, intersection_of, is_within
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.discovery import Resource
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.client.discovery import Resource
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from cfo.runtime.sharding.ranges import KeyHash, Partition
 from test.support.clocks import SkippingClock
 from test.support.scripted_transport import (

@@ -11,14 +11,14 @@ import orjson
 import pytest
 
 from cfo.runtime.client.write_gate import WriteRejected
-from cfo.runtime.clock import FakeClock
-from cfo.runtime.leaderelection import LeaderElectionOptions, LeaderElector, LeadershipLost
-from cfo.runtime.metrics import Metrics
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions, LeaderElector, LeadershipLost
+from cfo.runtime.process.clock import FakeClock
 from cfo.runtime.ring.elector import ShardElector, ShardGate
 from cfo.runtime.ring.options import ShardingOptions
 from cfo.runtime.sharding.record import ANNOTATION
 from test.support.scheduling import run_until_idle
-from test.unit.runtime.test_leaderelection import FakeLock
+from test.unit.runtime.manager.test_leaderelection import FakeLock
 
 
 def _options(identity: str) -> LeaderElectionOptions:

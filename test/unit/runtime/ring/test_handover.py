@@ -10,16 +10,16 @@ import anyio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cfo.runtime.clock import FakeClock
-from cfo.runtime.reconcile import Request
+from cfo.runtime.controller.reconcile import Request
+from cfo.runtime.process.clock import FakeClock
 from cfo.runtime.ring.elector import ShardGate
 from cfo.runtime.ring.handover import ShardHandover
 from cfo.runtime.ring.metrics import ShardingMetrics
 from cfo.runtime.ring.requests import ShardedRequests
 from cfo.runtime.sharding.ranges import Partition
 from test.support.scheduling import run_until_idle
+from test.unit.runtime.manager.test_leaderelection import FakeLock
 from test.unit.runtime.ring.test_elector import Member, advance, released, running
-from test.unit.runtime.test_leaderelection import FakeLock
 
 SHARDS = 4
 LEASE_SECONDS = 15.0

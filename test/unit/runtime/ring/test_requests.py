@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from cfo.runtime.reconcile import Request
+from cfo.runtime.controller.reconcile import Request
 from cfo.runtime.ring.requests import ShardedRequests
 from cfo.runtime.sharding.ranges import Partition
 from test.support.scheduling import run_until_idle

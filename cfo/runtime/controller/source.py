@@ -1,0 +1,211 @@
+"""Sources of the requests of a controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+import structlog
+
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.store import Event, EventType
+from cfo.runtime.client.discovery import RESTMapper
+from cfo.runtime.controller.availability import is_served
+from cfo.runtime.controller.cause import Cause, CauseType
+from cfo.runtime.controller.handler import EventHandler
+from cfo.runtime.controller.predicate import Predicate
+from cfo.runtime.controller.reconcile import Request
+from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
+from cfo.runtime.process.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from cfo.runtime.sharding.ranges import Partition
+
+__all__ = ["Channel", "ExistingRequests", "InformerSync", "Kind", "Source"]
+
+_log = structlog.get_logger(__name__)
+_MAX_KEPT: Final = 10_000
+_ENQUEUED_AT_ONCE = 500
+"""The number of objects that are enqueued without a pause, a few milliseconds."""
+
+
+class Source(Protocol):
+    """Adds requests to a controller's queue."""
+
+    async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
+        """Start adding requests to ``queue``; do not wait for the first one. ``controller`` is used in logs."""
+        ...
+
+    async def wait_for_sync(self) -> None:
+        """Wait until all objects that existed at the start have been enqueued."""
+        ...
+
+    def stop(self) -> None:
+        """Stop adding requests."""
+        ...
+
+
+@runtime_checkable
+class ExistingRequests(Protocol):
+    """A source that can enqueue its requests again, when a replica starts to reconcile a part of the objects."""
+
+    async def enqueue_existing(self, partition: Partition) -> None:
+        """Enqueue the requests in ``partition``."""
+        ...
+
+
+class Kind:
+    """Informer events: ``handler`` maps each event that passes all ``predicates`` to requests.
+
+    Objects of the initial list are enqueued with low priority, behind new changes. An exception in a predicate or
+    handler is logged and drops only that event. The controller does not wait for an ``optional`` kind that is not
+    served or whose list is forbidden; its events arrive once it becomes available.
+    """
+
+    def __init__(
+        self,
+        informer: Informer,
+        handler: EventHandler,
+        *predicates: Predicate,
+        mapper: RESTMapper,
+        optional: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.informer = informer
+        self.handler = handler
+        self.predicates = predicates
+        self.optional = optional
+        self.cluster = ""
+        """The name of the informer's cluster, for causes; empty for the local cluster."""
+        self._mapper = mapper
+        self._clock = clock or SystemClock()
+        self._controller = ""
+        self._queue: WorkQueue[Request] | None = None
+        self._listed = Cause(CauseType.LISTED, informer.gvk)
+
+    async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
+        """Start adding requests to ``queue``, first for the objects that the informer already holds."""
+        await self.handler.prepare(self._mapper)
+        self._controller, self._queue = controller, queue
+        self.informer.add_handler(self._deliver)
+
+    async def wait_for_sync(self) -> None:
+        """Wait until the objects of the informer's initial list have been enqueued."""
+        if self.optional and not await is_served(self._mapper, self.informer.gvk, self._clock):
+            return
+        await self.informer.wait_for_sync(unless_forbidden=self.optional)
+
+    async def enqueue_existing(self, partition: Partition) -> None:
+        """Enqueue the requests in ``partition`` for all objects of the informer, with pauses for other tasks."""
+        for number, entry in enumerate(self.informer.reader.entries()):
+            self._deliver(Event(EventType.ADDED, entry.key, None, entry, initial=True), partition)
+            if number % _ENQUEUED_AT_ONCE == _ENQUEUED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+
+    def stop(self) -> None:
+        """Stop adding requests."""
+        if self._queue is not None:
+            self._queue = None
+            self.informer.remove_handler(self._deliver)
+
+    def _deliver(self, event: Event, partition: Partition | None = None) -> None:
+        if self._queue is None:
+            return
+        try:
+            if not all(predicate(event) for predicate in self.predicates):
+                return
+            requests = tuple(self.handler.requests(event))
+        except Exception:  # noqa: BLE001 - predicates and handlers are user code and see unvalidated objects
+            _log.exception(
+                "Predicate or handler failed, event dropped",
+                controller=self._controller,
+                kind=str(self.informer.gvk),
+                namespace=event.key.namespace,
+                name=event.key.name,
+            )
+            return
+        if not requests:
+            return
+        if event.initial:
+            priority, cause = LOW_PRIORITY, self._listed
+        else:
+            if self.cluster:
+                event = event._replace(key=event.key.in_cluster(self.cluster))
+            priority, cause = 0, Cause.of_event(self.informer.gvk, event)
+        for request in requests:
+            if partition is None or partition.covers(request.namespace, request.name):
+                self._queue.add(request, priority=priority, cause=cause)
+
+
+class InformerSync:
+    """Delays the start of the controller until ``informer`` has synced, and enqueues nothing.
+
+    It is used for informers that a reconciler reads from without reacting to their events.
+    """
+
+    def __init__(self, informer: Informer) -> None:
+        self.informer = informer
+
+    async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
+        """Do nothing."""
+
+    async def wait_for_sync(self) -> None:
+        """Wait until the informer has listed its objects."""
+        await self.informer.wait_for_sync()
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+class Channel:
+    """Requests that the program enqueues, for triggers that no watch reports, such as timers or external calls.
+
+    If replicas share the objects, each of them keeps the newest 10,000 requests of other shards, and enqueues those of
+    a shard when it takes it over, because its previous owner may not have reconciled them.
+    """
+
+    def __init__(self) -> None:
+        self._queue: WorkQueue[Request] | None = None
+        self._pending: dict[Request, tuple[int, Cause]] = {}
+
+    def enqueue(self, requests: Iterable[Request], *, priority: int = 0, reason: str = "") -> None:
+        """Enqueue ``requests``; requests enqueued before the start are kept until then.
+
+        ``reason`` says why, in a few words, for :func:`~cfo.runtime.reconcile_causes` and log lines.
+        """
+        cause = Cause(CauseType.GENERIC, detail=reason)
+        for request in requests:
+            if self._queue is None:
+                known, _ = self._pending.get(request, (priority, cause))
+                self._pending[request] = max(priority, known), cause
+            elif self._queue.accepts is not None and not self._queue.accepts(request):
+                self._pending.pop(request, None)
+                self._pending[request] = priority, cause
+                if len(self._pending) > _MAX_KEPT:
+                    del self._pending[next(iter(self._pending))]
+            else:
+                self._queue.add(request, priority=priority, cause=cause)
+
+    async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
+        """Enqueue the requests kept so far in ``queue``, and later requests directly."""
+        self._queue = queue
+        self._enqueue_kept(lambda request: queue.accepts is None or queue.accepts(request))
+
+    async def enqueue_existing(self, partition: Partition) -> None:
+        """Enqueue the requests in ``partition`` that were kept because another replica had to reconcile them."""
+        self._enqueue_kept(lambda request: partition.covers(request.namespace, request.name))
+
+    def _enqueue_kept(self, is_accepted: Callable[[Request], bool]) -> None:
+        if self._queue is not None:
+            for request in [request for request in self._pending if is_accepted(request)]:
+                priority, cause = self._pending.pop(request)
+                self._queue.add(request, priority=priority, cause=cause)
+
+    async def wait_for_sync(self) -> None:
+        """Return immediately."""
+        await asyncio.sleep(0)
+
+    def stop(self) -> None:
+        """Stop adding requests."""
+        self._queue = None
