@@ -169,18 +169,18 @@ $(TOOLS)/.installed: hack/tools.txt
 COMPILE = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-emit-index-url --no-header
 lock: $(TOOLS)/.installed ## Update the versions of dependencies that installs use, with hashes for the image and tools
 	$(COMPILE) --all-extras --no-emit-package envtest --output-file constraints.txt pyproject.toml envtest/pyproject.toml
-	$(COMPILE) --generate-hashes --constraints constraints.txt --output-file image/requirements.txt pyproject.toml
-	$(COMPILE) --generate-hashes --output-file image/build-requirements.txt image/build-requirements.in
+	$(COMPILE) --generate-hashes --constraints constraints.txt --output-file deploy/image/requirements.txt pyproject.toml
+	$(COMPILE) --generate-hashes --output-file deploy/image/build-requirements.txt deploy/image/build-requirements.in
 	$(COMPILE) --generate-hashes --constraints constraints.txt --output-file envtest/image/requirements.txt envtest/pyproject.toml
-	cp image/build-requirements.txt envtest/image/build-requirements.txt
+	cp deploy/image/build-requirements.txt envtest/image/build-requirements.txt
 	$(COMPILE) --generate-hashes --output-file hack/tools.txt hack/tools.in
 
 audit: $(TOOLS)/.installed ## Report known vulnerabilities of the dependencies in the image
-	$(TOOLS)/bin/pip-audit --disable-pip --require-hashes --requirement image/requirements.txt
+	$(TOOLS)/bin/pip-audit --disable-pip --require-hashes --requirement deploy/image/requirements.txt
 
 sbom: $(TOOLS)/.installed ## Write the software bill of materials of the operator, dist/cfo.cdx.json (CycloneDX)
 	@mkdir -p dist
-	$(TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-file dist/cfo.cdx.json image/requirements.txt
+	$(TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-file dist/cfo.cdx.json deploy/image/requirements.txt
 
 base-images: $(VENV)/.installed ## Pin the base images by their current digests (needs docker)
 	$(BIN)/python -m hack.base_images --write

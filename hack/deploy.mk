@@ -65,14 +65,14 @@ bundle: $(VENV)/.installed ## Write and validate the OLM bundle and catalog, wit
 	$(BIN)/python -m hack.generate.olm.validate --released
 
 bundle-push: ## Build and push the image of the bundle
-	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/bundle.Dockerfile --tag $(BUNDLE_IMG) $(TREE)
+	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/deploy/bundle.Dockerfile --tag $(BUNDLE_IMG) $(TREE)
 	$(ENGINE) push $(BUNDLE_IMG)
 
 catalog: bundle ## Alias of bundle, which also writes the catalog
 
 catalog-push: $(VENV)/.installed ## Build and push the image of the catalog; fail if a released bundle is missing in it
 	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released
-	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/catalog.Dockerfile --tag $(CATALOG_IMG) $(TREE)
+	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/deploy/catalog.Dockerfile --tag $(CATALOG_IMG) $(TREE)
 	$(ENGINE) push $(CATALOG_IMG)
 
 # Targets for the operators of InferenceStacks: one bundle for each major version, and their catalog.
@@ -82,18 +82,18 @@ STACK_CATALOG_IMG ?= $(REGISTRY)/inference-stack-operator-catalog:latest
 bundle-build-push: bundle ## Build and push the operator, and the InferenceStack bundle of each major version
 	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released --stacks
 	$(MAKE) image-push TAGS=$(REGISTRY)/codeflare-operator:v$(VERSION)
-	@set -e; for file in inference-stack/v*/bundle.Dockerfile; do \
+	@set -e; for file in deploy/inference-stack/v*/bundle.Dockerfile; do \
 		image=$(STACK_BUNDLE):v$$(sed -n 's/^LABEL org.opencontainers.image.version=//p' $(TREE)/$$file); \
 		$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/$$file --tag $$image $(TREE); \
 		$(ENGINE) push $$image; done
 
 catalog-build-push: $(VENV)/.installed ## Build and push the catalog of InferenceStack bundles; fail if a released one is missing
 	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released --stacks
-	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/inference-stack/catalog.Dockerfile --tag $(STACK_CATALOG_IMG) $(TREE)
+	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/deploy/inference-stack/catalog.Dockerfile --tag $(STACK_CATALOG_IMG) $(TREE)
 	$(ENGINE) push $(STACK_CATALOG_IMG)
 
 helm: manifests ## Write the Helm chart, and lint it if helm is installed
-	@if command -v helm >/dev/null; then helm lint charts/codeflare-operator charts/catalog; else echo 'helm is not installed: not linted'; fi
+	@if command -v helm >/dev/null; then helm lint deploy/charts/codeflare-operator deploy/charts/catalog; else echo 'helm is not installed: not linted'; fi
 
 kind-e2e: ## Create a kind cluster for the end-to-end tests
 	$(KIND) create cluster --name $(KIND_CLUSTER) --config test/e2e/kind.yaml --wait 120s
