@@ -483,7 +483,7 @@ EXTERNAL_GROUPS = {
 
 
 async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
-    files = [path for folder in ("config", "bundle") for path in sorted((ROOT / folder).rglob("*.yaml"))]
+    files = [path for folder in ("config", "deploy/bundle") for path in sorted((ROOT / folder).rglob("*.yaml"))]
     documents = [obj for path in files for obj in load_all(path.read_text())]
     objects = [obj for obj in documents if isinstance(obj, dict) and "kind" in obj and "apiVersion" in obj]
     documents_to_apply = [obj for obj in objects if gvk_of(obj).group not in EXTERNAL_GROUPS]

@@ -24,7 +24,7 @@ LOOPBACK = {"bindAddress": "127.0.0.1:0"}
 
 async def install(env: InferenceEnvironment, major: str) -> str:
     """Create what OLM creates from the bundle: ConfigMap, service account and permissions. Return a token."""
-    folder = ROOT / "inference-stack" / major / "manifests"
+    folder = ROOT / "deploy" / "inference-stack" / major / "manifests"
     objects = {obj["kind"]: obj for path in folder.glob("*.yaml") for obj in yaml.safe_load_all(path.read_text())}
     config_map, csv = objects["ConfigMap"], objects["ClusterServiceVersion"]
     document = yaml.safe_load(config_map["data"]["config.yaml"])

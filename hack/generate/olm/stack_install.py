@@ -19,7 +19,7 @@ from hack.generate.olm.channels import default_channel
 from hack.generate.olm.stack_package import CATALOG_IMAGE, channel_names, current_versions, releases
 from hack.release.semver import Version
 
-CHART: Final = "charts/catalog"
+CHART: Final = "deploy/charts/catalog"
 NAMESPACE: Final = f"{STACK_OPERATOR}-system"
 CATALOG_NAME: Final = "inference-stack-catalog"
 INSTALLER: Final = f"{STACK_OPERATOR}-installer"

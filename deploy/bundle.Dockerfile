@@ -10,6 +10,6 @@ LABEL operators.operatorframework.io.bundle.channel.default.v1=candidate-v0
 LABEL operators.operatorframework.io.test.mediatype.v1=scorecard+v1
 LABEL operators.operatorframework.io.test.config.v1=tests/scorecard/
 
-COPY bundle/manifests /manifests/
-COPY bundle/metadata /metadata/
-COPY bundle/tests/scorecard /tests/scorecard/
+COPY deploy/bundle/manifests /manifests/
+COPY deploy/bundle/metadata /metadata/
+COPY deploy/bundle/tests/scorecard /tests/scorecard/

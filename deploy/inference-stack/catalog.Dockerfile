@@ -4,7 +4,7 @@ FROM quay.io/operator-framework/opm:v1.51.0
 ENTRYPOINT ["/bin/opm"]
 CMD ["serve", "/configs", "--cache-dir=/tmp/cache"]
 
-COPY inference-stack/catalog /configs/inference-stack-operator
+COPY deploy/inference-stack/catalog /configs/inference-stack-operator
 RUN ["/bin/opm", "serve", "/configs", "--cache-dir=/tmp/cache", "--cache-only"]
 
 LABEL operators.operatorframework.io.index.configs.v1=/configs

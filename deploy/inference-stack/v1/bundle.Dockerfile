@@ -9,5 +9,5 @@ LABEL operators.operatorframework.io.bundle.package.v1=inference-stack-operator
 LABEL operators.operatorframework.io.bundle.channels.v1=fast-v1,candidate-v1
 LABEL operators.operatorframework.io.bundle.channel.default.v1=fast-v2
 
-COPY inference-stack/v1/manifests /manifests/
-COPY inference-stack/v1/metadata /metadata/
+COPY deploy/inference-stack/v1/manifests /manifests/
+COPY deploy/inference-stack/v1/metadata /metadata/
