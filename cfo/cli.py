@@ -11,16 +11,16 @@ version``, for example, does not load the API client.
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import click
 
-from cfo.console.errors import CommandFailed, InvalidInput, cluster_failure, one_line
+from cfo.console.errors import InvalidInput
+from cfo.console.execution import configure_logs, execute, log_errors, namespace_variable, not_installed
 from cfo.version import __version__
 
 if TYPE_CHECKING:
@@ -34,16 +34,6 @@ SERVICE_ACCOUNT_DIRECTORY = Path(
 """The directory of a pod's token. ``CFO_SERVICE_ACCOUNT_DIR`` overrides it, for tests and for custom mounts."""
 
 
-def _not_installed(error: ModuleNotFoundError) -> CommandFailed:
-    """Return the error of a command that needs the extra ``embedded``; re-raise ``error`` for any other module."""
-    if (error.name or "").partition(".")[0] != "envtest":
-        raise error
-    # not `pip install 'cfo[embedded]'`: the package index has an unrelated package of this name
-    return CommandFailed(
-        "the embedded control plane is not installed; in a checkout, run: pip install ./envtest '.[embedded]'"
-    )
-
-
 class _LazyGroup(click.Group):
     """A group whose subcommands are imported lazily; their short help is duplicated here."""
 
@@ -51,7 +41,7 @@ class _LazyGroup(click.Group):
         "config": ("cfo.console.config_command:command", "Check a configuration, or print the default one."),
         "crd": ("cfo.console.crd_command:command", "Print the CRDs of typed resources."),
         "dashboard": (
-            "cfo.console.dashboard.dashboard_command:command",
+            "cfo.console.dashboard_command:command",
             "Show a live page with the state of a cluster.",
         ),
         "dev": ("cfo.console.dev.dev_command:command", "Run a program, and restart it when its source changes."),
@@ -78,7 +68,7 @@ class _LazyGroup(click.Group):
         try:
             command: click.Command = getattr(import_module(module), attribute)
         except ModuleNotFoundError as error:
-            raise _not_installed(error) from None
+            raise not_installed(error) from None
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -174,32 +164,32 @@ def run(
 ) -> None:
     """Run the operator until SIGTERM, SIGINT or SIGHUP."""
     if dev:
-        _develop(click.get_current_context().params)
+        from cfo.console.dev.operator_program import develop
+
+        develop(click.get_current_context().params)
         return
     if embedded:
-        _configure_logs(log_format or "console", log_level)
+        configure_logs(log_format or "console", log_level)
         try:
-            from cfo.console.demo.run import DemoFailed, InvalidDemoInput, run_embedded
+            from cfo.console.demo.run import run_embedded
         except ModuleNotFoundError as error:
-            raise _not_installed(error) from None
+            raise not_installed(error) from None
 
         if webhook_url is not None:
             raise InvalidInput("--webhook-url cannot be used with --embedded, which always serves webhooks")
         if webhook_cert_dir is not None:
             raise InvalidInput("--webhook-cert-dir cannot be used with --embedded, which always serves webhooks")
-        with _log_errors(log_format == "json"):
-            _execute(
-                run_embedded(
-                    namespace=_checked_namespace(os.environ.get("NAMESPACE", "").strip() or "default"),
-                    config_name=config_name,
-                    kubeconfig=Path(kubeconfig or "cfo.kubeconfig"),
-                    manifests=[Path(path) for path in manifests],
-                    overview=overview,
-                    until_settled=until_settled,
-                ),
-                invalid=InvalidDemoInput,
-                failed=DemoFailed,
+        with log_errors(log_format == "json"):
+            demo = partial(
+                run_embedded,
+                namespace=namespace_variable() or "default",
+                config_name=config_name,
+                kubeconfig=Path(kubeconfig or "cfo.kubeconfig"),
+                manifests=[Path(path) for path in manifests],
+                overview=overview,
+                until_settled=until_settled,
             )
+            execute(demo)
         return
     for given, flag in ((manifests, "--apply"), (overview, "--overview"), (until_settled, "--until-settled")):
         if given:
@@ -209,75 +199,10 @@ def run(
     from cfo.startup import tune_process
 
     log_format = log_format or ("console" if sys.stderr.isatty() else "json")
-    with tune_process() as loaded, _log_errors(log_format == "json"):
-        _configure_logs(log_format, log_level)
-        url = _checked_url(webhook_url)
-        _execute(_run_on_cluster(_own_namespace(), config_name, kubeconfig, url, webhook_cert_dir, loaded))
-
-
-def _develop(options: dict[str, Any]) -> None:
-    """Run the operator as a supervised program with the options of ``cfo run``."""
-    if options["overview"] or options["until_settled"]:
-        raise InvalidInput("--overview and --until-settled cannot be used with --dev")
-    try:
-        from cfo.console.dev.operator_program import new_supervisor, run_embedded
-    except ModuleNotFoundError as error:
-        raise _not_installed(error) from None
-
-    def report(line: str) -> None:
-        click.secho(f"dev: {line}", err=True, fg="cyan")
-
-    arguments = ["--log-level", options["log_level"]]
-    log_format = options["log_format"] or ("console" if options["embedded"] else None)
-    arguments += ["--log-format", log_format] if log_format else []
-    if not options["embedded"]:
-        if options["manifests"]:
-            raise InvalidInput("--apply requires --embedded")
-        for name in ("config_name", "kubeconfig", "webhook_url", "webhook_cert_dir"):
-            flag = "--config" if name == "config_name" else f"--{name.replace('_', '-')}"
-            arguments += [flag, str(options[name])] if options[name] is not None else []
-        _execute(new_supervisor(arguments, report).run())
-        return
-    if options["webhook_url"] or options["webhook_cert_dir"]:
-        raise InvalidInput("--webhook-url and --webhook-cert-dir cannot be used with --embedded")
-    try:
-        from cfo.console.demo.run import InvalidDemoInput
-        from cfo.runtime import NamespacedName
-    except ModuleNotFoundError as error:
-        raise _not_installed(error) from None
-    namespace = _checked_namespace(os.environ.get("NAMESPACE", "").strip() or "default")
-    _configure_logs(options["log_format"] or "console", "warning")
-    _execute(
-        run_embedded(
-            arguments,
-            key=NamespacedName(namespace, options["config_name"]),
-            kubeconfig=Path(options["kubeconfig"] or "cfo.kubeconfig"),
-            manifests=[Path(path) for path in options["manifests"]],
-            report=report,
-        ),
-        invalid=InvalidDemoInput,
-    )
-
-
-def _configure_logs(log_format: str, level: str) -> None:
-    from cfo.runtime import logs
-
-    logs.configure("json" if log_format == "json" else "console", level)
-
-
-@contextmanager
-def _log_errors(enabled: bool) -> Iterator[None]:
-    """Log the error of the command and exit if ``enabled``, so that every line of a JSON log is JSON."""
-    try:
-        yield
-    except click.ClickException as error:
-        if not enabled:
-            raise
-        import structlog
-
-        for problem in error.problems if isinstance(error, InvalidInput) else (error.message,):
-            structlog.get_logger("cfo").error("Command failed", error=problem)
-        raise SystemExit(error.exit_code) from None
+    with tune_process() as loaded, log_errors(log_format == "json"):
+        configure_logs(log_format, log_level)
+        url, namespace = _checked_url(webhook_url), _own_namespace()
+        execute(lambda: _run_on_cluster(namespace, config_name, kubeconfig, url, webhook_cert_dir, loaded))
 
 
 async def _run_on_cluster(
@@ -312,8 +237,8 @@ def _checked_url(text: str | None) -> WebhookURL | None:
 
 def _own_namespace() -> str:
     """Return the operator's namespace: ``$NAMESPACE``, otherwise the namespace of the pod's service account."""
-    if namespace := os.environ.get("NAMESPACE", "").strip():
-        return _checked_namespace(namespace)
+    if namespace := namespace_variable():
+        return namespace
     try:
         return (SERVICE_ACCOUNT_DIRECTORY / "namespace").read_text().strip()
     except OSError:
@@ -321,50 +246,6 @@ def _own_namespace() -> str:
             "cannot determine the operator's namespace: set NAMESPACE, for example: NAMESPACE=default cfo run "
             f"(not running in a pod; {SERVICE_ACCOUNT_DIRECTORY / 'namespace'} does not exist)"
         ) from None
-
-
-def _checked_namespace(namespace: str) -> str:
-    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
-        raise InvalidInput(f"NAMESPACE: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
-    return namespace
-
-
-def _execute(
-    work: Awaitable[None], *, invalid: type[Exception] = InvalidInput, failed: type[Exception] = CommandFailed
-) -> None:
-    """Run ``work``, and convert its expected errors into one line and an exit code.
-
-    ``invalid`` and ``failed`` are additional exceptions that ``work`` raises; their exit codes are 2 and 1.
-    """
-    import anyio
-
-    from cfo.config import ConfigurationError
-    from cfo.operator import AddressInUse, ConfigurationUnavailable
-    from cfo.runtime import ConfigError, GracePeriodExceeded, RunnableFailed
-
-    async def body() -> None:
-        await work
-
-    try:
-        try:
-            anyio.run(body)
-        except BaseExceptionGroup as group:
-            raise _unwrap_group(group) from None
-    except ConfigurationError as error:
-        raise InvalidInput(*map(one_line, error.problems)) from None
-    except invalid as error:
-        raise InvalidInput(one_line(error)) from None
-    except (ConfigError, ConfigurationUnavailable) as error:
-        raise cluster_failure(error, embedded=True) from None
-    except (AddressInUse, RunnableFailed, GracePeriodExceeded, failed) as error:
-        raise CommandFailed(one_line(error)) from None
-
-
-def _unwrap_group(error: BaseException) -> BaseException:
-    """Return the only exception in nested exception groups; a group with several exceptions is returned unchanged."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 @cli.command()

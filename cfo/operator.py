@@ -36,7 +36,7 @@ from cfo.config import (
 from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
 from cfo.console.dashboard import in_cluster
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
-from cfo.features import enabled_features, warn_about_missing_roles
+from cfo.features import all_views, enabled_features, warn_about_missing_roles
 from cfo.runtime import (
     AVAILABILITY_RULES,
     CONFIG_MAP,
@@ -377,7 +377,8 @@ def new_manager(
     if configuration.inference_stack.enabled:
         inferencestack.setup(manager, configuration.inference_stack, manager.options.leader_election)
     if configuration.metrics.dashboard:
-        in_cluster.setup(manager, shown_kinds(configuration))
+        kinds = shown_kinds(configuration)
+        in_cluster.setup(manager, [view for view in all_views() if view.gvk in kinds])
     return manager
 
 

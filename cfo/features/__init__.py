@@ -17,10 +17,11 @@ from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.config import OperatorConfiguration, ProfileTable
 from cfo.console.dashboard import in_cluster
+from cfo.console.summaries import KindView
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
 from cfo.runtime import APIError, Client, DiscoveryIncomplete, Rule, TransportError, UnknownKind
 
-__all__ = ["FEATURES", "Feature", "enabled_features", "warn_about_missing_roles"]
+__all__ = ["FEATURES", "Feature", "all_views", "enabled_features", "warn_about_missing_roles"]
 
 _log = structlog.get_logger("cfo.features")
 
@@ -128,3 +129,10 @@ async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) 
                 component=feature.name,
                 install=f"cfo manifests --with {feature.name}",
             )
+
+
+def all_views() -> tuple[KindView, ...]:
+    """Return how people see the objects of each kind, in the order in which they are shown."""
+    from cfo.console.summaries import appwrapper, flux, inferencestack, raycluster
+
+    return (*raycluster.VIEWS, *appwrapper.VIEWS, *flux.VIEWS, *inferencestack.VIEWS)

@@ -1,4 +1,4 @@
-"""What changed and when: the phases of AppWrappers, and the order in which jobs wait. Both are bounded.
+"""What changed and when: the phases of objects, and the order in which they wait in queues. Both are bounded.
 
 The past before the page was opened is known as far as the conditions of an object tell it.
 """
@@ -9,6 +9,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from cfo.console.summaries import PhaseChange
+
 __all__ = ["MAX_TRACKED", "History", "Orders", "Phases"]
 
 MAX_TRACKED: Final = 1_000
@@ -18,21 +20,19 @@ _MAX_SAMPLES: Final = 120
 _MAX_QUEUES: Final = 64
 _MAX_WAITING: Final = 10
 
-Change = tuple[int, str, str]
-"""The time in milliseconds, the state from then on, and its level."""
 Sample = tuple[int, tuple[str, ...]]
-"""The time in milliseconds, and the first jobs that wait from then on, in their order."""
+"""The time in milliseconds, and the names of the first objects that wait from then on, in their order."""
 
 
 class Phases:
     """The changes of the phase of each object, by its uid."""
 
     def __init__(self) -> None:
-        self._changes: OrderedDict[str, deque[Change]] = OrderedDict()
+        self._changes: OrderedDict[str, deque[PhaseChange]] = OrderedDict()
 
     def record(
-        self, uid: str, now: int, state: str, level: str, past: Callable[[], Sequence[Change]]
-    ) -> Sequence[Change]:
+        self, uid: str, now: int, state: str, level: str, past: Callable[[], Sequence[PhaseChange]]
+    ) -> Sequence[PhaseChange]:
         """Record the state of the object at the time ``now``, and return the new changes.
 
         ``past`` returns the changes that are known of an object that is recorded for the first time.
@@ -54,19 +54,19 @@ class Phases:
         """Forget an object that was deleted."""
         self._changes.pop(uid, None)
 
-    def snapshot(self) -> dict[str, list[Change]]:
+    def snapshot(self) -> dict[str, list[PhaseChange]]:
         """Return all changes."""
         return {uid: list(changes) for uid, changes in self._changes.items()}
 
 
 class Orders:
-    """The order in which jobs wait, by the uid of their queue."""
+    """The order in which objects wait, by the uid of their queue."""
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[Sample]] = {}
 
     def record(self, uid: str, now: int, waiting: Sequence[str]) -> list[Sample]:
-        """Record which jobs wait at the time ``now``, and return the new sample, if the order has changed."""
+        """Record what waits at the time ``now``, and return the new sample, if the order has changed."""
         order = tuple(waiting[:_MAX_WAITING])
         samples = self._samples.get(uid)
         if samples is None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP
 from cfo.console.dashboard.history import History
-from cfo.console.dashboard.rows import details, events_of, identity_of, past_phases, row_of, waiting_orders
-from cfo.console.summaries import Change, ChangeType, Summary
+from cfo.console.dashboard.rows import details, events_of, identity_of, row_of
+from cfo.console.summaries import Change, ChangeType, KindView, Summary
+from cfo.runtime import GVK, NamespacedName
 
 __all__ = ["MAX_EVENTS", "MAX_ROWS", "State", "event_message"]
 
@@ -26,14 +26,27 @@ def event_message(name: str, data: Mapping[str, Any]) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(data))
 
 
+class _Waiting(NamedTuple):
+    """An object that waits in a queue, in the order of the queue.
+
+    The position in a status can be approximate, so objects of one position are in the order of their creation.
+    """
+
+    position: int
+    created: str
+    key: NamespacedName
+    queue: str
+
+
 class State:
     """The rows of all objects, their history and their Events; times are in milliseconds since 1970."""
 
-    def __init__(self) -> None:
+    def __init__(self, views: Mapping[GVK, KindView]) -> None:
+        self.views = views
         self._rows: dict[str, bytes] = {}
         self._summaries: dict[str, Summary] = {}
-        self._waiting: dict[str, Summary] = {}
-        self._setups: dict[str, Summary] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._queues: dict[str, NamespacedName] = {}
         self._history = History()
         self.is_truncated = False
 
@@ -63,52 +76,58 @@ class State:
             summary = change.summary
             identity = identity_of(summary)
             before = self._summaries.get(identity)
-            is_queue_changed |= summary.gvk in (FLUX_JOB, FLUX_SETUP)
             if change.type is ChangeType.REMOVED:
                 if before is not None:
+                    is_queue_changed |= identity in self._waiting
                     self._forget(identity)
                     removed.append(identity)
                 continue
             if before is None and len(self._rows) >= MAX_ROWS:
                 self.is_truncated = True
                 continue
-            self._remember(identity, summary)
+            view = self.views[summary.gvk]
+            row = row_of(summary, view)
+            self._summaries[identity] = summary
+            is_queue_changed |= self._remember_queue(identity, summary, row)
             # a copy, because orjson returns at least 4 kB of memory, of which a row is a tenth
-            encoded = bytes(memoryview(orjson.dumps(row_of(summary))))
+            encoded = bytes(memoryview(orjson.dumps(row)))
             if self._rows.get(identity) != encoded:
                 self._rows[identity] = encoded
                 rows.append(orjson.Fragment(encoded))
             known = set(before.warnings) if before is not None else set()
             events += events_of(summary, known)
-            if summary.gvk == APPWRAPPER and (new := self._record_phase(identity, summary, now)):
-                phases[identity] = new
+            if view.past_phases is not None:
+                past = partial(view.past_phases, summary)
+                if new := self._history.phases.record(identity, now, summary.state, summary.level.value, past):
+                    phases[identity] = new
         events = sorted(events, key=lambda event: -event["time"])[:MAX_EVENTS]
         message = {"rows": rows, "removed": removed, "phases": phases, "events": events}
         if is_queue_changed:
             message["orders"] = self._record_orders(now)
         return {name: value for name, value in message.items() if value}
 
-    def _remember(self, identity: str, summary: Summary) -> None:
-        self._summaries[identity] = summary
-        if summary.gvk == FLUX_SETUP:
-            self._setups[identity] = summary
-        elif summary.gvk == FLUX_JOB:
-            if summary.fact("position"):
-                self._waiting[identity] = summary
-            else:
-                self._waiting.pop(identity, None)
+    def _remember_queue(self, identity: str, summary: Summary, row: Mapping[str, Any]) -> bool:
+        """Remember what a row says about queues, and return whether it does."""
+        if "quotas" in row:
+            self._queues[identity] = summary.key
+        elif row.get("position"):
+            self._waiting[identity] = _Waiting(row["position"], summary.created, summary.key, row["queue"])
+        elif self._waiting.pop(identity, None) is None:
+            return False
+        return True
 
     def _forget(self, identity: str) -> None:
         self._history.forget(identity)
-        for known in (self._rows, self._summaries, self._waiting, self._setups):
+        for known in (self._rows, self._summaries, self._waiting, self._queues):
             known.pop(identity, None)
 
-    def _record_phase(self, identity: str, summary: Summary, now: int) -> Sequence[Any]:
-        return self._history.phases.record(
-            identity, now, summary.state, summary.level.value, lambda: past_phases(summary)
-        )
-
-    def _record_orders(self, now: int) -> dict[str, Any]:
-        orders = waiting_orders(self._setups, self._waiting.values())
-        found = {identity: self._history.orders.record(identity, now, names) for identity, names in orders.items()}
+    def _record_orders(self, now: int) -> dict[str, Sequence[Any]]:
+        """Record for each queue the names of what waits for it; with the namespace if it is not that of the queue."""
+        names: dict[str, list[str]] = {identity: [] for identity in self._queues}
+        identities = {str(key): identity for identity, key in self._queues.items()}
+        for waiting in sorted(self._waiting.values()):
+            if (identity := identities.get(waiting.queue)) is not None:
+                is_own = waiting.key.namespace == self._queues[identity].namespace
+                names[identity].append(waiting.key.name if is_own else str(waiting.key))
+        found = {identity: self._history.orders.record(identity, now, order) for identity, order in names.items()}
         return {identity: samples for identity, samples in found.items() if samples}

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from cfo.api.flux import EVICTED, OBJECTS_READY, SUCCEEDED, VALID, State
+from cfo.api.flux import (
+    EVICTED,
+    FLUX_JOB,
+    FLUX_SETUP,
+    MINICLUSTER,
+    MINICLUSTER_LABEL,
+    OBJECTS_READY,
+    SUCCEEDED,
+    VALID,
+    State,
+)
 from cfo.console.summaries.deletion import slow_deletion
+from cfo.console.summaries.kind_view import KindView
 from cfo.console.summaries.pods import pod_problems
 from cfo.console.summaries.reading import condition_of, conditions_of, is_true, message_of, number, path, text
 from cfo.console.summaries.related import Related, warnings_of
@@ -21,8 +33,9 @@ from cfo.console.summaries.summary import (
 )
 from cfo.runtime import Object, gvk_of, is_deleting, key_of, uid_of
 
-__all__ = ["summarize_job", "summarize_minicluster", "summarize_setup"]
+__all__ = ["VIEWS"]
 
+_NUMBER: Final = re.compile(r"\d{1,9}")
 _DESCRIBE: Final = "kubectl describe shows the Events"
 _WRONG_REASONS: Final = {
     "TooLarge": "request fewer pods, or ask the administrator for a larger FluxSetup",
@@ -34,7 +47,7 @@ _WRONG_REASONS: Final = {
 """Reasons for which a job is not admitted until someone acts, with the remedy. Other jobs wait for their turn."""
 
 
-def summarize_setup(setup: Object, related: Related) -> Summary:
+def _summarize_setup(setup: Object, related: Related) -> Summary:
     """Return the summary of a FluxSetup: who holds its quota, and how many wait."""
     conditions = conditions_of(setup)
     active = condition_of(conditions, "Active")
@@ -65,7 +78,7 @@ def _setup_facts(setup: Object, used: int, total: int) -> Iterator[tuple[str, st
     yield "preemption", text(path(setup, "spec", "preemption"), 40)
 
 
-def summarize_job(job: Object, related: Related) -> Summary:
+def _summarize_job(job: Object, related: Related) -> Summary:
     """Return the summary of a FluxJob: its place in the queue, or how it ended."""
     conditions = conditions_of(job)
     level = _level(job, conditions)
@@ -102,7 +115,7 @@ def _why(conditions: tuple[Condition, ...]) -> str:
     return condition.message if condition is not None and condition.message != condition.type else ""
 
 
-def summarize_minicluster(cluster: Object, related: Related) -> Summary:
+def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
     """Return the summary of a MiniCluster: how many of its brokers are ready, or how it ended."""
     conditions = conditions_of(cluster)
     level = _level(cluster, conditions)
@@ -208,3 +221,43 @@ def _summary(
         conditions=conditions_of(obj),
         warnings=warnings,
     )
+
+
+def _setup_row(summary: Summary) -> Mapping[str, Any]:
+    quotas = []
+    used, _, limit = summary.ready.partition("/")
+    if used.isdecimal() and limit.isdecimal():
+        quotas.append(("Pods", int(used), int(limit), used, limit))
+    jobs, most = _first_number(summary.fact("jobs")), _first_number(summary.fact("max jobs"))
+    if most:
+        quotas.append(("Jobs", jobs, most, str(jobs), str(most)))
+    return {"quotas": quotas}
+
+
+def _job_row(summary: Summary) -> Mapping[str, Any]:
+    return {"position": _first_number(summary.fact("position")), "queue": summary.fact("queue")}
+
+
+def _first_number(fact: str) -> int:
+    found = _NUMBER.search(fact)
+    return int(found[0]) if found else 0
+
+
+VIEWS: Final = (
+    KindView(gvk=FLUX_SETUP, summarize=_summarize_setup, short_title="FluxSet", row=_setup_row),
+    KindView(
+        gvk=FLUX_JOB,
+        summarize=_summarize_job,
+        state_prefix="Job",
+        row=_job_row,
+        final_state=State.FINISHED,
+    ),
+    KindView(
+        gvk=MINICLUSTER,
+        summarize=_summarize_minicluster,
+        pod_label=MINICLUSTER_LABEL,
+        short_title="MiniCl",
+        state_prefix="Job",
+        final_state=State.FINISHED,
+    ),
+)

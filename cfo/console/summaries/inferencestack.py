@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.inferencestack.kinds import operator_version_of
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS, operator_version_of
 from cfo.console.summaries.deletion import slow_deletion
+from cfo.console.summaries.kind_view import KindView
 from cfo.console.summaries.reading import condition_of, conditions_of, is_true, items, message_of, number, path, text
 from cfo.console.summaries.related import Related, warnings_of
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary, combined_level, distinct_problems
 from cfo.runtime import Object, gvk_of, is_deleting, key_of, uid_of
 
-__all__ = ["summarize"]
+__all__ = ["VIEWS"]
 
 _MAX_APPLICATIONS: Final = 10
 """The maximum number of applications with a fact of their own."""
@@ -27,7 +28,7 @@ _REMEDIES: Final = {
 }
 
 
-def summarize(stack: Object, related: Related) -> Summary:
+def _summarize(stack: Object, related: Related) -> Summary:
     """Return the summary of an InferenceStack."""
     conditions = conditions_of(stack)
     ready = condition_of(conditions, "Ready")
@@ -103,3 +104,8 @@ def _problems(stack: Object, conditions: tuple[Condition, ...]) -> Iterator[Prob
             "No operator reconciles the InferenceStack: the label operatorVersion is missing",
             "set the label operatorVersion to the major version of the operator, such as v2",
         )
+
+
+VIEWS: Final = tuple(
+    KindView(gvk=gvk, summarize=_summarize, short_title="Stack", final_state="Ready") for gvk in INFERENCE_STACKS
+)

@@ -5,18 +5,32 @@ State and conditions: ``raycluster_types.go`` of KubeRay 1.7.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.cluster import has_injected_tls, is_suspended, uses_kuberay_tls
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, has_injected_tls, is_suspended, uses_kuberay_tls
+from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.naming import CLUSTER_LABEL, label_value, names_of
 from cfo.api.raycluster.responsibility import Actor, Responsibility, responsibility_of
-from cfo.console.summaries import exposure
+from cfo.console.summaries import raycluster_exposure as exposure
 from cfo.console.summaries.deletion import slow_deletion
+from cfo.console.summaries.kind_view import Children, KindView
 from cfo.console.summaries.pods import pod_problems
-from cfo.console.summaries.reading import condition_of, conditions_of, mapping, message_of, number, path, text, time_of
+from cfo.console.summaries.reading import (
+    condition_of,
+    conditions_of,
+    mapping,
+    message_of,
+    milliseconds,
+    number,
+    path,
+    text,
+    time_of,
+)
 from cfo.console.summaries.related import Related, have_succeeded, last_occurrence, number_of_pods, warnings_of
 from cfo.console.summaries.summary import (
     MAX_FACTS,
@@ -28,6 +42,8 @@ from cfo.console.summaries.summary import (
     distinct_problems,
 )
 from cfo.runtime import (
+    GVK,
+    INGRESS,
     NETWORK_POLICY,
     SECRET,
     Object,
@@ -40,8 +56,9 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["summarize"]
+__all__ = ["VIEWS"]
 
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(T[0-9:.]+Z?)?")
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _RENEWAL_TOLERANCE: Final = timedelta(days=8)
 """The operator checks a CA at least every seven days."""
@@ -66,11 +83,11 @@ _REMEDIES: Final = {
 }
 
 
-def summarize(cluster: Object, related: Related) -> Summary:
+def _summarize(cluster: Object, related: Related) -> Summary:
     """Return the summary of a RayCluster."""
     conditions = conditions_of(cluster)
     warnings = warnings_of(related.events)
-    actors = responsibility_of(cluster, related.kuberay_features)
+    actors = responsibility_of(cluster, ())
     state = text(path(cluster, "status", "state"), 40)
     level = _level(cluster, state, related)
     problems = distinct_problems(
@@ -236,3 +253,42 @@ def _warning_problems(
 
 def _ready_since(cluster: Mapping[str, Any]) -> datetime | None:
     return time_of(path(cluster, "status", "stateTransitionTimes", "ready"))
+
+
+def _row(summary: Summary) -> Mapping[str, Any]:
+    expiry = _DATE.search(summary.fact("CA expires"))
+    if expiry is None or not (time := milliseconds(expiry[0])):
+        return {}
+    return {"expires": time, "certificate": "CA of the RayCluster"}
+
+
+def _expected(cluster: Object) -> list[tuple[GVK, str]]:
+    """Return the objects that a RayCluster gets on vanilla Kubernetes with OAuth disabled and mTLS enabled."""
+    if is_suspended(cluster):
+        return []
+    names = names_of(cluster)
+    return [
+        (INGRESS, names.dashboard),
+        (INGRESS, names.client),
+        (NETWORK_POLICY, names.head_policy),
+        (NETWORK_POLICY, names.workers_policy),
+        (SECRET, names.ca_secret),
+    ]
+
+
+VIEWS: Final = (
+    KindView(
+        gvk=RAY_CLUSTER,
+        summarize=_summarize,
+        children=(
+            *(Children(gvk, CLUSTER_LABEL) for gvk in (INGRESS, ROUTE, HTTP_ROUTE)),
+            Children(NETWORK_POLICY),
+            Children(SECRET, CLUSTER_LABEL, metadata_only=True),
+        ),
+        pod_label=POD_CLUSTER_LABEL,
+        pod_label_value=label_value,
+        short_title="Ray",
+        row=_row,
+        expected=_expected,
+    ),
+)

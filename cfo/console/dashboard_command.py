@@ -16,6 +16,7 @@ from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.loopback import LoopbackServer
 from cfo.console.dashboard.sources import client_source
 from cfo.console.errors import CommandFailed, InvalidInput
+from cfo.features import all_views
 from cfo.runtime import AddressUnavailable, ConfigError, SystemClock, Transport, load_config
 from cfo.version import __version__
 
@@ -83,13 +84,14 @@ async def _serve(
 ) -> None:
     config = await load_config(kubeconfig, context=context)
     chosen = "" if all_namespaces else namespace or config.namespace
+    views = all_views()
     scope = {
         "server": urlsplit(config.server).netloc.rpartition("@")[2],
         "namespace": chosen,
         "version": __version__,
     }
     async with Transport(config) as transport, anyio.create_task_group() as tasks:
-        server = LoopbackServer(Feed(client_source(transport, chosen), SystemClock(), scope), port)
+        server = LoopbackServer(Feed(client_source(transport, views, chosen), SystemClock(), scope), port)
         await tasks.start(_stop_on_signal, tasks.cancel_scope)
         await tasks.start(server.run)
         click.echo(f"dashboard: {server.url}")
