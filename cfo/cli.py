@@ -35,25 +35,28 @@ SERVICE_ACCOUNT_DIRECTORY = Path(
 
 
 class _LazyGroup(click.Group):
-    """A group whose subcommands are imported lazily; their short help is duplicated here."""
+    """A group whose subcommands, named ``command``, are imported lazily; their short help is duplicated here."""
 
     lazy_commands: ClassVar[dict[str, tuple[str, str]]] = {
-        "config": ("cfo.console.config_command:command", "Check a configuration, or print the default one."),
-        "crd": ("cfo.console.crd_command:command", "Print the CRDs of typed resources."),
-        "dashboard": (
-            "cfo.console.dashboard_command:command",
-            "Show a live page with the state of a cluster.",
+        "config": ("cfo.console.config_command", "Check a configuration, or print the default one."),
+        "crd": ("cfo.console.crd_command", "Print the CRDs of typed resources."),
+        "dashboard": ("cfo.console.dashboard_command", "Show a live page with the state of a cluster."),
+        "dev": ("cfo.console.dev.dev_command", "Run a program, and restart it when its source changes."),
+        "doctor": ("cfo.console.doctor.doctor_command", "Check an installation, and print remedies."),
+        "envtest": ("envtest.command", "Serve an embedded control plane."),
+        "handlers": ("cfo.runtime.handlers.command", "Run operators written with kopf's decorators."),
+        "manifests": ("cfo.console.manifests_command", "Print the installation manifests."),
+        "migrate": (
+            "cfo.console.migrate.raycluster.migrate_command",
+            "Move RayClusters to KubeRay, RHOAI 3 or here.",
         ),
-        "dev": ("cfo.console.dev.dev_command:command", "Run a program, and restart it when its source changes."),
-        "doctor": ("cfo.console.doctor.doctor_command:command", "Check an installation, and print remedies."),
-        "envtest": ("envtest.command:command", "Serve an embedded control plane."),
-        "handlers": ("cfo.runtime.handlers.command:command", "Run operators written with kopf's decorators."),
-        "manifests": ("cfo.console.manifests_command:command", "Print the installation manifests."),
-        "migrate": ("cfo.console.migrate.migrate_command:command", "Move RayClusters to KubeRay, RHOAI 3 or here."),
-        "new": ("cfo.console.new.new_command:command", "Write the project of a new operator."),
-        "plan": ("cfo.console.plan.plan_command:command", "Show what a change of InferenceStacks alters."),
-        "status": ("cfo.console.status.status_command:command", "Show the state of a cluster's workloads."),
-        "uninstall": ("cfo.console.uninstall_command:command", "Uninstall the operator from a cluster."),
+        "new": ("cfo.console.new.new_command", "Write the project of a new operator."),
+        "plan": (
+            "cfo.console.plan.inferencestack.plan_command",
+            "Show what a change of InferenceStacks alters.",
+        ),
+        "status": ("cfo.console.status.status_command", "Show the state of a cluster's workloads."),
+        "uninstall": ("cfo.console.uninstall_command", "Uninstall the operator from a cluster."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -64,9 +67,8 @@ class _LazyGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         from importlib import import_module
 
-        module, _, attribute = self.lazy_commands[cmd_name][0].partition(":")
         try:
-            command: click.Command = getattr(import_module(module), attribute)
+            command: click.Command = import_module(self.lazy_commands[cmd_name][0]).command
         except ModuleNotFoundError as error:
             raise not_installed(error) from None
         return command
