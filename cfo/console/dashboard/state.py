@@ -59,7 +59,9 @@ class State:
         """Return everything for a page that is opened now."""
         events = [event for summary in self._summaries.values() for event in events_of(summary)]
         events.sort(key=lambda event: -event["time"])
+        sections = {view.section for view in self.views.values() if view.section is not None}
         return {
+            "sections": sorted(sections, key=lambda section: section.position),
             "rows": [orjson.Fragment(row) for row in self._rows.values()],
             "events": events[:MAX_EVENTS],
             **self._history.snapshot(),

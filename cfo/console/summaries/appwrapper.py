@@ -9,7 +9,7 @@ from typing import Final
 from cfo.api.appwrapper import APPWRAPPER, QUEUE_NAME_LABEL, USER_LABEL, Phase
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import KindView, PhaseChange
+from cfo.console.summaries.kind_view import KindView, PhaseChange, Section
 from cfo.console.summaries.pods import pod_problems
 from cfo.console.summaries.reading import (
     condition_of,
@@ -184,6 +184,15 @@ VIEWS: Final = (
         pod_label=APPWRAPPER_LABEL,
         short_names=("aw",),
         short_title="AppWr",
+        section=Section(
+            id="appwrappers",
+            kind=APPWRAPPER.kind,
+            type="timeline",
+            position=4,
+            title="AppWrappers",
+            empty="No AppWrappers.",
+            tile="AppWrappers",
+        ),
         past_phases=_past_phases,
         final_state=Phase.SUCCEEDED,
     ),

@@ -18,7 +18,7 @@ from cfo.api.flux import (
     State,
 )
 from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import KindView
+from cfo.console.summaries.kind_view import KindView, Section
 from cfo.console.summaries.pods import pod_problems
 from cfo.console.summaries.reading import condition_of, conditions_of, is_true, message_of, number, path, text
 from cfo.console.summaries.related import Related, warnings_of
@@ -244,7 +244,22 @@ def _first_number(fact: str) -> int:
 
 
 VIEWS: Final = (
-    KindView(gvk=FLUX_SETUP, summarize=_summarize_setup, short_title="FluxSet", row=_setup_row),
+    KindView(
+        gvk=FLUX_SETUP,
+        summarize=_summarize_setup,
+        short_title="FluxSet",
+        section=Section(
+            id="queues",
+            kind=FLUX_SETUP.kind,
+            type="queues",
+            position=2,
+            title="Queues",
+            empty="No Flux queue. An administrator creates a FluxSetup.",
+            tile="Flux jobs",
+            jobs=FLUX_JOB.kind,
+        ),
+        row=_setup_row,
+    ),
     KindView(
         gvk=FLUX_JOB,
         summarize=_summarize_job,
@@ -258,6 +273,16 @@ VIEWS: Final = (
         pod_label=MINICLUSTER_LABEL,
         short_title="MiniCl",
         state_prefix="Job",
+        section=Section(
+            id="miniclusters",
+            kind=MINICLUSTER.kind,
+            type="table",
+            position=3,
+            title="MiniClusters",
+            empty="No MiniClusters.",
+            facts=(("Size", "size"), ("Exit code", "exit code")),
+            optional=True,
+        ),
         final_state=State.FINISHED,
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, operator_version_of
 from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import KindView
+from cfo.console.summaries.kind_view import KindView, Section
 from cfo.console.summaries.reading import condition_of, conditions_of, is_true, items, message_of, number, path, text
 from cfo.console.summaries.related import Related, warnings_of
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary, combined_level, distinct_problems
@@ -106,6 +106,18 @@ def _problems(stack: Object, conditions: tuple[Condition, ...]) -> Iterator[Prob
         )
 
 
+_SECTION: Final = Section(
+    id="inferencestacks",
+    kind="InferenceStack",
+    type="table",
+    position=5,
+    title="InferenceStacks",
+    empty="No InferenceStacks.",
+    tile="InferenceStacks",
+    facts=(("URL", "url"),),
+)
+
 VIEWS: Final = tuple(
-    KindView(gvk=gvk, summarize=_summarize, short_title="Stack", final_state="Ready") for gvk in INFERENCE_STACKS
+    KindView(gvk=gvk, summarize=_summarize, short_title="Stack", section=_SECTION, final_state="Ready")
+    for gvk in INFERENCE_STACKS
 )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from cfo.console.summaries.reading import MALFORMED, mapping, text
 from cfo.console.summaries.related import Related
 from cfo.console.summaries.summary import Level, Problem, Summary
 from cfo.runtime import CORE_EVENT, GVK, POD, NamespacedName, Object
 
-__all__ = ["Children", "KindView", "PhaseChange", "related_kinds", "summarize"]
+__all__ = ["Children", "KindView", "PhaseChange", "Section", "related_kinds", "summarize"]
 
 PhaseChange = tuple[int, str, str]
 """The time in milliseconds since 1970, the state from then on, and its level."""
@@ -31,6 +31,29 @@ class Children:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A section of the page, with the objects of ``kind``.
+
+    ``type`` is ``table``, ``timeline`` (the phases of each object over time) or ``queues`` (their quotas, and the
+    objects of the kind ``jobs`` that wait in them). Sections are in the order of ``position``. ``empty`` is shown if
+    there are no objects, unless the section is ``optional``. ``tile`` is the title of its number at the top (empty:
+    none). ``ready`` and ``facts`` are columns of a table: the title of the readiness; titles and names of facts.
+    """
+
+    id: str
+    kind: str
+    type: Literal["table", "timeline", "queues"]
+    position: int
+    title: str
+    empty: str
+    tile: str = ""
+    jobs: str = ""
+    ready: str = "Ready"
+    facts: tuple[tuple[str, str], ...] = ()
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KindView:
     """How people see the objects of a kind.
 
@@ -41,7 +64,8 @@ class KindView:
     ``short_names`` are other names of the kind for ``cfo status``. In a narrow table, ``short_title`` replaces the
     kind, and ``state_prefix`` is removed from its states.
 
-    ``row`` returns the fields of a row of the page that only this kind has: ``quotas`` of a queue (title, used, limit,
+    ``section`` is the section of the page that this kind has, or shares with others of its views. ``row`` returns the
+    fields of a row of the page that only this kind has: ``quotas`` of a queue (title, used, limit,
     and both as they are shown), ``queue`` (namespace/name) and ``position`` (0: none) of an object that can wait in
     one, ``certificate`` and ``expires`` (milliseconds since 1970). ``past_phases`` returns the phases of an object
     until now, if the page shows them over time.
@@ -58,6 +82,7 @@ class KindView:
     short_names: tuple[str, ...] = ()
     short_title: str = ""
     state_prefix: str = ""
+    section: Section | None = None
     row: Callable[[Summary], Mapping[str, Any]] | None = None
     past_phases: Callable[[Summary], Sequence[PhaseChange]] | None = None
     final_state: str = ""

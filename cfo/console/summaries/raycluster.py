@@ -18,7 +18,7 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL, label_value, names_of
 from cfo.api.raycluster.responsibility import Actor, Responsibility, responsibility_of
 from cfo.console.summaries import raycluster_exposure as exposure
 from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import Children, KindView
+from cfo.console.summaries.kind_view import Children, KindView, Section
 from cfo.console.summaries.pods import pod_problems
 from cfo.console.summaries.reading import (
     condition_of,
@@ -288,6 +288,17 @@ VIEWS: Final = (
         pod_label=POD_CLUSTER_LABEL,
         pod_label_value=label_value,
         short_title="Ray",
+        section=Section(
+            id="rayclusters",
+            kind=RAY_CLUSTER.kind,
+            type="table",
+            position=1,
+            title="RayClusters",
+            empty="No RayClusters.",
+            tile="RayClusters",
+            ready="Workers",
+            facts=(("Dashboard", "dashboard"), ("mTLS", "mTLS")),
+        ),
         row=_row,
         expected=_expected,
     ),

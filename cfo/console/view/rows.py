@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from cfo.console.summaries import KindView, Summary
@@ -27,34 +28,6 @@ _PADDING: Final = 2
 """The number of characters between two columns."""
 
 
-def _mark(summary: Summary, _: datetime) -> str:
-    return MARKS[summary.level]
-
-
-def _kind(summary: Summary, _: datetime) -> str:
-    return summary.gvk.kind
-
-
-def _name(summary: Summary, _: datetime) -> str:
-    return str(summary.key)
-
-
-def _state(summary: Summary, _: datetime) -> str:
-    return summary.state or "-"
-
-
-def _ready(summary: Summary, _: datetime) -> str:
-    return summary.ready or "-"
-
-
-def _age(summary: Summary, now: datetime) -> str:
-    return age(summary.created, now)
-
-
-def _information(summary: Summary, _: datetime) -> str:
-    return essence(summary)
-
-
 def columns_for(width: int, views: Mapping[GVK, KindView]) -> list[Column]:
     """Return the columns that fill ``width`` characters: fewer, and narrower ones, if it is narrow."""
 
@@ -64,32 +37,32 @@ def columns_for(width: int, views: Mapping[GVK, KindView]) -> list[Column]:
     def short_state(summary: Summary, _: datetime) -> str:
         return summary.state.removeprefix(views[summary.gvk].state_prefix) or "-"
 
+    mark = Column("", 1, lambda summary, _: MARKS[summary.level])
+    name = partial(Column, "NAME", cell=lambda summary, _: str(summary.key))
+    ready = partial(Column, "READY", cell=lambda summary, _: summary.ready or "-")
     if width >= 120:
         fixed = [
-            Column("", 1, _mark),
-            Column("KIND", 14, _kind),
-            Column("NAME", min(48, width // 4), _name),
-            Column("STATUS", 23, _state),
-            Column("READY", 7, _ready),
-            Column("AGE", 4, _age),
+            mark,
+            Column("KIND", 14, lambda summary, _: summary.gvk.kind),
+            name(min(48, width // 4)),
+            Column("STATUS", 23, lambda summary, _: summary.state or "-"),
+            ready(7),
+            Column("AGE", 4, lambda summary, now: age(summary.created, now)),
         ]
     elif width >= 76:
         fixed = [
-            Column("", 1, _mark),
+            mark,
             Column("KIND", 7, short_kind),
-            Column("NAME", 24 + (width - 76) // 3, _name),
+            name(24 + (width - 76) // 3),
             Column("STATUS", 12, short_state),
-            Column("READY", 5, _ready),
+            ready(5),
         ]
     else:
-        fixed = [
-            Column("", 1, _mark),
-            Column("NAME", max(10, width - 1 - 12 - 5 - 4 * _PADDING), _name),
-            Column("STATUS", 12, short_state),
-            Column("READY", 5, _ready),
-        ]
+        size = max(10, width - 1 - 12 - 5 - 4 * _PADDING)
+        fixed = [mark, name(size), Column("STATUS", 12, short_state), ready(5)]
     rest = width - sum(column.width + _PADDING for column in fixed) - _PADDING
-    return [*fixed, Column("INFORMATION", rest, _information)] if rest >= 10 else fixed
+    information = Column("INFORMATION", rest, lambda summary, _: essence(summary))
+    return [*fixed, information] if rest >= 10 else fixed
 
 
 def row(summary: Summary, columns: Sequence[Column], now: datetime) -> tuple[str, ...]:

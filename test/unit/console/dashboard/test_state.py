@@ -133,7 +133,7 @@ def test_state_forgets_deleted_objects() -> None:
     state, objects = State(VIEWS), samples(20)
     state.apply(added(*objects), NOW)
     state.apply([Change(ChangeType.REMOVED, each) for each in objects], NOW)
-    assert state.snapshot() == {"rows": [], "events": [], "phases": {}, "orders": {}}
+    assert not any(known for name, known in state.snapshot().items() if name != "sections")
 
 
 async def test_stream_that_is_too_far_behind_is_dropped() -> None:
@@ -148,3 +148,10 @@ async def test_stream_that_is_too_far_behind_is_dropped() -> None:
         stream.send(b"later")
         with pytest.raises(StreamDropped):
             stream.restart()
+
+
+def test_sections_are_those_of_the_shown_kinds_in_their_order() -> None:
+    found = [section.id for section in State(VIEWS).snapshot()["sections"]]
+    assert found == ["rayclusters", "queues", "miniclusters", "appwrappers", "inferencestacks"]
+    shown = {gvk: view for gvk, view in VIEWS.items() if gvk in (APPWRAPPER, FLUX_SETUP)}
+    assert [section.id for section in State(shown).snapshot()["sections"]] == ["queues", "appwrappers"]
