@@ -3,9 +3,9 @@
 ``cfo dashboard`` serves it on the loopback interface, with the permissions of the user. In a cluster, the metrics
 server of the operator serves it to clients that the API server authorizes.
 
-* :mod:`.rows`: what the page shows of each object, from its summary. Pure functions.
 * :mod:`.history`: the changes of phases and of the waiting order, in rings.
-* :mod:`.state`: all rows, updated by changes. :mod:`.feed`: watches objects while a page is open, and sends messages.
+* :mod:`.state`: what the page shows of each object, from its summary. :mod:`.feed`: watches objects while a page is
+  open, and sends messages.
 * :mod:`.sources`: the informers.
 * :mod:`.streams`: the open streams, each of which is bounded.
 * :mod:`.site`: the HTTP routes and their headers, and the files of the page.

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from cfo.console.dashboard.history import History
-from cfo.console.dashboard.rows import details, events_of, identity_of, row_of
-from cfo.console.summaries import Change, ChangeType, KindView, Summary
+from cfo.console.summaries import Change, ChangeType, KindView, Summary, WarningEvent
+from cfo.console.summaries.reading import milliseconds
 from cfo.runtime import GVK, NamespacedName
 
-__all__ = ["MAX_EVENTS", "MAX_ROWS", "State", "event_message"]
+__all__ = ["MAX_EVENTS", "MAX_ROWS", "State", "event_message", "row_of"]
 
 MAX_ROWS: Final = 10_000
 """The maximum number of objects on a page; objects that are created later are left out."""
@@ -53,11 +53,11 @@ class State:
     def details(self, identity: str) -> Mapping[str, Any] | None:
         """Return what the page shows of an object that a user opens; ``None`` if it does not exist."""
         summary = self._summaries.get(identity)
-        return details(summary) if summary is not None else None
+        return _details(summary) if summary is not None else None
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything for a page that is opened now."""
-        events = [event for summary in self._summaries.values() for event in events_of(summary)]
+        events = [event for summary in self._summaries.values() for event in _events_of(summary)]
         events.sort(key=lambda event: -event["time"])
         sections = {view.section for view in self.views.values() if view.section is not None}
         return {
@@ -76,7 +76,7 @@ class State:
         is_queue_changed = False
         for change in changes:
             summary = change.summary
-            identity = identity_of(summary)
+            identity = _identity_of(summary)
             before = self._summaries.get(identity)
             if change.type is ChangeType.REMOVED:
                 if before is not None:
@@ -97,7 +97,7 @@ class State:
                 self._rows[identity] = encoded
                 rows.append(orjson.Fragment(encoded))
             known = set(before.warnings) if before is not None else set()
-            events += events_of(summary, known)
+            events += _events_of(summary, known)
             if view.past_phases is not None:
                 past = partial(view.past_phases, summary)
                 if new := self._history.phases.record(identity, now, summary.state, summary.level.value, past):
@@ -133,3 +133,55 @@ class State:
                 names[identity].append(waiting.key.name if is_own else str(waiting.key))
         found = {identity: self._history.orders.record(identity, now, order) for identity, order in names.items()}
         return {identity: samples for identity, samples in found.items() if samples}
+
+
+def _identity_of(summary: Summary) -> str:
+    """Return what identifies an object: its uid, or its kind and name if it has none."""
+    return summary.uid or f"{summary.gvk.kind}/{summary.key}"
+
+
+def row_of(summary: Summary, view: KindView) -> dict[str, Any]:
+    """Return the row of an object. Each page receives all rows, so a row has no conditions and no Events."""
+    return {
+        "id": _identity_of(summary),
+        "kind": summary.gvk.kind,
+        "namespace": summary.key.namespace,
+        "name": summary.key.name,
+        "state": summary.state,
+        "level": summary.level.value,
+        "ready": summary.ready,
+        "created": milliseconds(summary.created),
+        "facts": summary.facts,
+        "problems": [(problem.message, problem.remedy) for problem in summary.problems],
+        **(view.row(summary) if view.row is not None else {}),
+    }
+
+
+def _details(summary: Summary) -> dict[str, Any]:
+    """Return what the page shows of an object that a user opens, in addition to its row."""
+    return {
+        "conditions": [
+            {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
+            for one in summary.conditions
+        ],
+        "warnings": [{"reason": one.reason, "message": one.message, "count": one.count} for one in summary.warnings],
+    }
+
+
+def _events_of(summary: Summary, known: Collection[WarningEvent] = ()) -> list[dict[str, Any]]:
+    """Return the Warning Events about an object, without those that are ``known``."""
+    return [
+        {
+            "id": f"{_identity_of(summary)}/{event.reason}/{event.message}",
+            "time": milliseconds(event.last),
+            "type": "Warning",
+            "reason": event.reason,
+            "note": event.message,
+            "count": event.count,
+            "kind": summary.gvk.kind,
+            "namespace": summary.key.namespace,
+            "name": summary.key.name,
+        }
+        for event in summary.warnings
+        if event not in known
+    ]

@@ -2,6 +2,6 @@
 
 It needs no operator, and only the permissions that the user has: what is forbidden or not installed is left out.
 
-* :mod:`.session`: connects, and determines what can be read.
+* :mod:`.connection`: connects, and determines what can be read.
 * :mod:`.status_command`: the command.
 """

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, run_async
-from cfo.console.status.session import NotReadable, Session, connect
+from cfo.console.status.connection import NotReadable, Session, connect
 from cfo.console.summaries import KindView, Summary
 from cfo.console.view.show import NOT_INSTALLED, is_installed, is_interactive, print_changes, show_live
 from cfo.console.view.text import counts, detail, problem_lines, table

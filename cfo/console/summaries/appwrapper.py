@@ -9,7 +9,7 @@ from typing import Final
 from cfo.api.appwrapper import APPWRAPPER, QUEUE_NAME_LABEL, USER_LABEL, Phase
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import KindView, PhaseChange, Section
+from cfo.console.summaries.kind_view import KindView, PhaseChange, Section, new_summary
 from cfo.console.summaries.pods import pod_problems
 from cfo.console.summaries.reading import (
     condition_of,
@@ -22,16 +22,8 @@ from cfo.console.summaries.reading import (
     text,
 )
 from cfo.console.summaries.related import Related, number_of_pods, warnings_of
-from cfo.console.summaries.summary import (
-    Condition,
-    Level,
-    Problem,
-    Summary,
-    WarningEvent,
-    combined_level,
-    distinct_problems,
-)
-from cfo.runtime import Object, gvk_of, is_deleting, key_of, labels_of, uid_of
+from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
+from cfo.runtime import Object, is_deleting, labels_of
 
 __all__ = ["VIEWS"]
 
@@ -57,7 +49,6 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     """Return the summary of an AppWrapper."""
     phase = text(path(wrapper, "status", "phase"), 40)
     conditions = conditions_of(wrapper)
-    warnings = warnings_of(related.events)
     level = _level(wrapper, phase)
     found = [
         *_condition_problems(phase, conditions),
@@ -66,22 +57,13 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         *(pod_problems(related.pods or ()) if phase != Phase.SUCCEEDED else ()),
     ]
     # the Event about a failure is followed by a condition with the same text and more
-    unknown = tuple(each for each in warnings if not any(each.message in problem.message for problem in found))
-    problems = distinct_problems([*found, *(_warning_problems(unknown) if level is not Level.OK else ())])
+    unknown = [
+        each for each in warnings_of(related.events) if not any(each.message in problem.message for problem in found)
+    ]
+    problems = [*found, *(_warning_problems(unknown) if level is not Level.OK else ())]
     deployed, total = _components(wrapper)
-    return Summary(
-        gvk=gvk_of(wrapper),
-        key=key_of(wrapper),
-        uid=uid_of(wrapper),
-        state=phase,
-        level=combined_level(level, problems),
-        ready=f"{deployed}/{total}",
-        created=text(path(wrapper, "metadata", "creationTimestamp"), 40),
-        facts=tuple((name, value) for name, value in _facts(wrapper, conditions, related) if value),
-        problems=problems,
-        conditions=conditions,
-        warnings=warnings,
-    )
+    facts = _facts(wrapper, conditions, related)
+    return new_summary(wrapper, related, phase, level, problems, facts, ready=f"{deployed}/{total}")
 
 
 def _level(wrapper: Object, phase: str) -> Level:
@@ -150,7 +132,7 @@ def _component_problems(wrapper: Object) -> Iterator[Problem]:
             )
 
 
-def _warning_problems(warnings: tuple[WarningEvent, ...]) -> Iterator[Problem]:
+def _warning_problems(warnings: Sequence[WarningEvent]) -> Iterator[Problem]:
     for warning in warnings:
         remedy = _REMEDIES.get(warning.reason, "kubectl describe shows all Events of the AppWrapper")
         yield Problem(text(f"{warning.reason}: {warning.message}"), remedy)

@@ -18,20 +18,12 @@ from cfo.api.flux import (
     State,
 )
 from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import KindView, Section
+from cfo.console.summaries.kind_view import KindView, Section, new_summary
 from cfo.console.summaries.pods import pod_problems
 from cfo.console.summaries.reading import condition_of, conditions_of, is_true, message_of, number, path, text
 from cfo.console.summaries.related import Related, warnings_of
-from cfo.console.summaries.summary import (
-    Condition,
-    Level,
-    Problem,
-    Summary,
-    WarningEvent,
-    combined_level,
-    distinct_problems,
-)
-from cfo.runtime import Object, gvk_of, is_deleting, key_of, uid_of
+from cfo.console.summaries.summary import Condition, Level, Problem, Summary
+from cfo.runtime import Object, is_deleting
 
 __all__ = ["VIEWS"]
 
@@ -51,20 +43,20 @@ def _summarize_setup(setup: Object, related: Related) -> Summary:
     """Return the summary of a FluxSetup: who holds its quota, and how many wait."""
     conditions = conditions_of(setup)
     active = condition_of(conditions, "Active")
-    problems = distinct_problems(
-        [
-            *(
-                [Problem(text(f"{active.reason}: {message_of(active)}"), "correct or delete the FluxSetup")]
-                if active is not None and active.status == "False"
-                else []
-            ),
-            *slow_deletion(setup, related.now),
-        ]
-    )
+    problems = [
+        *(
+            [Problem(text(f"{active.reason}: {message_of(active)}"), "correct or delete the FluxSetup")]
+            if active is not None and active.status == "False"
+            else []
+        ),
+        *slow_deletion(setup, related.now),
+    ]
     state = "" if active is None else "Active" if active.status == "True" else active.reason
     used, total = number(path(setup, "status", "usedResources")), number(path(setup, "spec", "max-size"))
     level = Level.PROGRESSING if active is None or is_deleting(setup) else Level.OK
-    return _summary(setup, state, level, f"{used}/{total}", _setup_facts(setup, used, total), problems, related)
+    return new_summary(
+        setup, related, state, level, problems, _setup_facts(setup, used, total), ready=f"{used}/{total}"
+    )
 
 
 def _setup_facts(setup: Object, used: int, total: int) -> Iterator[tuple[str, str]]:
@@ -82,16 +74,14 @@ def _summarize_job(job: Object, related: Related) -> Summary:
     """Return the summary of a FluxJob: its place in the queue, or how it ended."""
     conditions = conditions_of(job)
     level = _level(job, conditions)
-    problems = distinct_problems(
-        [
-            *_spec_problems(conditions),
-            *_outcome_problems(job, conditions),
-            *_admission_problems(conditions, level),
-            *slow_deletion(job, related.now),
-            *_warning_problems(related, level),
-        ]
-    )
-    return _summary(job, _state(conditions), level, "", _job_facts(job, conditions), problems, related)
+    problems = [
+        *_spec_problems(conditions),
+        *_outcome_problems(job, conditions),
+        *_admission_problems(conditions, level),
+        *slow_deletion(job, related.now),
+        *_warning_problems(related, level),
+    ]
+    return new_summary(job, related, _state(conditions), level, problems, _job_facts(job, conditions))
 
 
 def _job_facts(job: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
@@ -120,17 +110,16 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
     conditions = conditions_of(cluster)
     level = _level(cluster, conditions)
     size = number(path(cluster, "status", "size")) or number(path(cluster, "spec", "size")) or 1
-    problems = distinct_problems(
-        [
-            *_spec_problems(conditions),
-            *_outcome_problems(cluster, conditions),
-            *slow_deletion(cluster, related.now),
-            *(pod_problems(related.pods or ()) if level is not Level.OK else ()),
-            *_warning_problems(related, level),
-        ]
-    )
+    problems = [
+        *_spec_problems(conditions),
+        *_outcome_problems(cluster, conditions),
+        *slow_deletion(cluster, related.now),
+        *(pod_problems(related.pods or ()) if level is not Level.OK else ()),
+        *_warning_problems(related, level),
+    ]
     ready = f"{number(path(cluster, 'status', 'ready'))}/{size}"
-    return _summary(cluster, _state(conditions), level, ready, _cluster_facts(cluster, conditions), problems, related)
+    facts = _cluster_facts(cluster, conditions)
+    return new_summary(cluster, related, _state(conditions), level, problems, facts, ready=ready)
 
 
 def _cluster_facts(cluster: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
@@ -196,31 +185,6 @@ def _admission_problems(conditions: tuple[Condition, ...], level: Level) -> Iter
 def _warning_problems(related: Related, level: Level) -> Iterator[Problem]:
     for warning in warnings_of(related.events) if level is not Level.OK else ():
         yield Problem(text(f"{warning.reason}: {warning.message}"), _DESCRIBE)
-
-
-def _summary(
-    obj: Object,
-    state: str,
-    level: Level,
-    ready: str,
-    facts: Iterator[tuple[str, str]],
-    problems: tuple[Problem, ...],
-    related: Related,
-) -> Summary:
-    warnings: tuple[WarningEvent, ...] = warnings_of(related.events)
-    return Summary(
-        gvk=gvk_of(obj),
-        key=key_of(obj),
-        uid=uid_of(obj),
-        state=state,
-        level=combined_level(level, problems),
-        ready=ready,
-        created=text(path(obj, "metadata", "creationTimestamp"), 40),
-        facts=tuple((name, value) for name, value in facts if value),
-        problems=problems,
-        conditions=conditions_of(obj),
-        warnings=warnings,
-    )
 
 
 def _setup_row(summary: Summary) -> Mapping[str, Any]:

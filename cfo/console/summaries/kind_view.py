@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cfo.console.summaries.reading import MALFORMED, mapping, text
-from cfo.console.summaries.related import Related
-from cfo.console.summaries.summary import Level, Problem, Summary
-from cfo.runtime import CORE_EVENT, GVK, POD, NamespacedName, Object
+from cfo.console.summaries.reading import MALFORMED, conditions_of, mapping, path, text
+from cfo.console.summaries.related import Related, warnings_of
+from cfo.console.summaries.summary import MAX_FACTS, Level, Problem, Summary, combined_level, distinct_problems
+from cfo.runtime import CORE_EVENT, GVK, POD, NamespacedName, Object, gvk_of, key_of, uid_of
 
-__all__ = ["Children", "KindView", "PhaseChange", "Section", "related_kinds", "summarize"]
+__all__ = ["Children", "KindView", "PhaseChange", "Section", "new_summary", "related_kinds", "summarize"]
 
 PhaseChange = tuple[int, str, str]
 """The time in milliseconds since 1970, the state from then on, and its level."""
@@ -115,3 +115,30 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
             created=text(metadata.get("creationTimestamp"), 40),
             problems=(Problem(problem, "correct the object; kubectl get -o yaml shows it"),),
         )
+
+
+def new_summary(
+    obj: Object,
+    related: Related,
+    state: str,
+    level: Level,
+    problems: Iterable[Problem],
+    facts: Iterable[tuple[str, str]],
+    *,
+    ready: str = "",
+) -> Summary:
+    """Return a summary of ``obj``: without facts that are empty and problems that repeat others, and within limits."""
+    distinct = distinct_problems(problems)
+    return Summary(
+        gvk=gvk_of(obj),
+        key=key_of(obj),
+        uid=uid_of(obj),
+        state=state,
+        level=combined_level(level, distinct),
+        ready=ready,
+        created=text(path(obj, "metadata", "creationTimestamp"), 40),
+        facts=tuple((name, value) for name, value in facts if value)[:MAX_FACTS],
+        problems=distinct,
+        conditions=conditions_of(obj),
+        warnings=warnings_of(related.events),
+    )

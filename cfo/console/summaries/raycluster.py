@@ -18,7 +18,7 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL, label_value, names_of
 from cfo.api.raycluster.responsibility import Actor, Responsibility, responsibility_of
 from cfo.console.summaries import raycluster_exposure as exposure
 from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import Children, KindView, Section
+from cfo.console.summaries.kind_view import Children, KindView, Section, new_summary
 from cfo.console.summaries.pods import pod_problems
 from cfo.console.summaries.reading import (
     condition_of,
@@ -32,15 +32,7 @@ from cfo.console.summaries.reading import (
     time_of,
 )
 from cfo.console.summaries.related import Related, have_succeeded, last_occurrence, number_of_pods, warnings_of
-from cfo.console.summaries.summary import (
-    MAX_FACTS,
-    Level,
-    Problem,
-    Summary,
-    WarningEvent,
-    combined_level,
-    distinct_problems,
-)
+from cfo.console.summaries.summary import Level, Problem, Summary
 from cfo.runtime import (
     GVK,
     INGRESS,
@@ -48,12 +40,9 @@ from cfo.runtime import (
     SECRET,
     Object,
     controller_of,
-    gvk_of,
     is_deleting,
-    key_of,
     labels_of,
     name_of,
-    uid_of,
 )
 
 __all__ = ["VIEWS"]
@@ -85,35 +74,20 @@ _REMEDIES: Final = {
 
 def _summarize(cluster: Object, related: Related) -> Summary:
     """Return the summary of a RayCluster."""
-    conditions = conditions_of(cluster)
-    warnings = warnings_of(related.events)
     actors = responsibility_of(cluster, ())
     state = text(path(cluster, "status", "state"), 40)
     level = _level(cluster, state, related)
-    problems = distinct_problems(
-        [
-            *_status_problems(cluster, state),
-            *slow_deletion(cluster, related.now),
-            *(pod_problems(related.pods or ()) if level is not Level.IDLE else ()),
-            *(_protection_problems(cluster, related, actors) if level is Level.OK and state == "ready" else ()),
-            *exposure.problems(related),
-            *_certificate_problems(cluster, related, actors),
-            *_warning_problems(cluster, related, warnings, level),
-        ]
-    )
-    return Summary(
-        gvk=gvk_of(cluster),
-        key=key_of(cluster),
-        uid=uid_of(cluster),
-        state=state,
-        level=combined_level(level, problems),
-        ready=_ready(cluster),
-        created=text(path(cluster, "metadata", "creationTimestamp"), 40),
-        facts=tuple((name, value) for name, value in _facts(cluster, related, actors) if value)[:MAX_FACTS],
-        problems=problems,
-        conditions=conditions,
-        warnings=warnings,
-    )
+    problems = [
+        *_status_problems(cluster, state),
+        *slow_deletion(cluster, related.now),
+        *(pod_problems(related.pods or ()) if level is not Level.IDLE else ()),
+        *(_protection_problems(cluster, related, actors) if level is Level.OK and state == "ready" else ()),
+        *exposure.problems(related),
+        *_certificate_problems(cluster, related, actors),
+        *_warning_problems(cluster, related, level),
+    ]
+    facts = _facts(cluster, related, actors)
+    return new_summary(cluster, related, state, level, problems, facts, ready=_ready(cluster))
 
 
 def _level(cluster: Object, state: str, related: Related) -> Level:
@@ -231,9 +205,7 @@ def _certificate_problems(cluster: Object, related: Related, actors: Responsibil
         )
 
 
-def _warning_problems(
-    cluster: Object, related: Related, warnings: tuple[WarningEvent, ...], level: Level
-) -> Iterator[Problem]:
+def _warning_problems(cluster: Object, related: Related, level: Level) -> Iterator[Problem]:
     """Yield the Warning Events that are not resolved.
 
     Those about the exposure count while the dashboard is not exposed; others while the cluster is not well, or if they
@@ -242,7 +214,7 @@ def _warning_problems(
     is_exposed = bool(exposure.dashboard_url(cluster, related))
     since = _ready_since(cluster)
     latest = {text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)}
-    for warning in warnings:
+    for warning in warnings_of(related.events):
         about_exposure = warning.reason in _EXPOSURE_REASONS
         last = time_of(warning.last) or latest.get(warning.reason)
         is_new = level is not Level.OK or since is None or (last is not None and last > since)

@@ -11,8 +11,7 @@ from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.flux import FLUX_SETUP
 from cfo.console.dashboard import state as state_module
 from cfo.console.dashboard.history import MAX_TRACKED, Orders, Phases
-from cfo.console.dashboard.rows import row_of
-from cfo.console.dashboard.state import State
+from cfo.console.dashboard.state import State, row_of
 from cfo.console.dashboard.streams import Stream, StreamDropped
 from cfo.console.summaries import Change, ChangeType, Condition, Level, Summary
 from cfo.console.summaries.reading import milliseconds
