@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
 
@@ -151,81 +150,46 @@ def cli() -> None:
     help="With --embedded: exit when every applied RayCluster has all its objects and every applied AppWrapper has "
     "succeeded; fail after SECONDS.",
 )
-def run(
-    config_name: str,
-    kubeconfig: str | None,
-    log_format: str | None,
-    log_level: str,
-    webhook_url: str | None,
-    webhook_cert_dir: Path | None,
-    dev: bool,
-    embedded: bool,
-    manifests: tuple[str, ...],
-    overview: bool,
-    until_settled: float | None,
-) -> None:
+def run(**options: Any) -> None:
     """Run the operator until SIGTERM, SIGINT or SIGHUP."""
-    if dev:
+    if options["dev"]:
         from cfo.console.dev.operator_program import develop
 
-        develop(click.get_current_context().params)
-        return
-    if embedded:
-        configure_logs(log_format or "console", log_level)
-        try:
-            from cfo.console.demo.run import run_embedded
-        except ModuleNotFoundError as error:
-            raise not_installed(error) from None
+        develop(options)
+    elif options["embedded"]:
+        from cfo.console.demo.embedded_mode import demonstrate
 
-        if webhook_url is not None:
-            raise InvalidInput("--webhook-url cannot be used with --embedded, which always serves webhooks")
-        if webhook_cert_dir is not None:
-            raise InvalidInput("--webhook-cert-dir cannot be used with --embedded, which always serves webhooks")
-        with log_errors(log_format == "json"):
-            demo = partial(
-                run_embedded,
-                namespace=namespace_variable() or "default",
-                config_name=config_name,
-                kubeconfig=Path(kubeconfig or "cfo.kubeconfig"),
-                manifests=[Path(path) for path in manifests],
-                overview=overview,
-                until_settled=until_settled,
-            )
-            execute(demo)
-        return
-    for given, flag in ((manifests, "--apply"), (overview, "--overview"), (until_settled, "--until-settled")):
-        if given:
+        demonstrate(options)
+    else:
+        _run_on_cluster(options)
+
+
+def _run_on_cluster(options: Mapping[str, Any]) -> None:
+    for name, flag in (("manifests", "--apply"), ("overview", "--overview"), ("until_settled", "--until-settled")):
+        if options[name]:
             raise InvalidInput(f"{flag} requires --embedded")
-    if webhook_url is not None and webhook_cert_dir is not None:
+    if options["webhook_url"] is not None and options["webhook_cert_dir"] is not None:
         raise InvalidInput("--webhook-url and --webhook-cert-dir cannot be used together")
     from cfo.startup import tune_process
 
-    log_format = log_format or ("console" if sys.stderr.isatty() else "json")
+    log_format = options["log_format"] or ("console" if sys.stderr.isatty() else "json")
     with tune_process() as loaded, log_errors(log_format == "json"):
-        configure_logs(log_format, log_level)
-        url, namespace = _checked_url(webhook_url), _own_namespace()
-        execute(lambda: _run_on_cluster(namespace, config_name, kubeconfig, url, webhook_cert_dir, loaded))
+        configure_logs(log_format, options["log_level"])
+        url, namespace = _checked_url(options["webhook_url"]), _own_namespace()
 
+        async def work() -> None:
+            from cfo import operator
+            from cfo.runtime import NamespacedName, load_config
 
-async def _run_on_cluster(
-    namespace: str,
-    config_name: str,
-    kubeconfig: str | None,
-    webhook_url: WebhookURL | None,
-    webhook_cert_dir: Path | None,
-    loaded: Callable[[], None],
-) -> None:
-    from cfo import operator
-    from cfo.runtime import NamespacedName, load_config
+            await operator.run(
+                await load_config(options["kubeconfig"], service_account=SERVICE_ACCOUNT_DIRECTORY),
+                NamespacedName(namespace, options["config_name"]),
+                webhook_url=url,
+                webhook_cert_dir=options["webhook_cert_dir"],
+                configure_manager=lambda _: loaded(),
+            )
 
-    target = await load_config(kubeconfig, service_account=SERVICE_ACCOUNT_DIRECTORY)
-    await operator.run(
-        target,
-        NamespacedName(namespace, config_name),
-        webhook_url=webhook_url,
-        webhook_cert_dir=webhook_cert_dir,
-        configure_manager=lambda _: loaded(),
-    )
+        execute(work)
 
 
 def _checked_url(text: str | None) -> WebhookURL | None:
