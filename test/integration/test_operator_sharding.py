@@ -14,8 +14,7 @@ import yaml
 from cfo.manifests.overlays import crds
 from cfo.runtime.kinds import LEASE, NETWORK_POLICY
 from cfo.runtime.sharding.record import ANNOTATION
-from envtest import EmbeddedControlPlane
-from envtest.context import User
+from envtest import EmbeddedControlPlane, User
 from test.integration.test_faults_leader import ELECTION, LEASE_KEY
 from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, create_config_map, run_operator
 from test.support.raycluster_environment import (

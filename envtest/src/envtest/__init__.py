@@ -11,18 +11,22 @@ The names below are imported on first use, because pytest imports this package i
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from envtest.base import InstallError
     from envtest.plane import ControlPlane, EmbeddedControlPlane, RealControlPlane
+    from envtest.snapshots import SnapshotError
+    from envtest.user import User
 
-__all__ = ["ControlPlane", "EmbeddedControlPlane", "InstallError", "RealControlPlane"]
+__all__ = ["ControlPlane", "EmbeddedControlPlane", "InstallError", "RealControlPlane", "SnapshotError", "User"]
+
+_MODULES = {"InstallError": "base", "SnapshotError": "snapshots", "User": "user"}
+"""The modules of the names that are not in ``plane``."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from envtest import plane
-
-    return getattr(plane, name)
+    return getattr(import_module(f"envtest.{_MODULES.get(name, 'plane')}"), name)

@@ -24,7 +24,6 @@ from envtest.builtins.system_priorities import system_priority_classes
 from envtest.builtins.table import register_builtins
 from envtest.clock import Clock
 from envtest.clock_page import clock_page
-from envtest.context import RequestContext, User
 from envtest.controllers_page import controllers_page
 from envtest.create_update import create_object
 from envtest.dispatch import Dispatcher
@@ -38,11 +37,12 @@ from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.objects import Object
 from envtest.pages import object_counts, standard_pages
 from envtest.registry import Registry
+from envtest.resource import RequestContext, Strategy
 from envtest.server import Server
 from envtest.server_core import Core
 from envtest.service_network import DEFAULT_SERVICE_NETWORK
 from envtest.storage import ADDED, Change, Store
-from envtest.strategy import Strategy
+from envtest.user import User
 
 if TYPE_CHECKING:
     from envtest.builtins.catalog import Resource

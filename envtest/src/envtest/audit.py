@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from envtest.auth.attributes import Attributes
-from envtest.auth.user import user_info
 from envtest.http import Request
+from envtest.user import user_info
 
 __all__ = ["AuditLog", "current_request"]
 

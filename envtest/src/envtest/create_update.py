@@ -13,7 +13,6 @@ import orjson
 
 from envtest.apply.manager import restore_times
 from envtest.auth.second_check import check_create
-from envtest.context import RequestContext
 from envtest.deletion import deletes_during_update
 from envtest.errors import MODIFIED, StatusError, already_exists, conflict, invalid_object, not_found, plain_error
 from envtest.field_errors import invalid
@@ -28,6 +27,7 @@ from envtest.metadata import (
 )
 from envtest.objects import Object
 from envtest.repetition import identity, repeated_positions
+from envtest.resource import RequestContext
 from envtest.server_core import Core
 from envtest.storage import Record
 from envtest.storage_version import from_storage, to_storage

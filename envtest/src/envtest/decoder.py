@@ -14,13 +14,11 @@ from typing import Any
 import orjson
 
 from envtest.builtins.catalog import all_resources
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, bad_request, unsupported_media_type
 from envtest.http import Request
 from envtest.negotiation import SERVED
 from envtest.objects import Object
-from envtest.registry import ResourceInfo
-from envtest.strategy import Strategy
+from envtest.resource import RequestContext, ResourceInfo, Strategy
 
 __all__ = [
     "PROTOBUF",

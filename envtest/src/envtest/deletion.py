@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, conflict, not_found
 from envtest.objects import Object
 from envtest.options import DeleteOptions
+from envtest.resource import RequestContext
 from envtest.schema.shaping import copy_json
 from envtest.server_core import Core
 from envtest.storage import Record

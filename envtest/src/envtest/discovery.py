@@ -18,7 +18,8 @@ import orjson
 from envtest.errors import resource_not_found
 from envtest.http import PageResponse
 from envtest.negotiation import Output, negotiate
-from envtest.registry import Registry, ResourceInfo, Subresource
+from envtest.registry import Registry
+from envtest.resource import ResourceInfo, Subresource
 from envtest.response_transform import encode_as
 
 __all__ = ["Discovery", "storage_version_hash", "version_order"]

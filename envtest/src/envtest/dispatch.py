@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from envtest.auth.attributes import Attributes
-from envtest.context import RequestContext
 from envtest.errors import (
     StatusError,
     method_not_allowed_here,
@@ -22,7 +21,7 @@ from envtest.health import RequestLabels, RequestMetrics
 from envtest.http import Request, Response, not_found_page
 from envtest.http_server.responses import SentResponse
 from envtest.negotiation import Output, negotiate
-from envtest.registry import ResourceInfo
+from envtest.resource import RequestContext, ResourceInfo
 from envtest.response_transform import encode_as
 from envtest.server_core import Core
 

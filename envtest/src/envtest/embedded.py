@@ -18,7 +18,6 @@ from envtest.auth.tokens import TokenSettings
 from envtest.base import BaseControlPlane, InstallError
 from envtest.certificates import SERVER_NAMES, CertificateAuthority, KeyPair, server_context
 from envtest.clock import Clock
-from envtest.context import User
 from envtest.controllers import Runner, create_runner, selected_names
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.errors import StatusError
@@ -29,6 +28,7 @@ from envtest.manifests import Manifests, load_crds
 from envtest.objects import Object
 from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
 from envtest.storage import Store
+from envtest.user import User
 
 if TYPE_CHECKING:
     from envtest.scenarios.scenario import Scenario

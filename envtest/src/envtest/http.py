@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from envtest.context import User
 from envtest.errors import StatusError, request_entity_too_large
 from envtest.faults import Fault, Faults
 from envtest.http_server.responses import SentResponse
+from envtest.user import User
 
 if TYPE_CHECKING:
     from aiohttp.web import BaseRequest

@@ -8,7 +8,7 @@ from typing import Any
 
 from envtest.errors import bad_request
 from envtest.field_errors import go_value
-from envtest.metadata import label_value, qualified_name
+from envtest.name_rules import label_value, qualified_name
 
 __all__ = ["LabelSelector", "matches_label_selector", "parse_labels"]
 

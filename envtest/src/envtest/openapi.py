@@ -20,7 +20,8 @@ from envtest.builtins.catalog import META, OBJECT_META, all_resources, plain_nam
 from envtest.http import PageResponse
 from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.openapi_v2 import swagger, swagger_protobuf
-from envtest.registry import Registry, ResourceInfo
+from envtest.registry import Registry
+from envtest.resource import ResourceInfo
 
 __all__ = ["OpenAPI"]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import orjson
 
-from envtest.context import RequestContext
 from envtest.decoder import PROTOBUF, load_protobuf, media_type
 from envtest.errors import StatusError, bad_request, invalid_object
 from envtest.field_errors import FieldError, forbidden, invalid, not_supported, too_long
 from envtest.http import Request
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["DeleteOptions", "WriteOptions", "begin_write", "delete_options", "parse_integer", "write_options"]
 

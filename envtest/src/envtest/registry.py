@@ -1,112 +1,17 @@
 """The registry of served resources, built-in and custom, by URL and by kind.
 
-A :class:`ResourceInfo` describes one resource in one served version. Versions of the same resource, and resources that
-serve the same objects (``events`` of the core group and of ``events.k8s.io``), share their ``storage``. Kind-specific
-behavior is in its :class:`~envtest.strategy.Strategy`.
+Versions of the same resource, and resources that serve the same objects (``events`` of the core group and of
+``events.k8s.io``), share their ``storage``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
 
 from envtest.errors import GroupResource
-from envtest.objects import Object
-from envtest.strategy import Strategy
+from envtest.resource import ResourceInfo
 
-if TYPE_CHECKING:
-    from envtest.schema.node import Schema
-
-__all__ = ["Converter", "GroupResource", "Registry", "ResourceInfo", "Subresource"]
-
-ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-
-Converter = Callable[[Sequence[Object], str], Awaitable[list[Object]]]
-"""Converts stored objects to an ``apiVersion``; raises StatusError."""
-
-
-@dataclass(frozen=True, slots=True)
-class Subresource:
-    """A subresource as discovery lists it.
-
-    ``group``, ``version`` and ``kind`` describe its body (``autoscaling/v1 Scale``, ...); empty values mean the values
-    of the resource itself. ``settings`` holds data for its handler (a CRD's scale paths).
-    """
-
-    name: str
-    kind: str = ""
-    group: str = ""
-    version: str = ""
-    verbs: tuple[str, ...] = ("get", "patch", "update")
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class ResourceInfo:
-    """One resource in one served version.
-
-    ``storage`` is the group and resource under which the store holds the objects, ``storage_version`` the
-    ``apiVersion`` in which they are encoded. ``convert`` is needed if the served version differs from it; ``None``
-    means that only ``apiVersion`` changes. ``selectable_fields`` are paths (``.spec.size``) that field selectors may
-    use in addition to ``metadata.name`` and ``metadata.namespace``. ``columns`` are a CRD's
-    ``additionalPrinterColumns``.
-    """
-
-    group: str
-    version: str
-    plural: str
-    singular: str
-    kind: str
-    namespaced: bool
-    strategy: Strategy
-    list_kind: str = ""
-    verbs: tuple[str, ...] = ALL_VERBS
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    subresources: dict[str, Subresource] = field(default_factory=dict)
-    schema: Schema | None = None
-    is_crd: bool = False
-    columns: Sequence[Mapping[str, Any]] = ()
-    selectable_fields: tuple[str, ...] = ()
-    storage: GroupResource = field(default_factory=lambda: GroupResource("", ""))
-    storage_version: str = ""
-    storage_version_hash: str = ""
-    convert: Converter | None = None
-    converts_by_webhook: bool = False
-    """Whether ``convert`` calls a conversion webhook."""
-    storage_kind: str = ""
-    read_through: int = 0
-    """Records up to this store revision were written under an older schema; they are pruned and defaulted when read."""
-    terminating: bool = False
-    """Whether the CRD is being deleted: its objects can be read and deleted, but not created."""
-    deprecation: str = ""
-    """The warning that every request for this version gets."""
-    allocates: bool = False
-    """Whether the strategy holds the allocations of one control plane (cluster IPs)."""
-
-    def __post_init__(self) -> None:
-        self.list_kind = self.list_kind or f"{self.kind}List"
-        if not self.storage.resource:
-            self.storage = GroupResource(self.group, self.plural)
-        self.storage_version = self.storage_version or self.api_version
-
-    def fork(self) -> ResourceInfo:
-        """Return a copy whose strategy has its own allocations."""
-        copied = copy(self)
-        copied.strategy = self.strategy.fork()
-        return copied
-
-    @property
-    def api_version(self) -> str:
-        """``group/version`` as in ``apiVersion``."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def resource(self) -> GroupResource:
-        """The group and resource, as error messages name it."""
-        return GroupResource(self.group, self.plural)
+__all__ = ["Registry"]
 
 
 class Registry:

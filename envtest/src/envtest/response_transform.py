@@ -13,7 +13,7 @@ from envtest.http import Request, Response
 from envtest.listing import Page
 from envtest.negotiation import Output
 from envtest.objects import Object
-from envtest.registry import ResourceInfo
+from envtest.resource import ResourceInfo
 from envtest.storage.record import encode
 from envtest.storage_version import encode_records
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from envtest.errors import GroupResource, bad_request
 from envtest.label_selectors import LabelSelector, parse_labels
-from envtest.registry import ResourceInfo
+from envtest.resource import ResourceInfo
 from envtest.shard_selectors import ShardSelector
 from envtest.storage import Record
 

@@ -11,11 +11,11 @@ from envtest.auth.rbac import Authorizer
 from envtest.auth.reviews import Reviews
 from envtest.auth.tokens import ServiceAccountTokens
 from envtest.clock import Clock
-from envtest.context import RequestContext
 from envtest.feature_gates import SHARDED_LIST_AND_WATCH
 from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.objects import Object
 from envtest.registry import Registry
+from envtest.resource import RequestContext
 from envtest.shard_selectors import ShardSelector, parse_shard_selector
 from envtest.storage import Store, Watcher
 

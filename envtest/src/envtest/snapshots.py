@@ -24,15 +24,15 @@ from envtest.assembly import SYSTEM, APIServer, resume
 from envtest.auth.token_keys import PrivateKey
 from envtest.certificates import CertificateAuthority, KeyPair
 from envtest.clock import checked_offset
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, StatusError
 from envtest.kubernetes_version import parse_version
+from envtest.resource import RequestContext
 from envtest.service_network import parse_service_network
 from envtest.storage.archive import FORMAT, SCHEMA
 
 if TYPE_CHECKING:
     from envtest.objects import Object
-    from envtest.registry import ResourceInfo
+    from envtest.resource import ResourceInfo
     from envtest.storage import Store
 
 __all__ = ["Snapshot", "SnapshotError", "read_snapshot", "write_snapshot"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from envtest.objects import Object
-from envtest.registry import ResourceInfo
+from envtest.resource import ResourceInfo
 from envtest.storage import Record
 from envtest.storage.record import encode
 

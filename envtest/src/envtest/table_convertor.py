@@ -18,7 +18,7 @@ from envtest.go_format import go_text
 from envtest.objects import Object
 from envtest.printers import PRINTERS
 from envtest.printers.columns import AGE, NAME, Column, RowFunction, age
-from envtest.registry import ResourceInfo
+from envtest.resource import ResourceInfo
 
 __all__ = ["convert_to_table"]
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from envtest.admission.plugin_names import enabled_plugins
 from envtest.assembly import SYSTEM, assemble, create_initial_objects
-from envtest.context import RequestContext
 from envtest.controllers import create_runner
 from envtest.create_update import copy_object, create_object, update_object
 from envtest.deletion import delete_object
 from envtest.errors import GroupResource
 from envtest.objects import Object
 from envtest.options import DeleteOptions
+from envtest.resource import RequestContext
 from envtest.server_core import Core
 from envtest.storage import Change
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from envtest import User
 from envtest.admission.conditions import MatchConditions, authorization_check, request_variables
 from envtest.admission.matching import Matcher, Rule, label_selector
 from envtest.admission.review import admission_request
 from envtest.auth.rbac import RBACAuthorizer
-from envtest.context import RequestContext, User
 from envtest.errors import GroupResource
-from envtest.registry import Registry, ResourceInfo
+from envtest.registry import Registry
+from envtest.resource import RequestContext, ResourceInfo, Strategy
 from envtest.storage import Store
-from envtest.strategy import Strategy
 from test.support.admission import (
     ADMIN,
     NAMESPACES,

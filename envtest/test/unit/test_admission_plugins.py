@@ -10,9 +10,8 @@ from envtest.admission.claim_resize import PersistentVolumeClaimResize
 from envtest.admission.serviceaccount import MOUNT_PATH
 from envtest.errors import StatusError
 from envtest.objects import Object
-from envtest.registry import ResourceInfo
+from envtest.resource import ResourceInfo, Strategy
 from envtest.storage import Store
-from envtest.strategy import Strategy
 from test.support.admission import (
     NAMESPACES,
     NODES,

@@ -12,9 +12,8 @@ import pytest
 from envtest.admission.review import InvalidResponse, Review, admission_request, rejection
 from envtest.admission.webhook_client import CallFailed, ServiceEndpoints
 from envtest.errors import StatusError
-from envtest.registry import ResourceInfo
+from envtest.resource import ResourceInfo, Strategy
 from envtest.storage import Store
-from envtest.strategy import Strategy
 from test.support.admission import (
     CONFIG_MAPS,
     DEPLOYMENTS,

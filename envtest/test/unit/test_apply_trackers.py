@@ -8,9 +8,9 @@ import pytest
 from envtest.apply.trackers import Trackers
 from envtest.errors import StatusError, plain_error
 from envtest.objects import Object
-from envtest.registry import Converter, Registry, ResourceInfo, Subresource
+from envtest.registry import Registry
+from envtest.resource import Converter, ResourceInfo, Strategy, Subresource
 from envtest.schema.node import Schema
-from envtest.strategy import Strategy
 
 
 def info(version: str, field: str, convert: Converter | None = None, **more: Any) -> ResourceInfo:

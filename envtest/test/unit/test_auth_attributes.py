@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from envtest import User
 from envtest.auth.attributes import attributes_of, forbidden_message
-from envtest.auth.user import User
 
 
 @pytest.mark.parametrize(

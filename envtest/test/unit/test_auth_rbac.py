@@ -18,12 +18,10 @@ from envtest.auth.rbac import (
     RBACAuthorizer,
 )
 from envtest.auth.rules import compact, compact_string, compile_rules, uncovered
-from envtest.auth.user import ANONYMOUS, AUTHENTICATED, MASTERS, User
-from envtest.context import RequestContext
 from envtest.errors import StatusError
-from envtest.registry import ResourceInfo
+from envtest.resource import RequestContext, ResourceInfo, Strategy
 from envtest.storage import Store
-from envtest.strategy import Strategy
+from envtest.user import ANONYMOUS, AUTHENTICATED, MASTERS, User
 
 ALICE = User("alice", "1", ("team-a", AUTHENTICATED))
 BOT = User("system:serviceaccount:a:bot", "2", ("system:serviceaccounts", AUTHENTICATED))

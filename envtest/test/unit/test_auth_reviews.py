@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
+from envtest import User
 from envtest.auth.authenticator import Authenticator
 from envtest.auth.bootstrap import install_policy
 from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.reviews import Reviews
 from envtest.auth.token_request import request_token
 from envtest.auth.tokens import ISSUER, ServiceAccountTokens
-from envtest.context import RequestContext, User
 from envtest.errors import GroupResource, StatusError
 from envtest.objects import Object
-from envtest.registry import ResourceInfo
+from envtest.resource import RequestContext, ResourceInfo, Strategy
 from envtest.storage import Store
-from envtest.strategy import Strategy
 
 AUTHORIZATION, AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
 ALICE = User("alice", "1", ("team-a", "system:authenticated"))

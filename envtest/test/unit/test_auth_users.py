@@ -18,10 +18,10 @@ from envtest.auth.authenticator import Authenticator, TokenFileError, load_token
 from envtest.auth.impersonation import LastModes, impersonate, requested_user
 from envtest.auth.rbac import Decision
 from envtest.auth.tokens import ISSUER, BoundObject, InvalidToken, ServiceAccountTokens
-from envtest.auth.user import ANONYMOUS, MASTERS, User, service_account
 from envtest.errors import GroupResource, StatusError
 from envtest.objects import Object
 from envtest.storage import Store
+from envtest.user import ANONYMOUS, MASTERS, User, service_account
 
 ACCOUNTS, PODS, SECRETS = (GroupResource("", name) for name in ("serviceaccounts", "pods", "secrets"))
 

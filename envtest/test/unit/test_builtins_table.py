@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from envtest import User
 from envtest.builtins.catalog import Resource, all_resources, schema_of
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.table import strategy_for
-from envtest.context import RequestContext, User
-from envtest.registry import ResourceInfo
+from envtest.resource import RequestContext, ResourceInfo
 
 RESOURCES = list(all_resources())
 

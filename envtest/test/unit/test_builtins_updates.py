@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from envtest import User
 from envtest.builtins.catalog import all_resources
 from envtest.builtins.pods import image_pull_policy
 from envtest.builtins.table import strategy_for
-from envtest.context import RequestContext, User
 from envtest.field_errors import FieldError
 from envtest.metadata import validate_metadata_update
 from envtest.objects import Object
-from envtest.registry import ResourceInfo
+from envtest.resource import RequestContext, ResourceInfo
 from envtest.schema.shaping import copy_json
 
 RESOURCES = {(each.group, each.kind): each for each in all_resources()}

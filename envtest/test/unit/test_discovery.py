@@ -10,8 +10,8 @@ import pytest
 from envtest.discovery import Discovery, PageResponse, storage_version_hash, version_order
 from envtest.errors import StatusError
 from envtest.health import HealthChecks, RequestLabels, RequestMetrics, version_response
-from envtest.registry import Registry, ResourceInfo, Subresource
-from envtest.strategy import Strategy
+from envtest.registry import Registry
+from envtest.resource import ResourceInfo, Strategy, Subresource
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 SCALE = Subresource("scale", "Scale", "autoscaling", "v1")

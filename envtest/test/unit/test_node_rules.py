@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from envtest import User
 from envtest.builtins.addresses import AddressStrategy
 from envtest.builtins.catalog import all_resources
 from envtest.builtins.table import strategy_for
-from envtest.context import RequestContext, User
-from envtest.registry import ResourceInfo
+from envtest.resource import RequestContext, ResourceInfo
 
 RESOURCES = {each.kind: each for each in all_resources()}
 

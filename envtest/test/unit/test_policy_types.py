@@ -8,9 +8,9 @@ import pytest
 
 from envtest.admission.policy_types import expression_warnings
 from envtest.builtins.table import register_builtins
-from envtest.registry import Registry, ResourceInfo
+from envtest.registry import Registry
+from envtest.resource import ResourceInfo, Strategy
 from envtest.schema.node import Schema
-from envtest.strategy import Strategy
 
 DEPLOYMENTS = {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"]}
 WIDGETS = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets"]}

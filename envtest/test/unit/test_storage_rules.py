@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from envtest import User
 from envtest.builtins.catalog import all_resources
 from envtest.builtins.table import strategy_for
-from envtest.context import RequestContext, User
-from envtest.registry import ResourceInfo
+from envtest.resource import RequestContext, ResourceInfo
 from envtest.schema.shaping import copy_json
 
 RESOURCES = {each.kind: each for each in all_resources() if each.group in ("", "storage.k8s.io")}

@@ -9,8 +9,7 @@ from envtest import jsonpath
 from envtest.objects import Object
 from envtest.printers import PRINTERS
 from envtest.printers.columns import selector_text, since
-from envtest.registry import ResourceInfo
-from envtest.strategy import Strategy
+from envtest.resource import ResourceInfo, Strategy
 from envtest.table_convertor import convert_to_table
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

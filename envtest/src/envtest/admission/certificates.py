@@ -16,10 +16,10 @@ from envtest.admission.chain import Plugin
 from envtest.admission.lifecycle import display_name
 from envtest.auth.attributes import Attributes
 from envtest.auth.rbac import Authorizer
-from envtest.auth.user import MASTERS, User
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, forbidden
 from envtest.objects import Object
+from envtest.resource import RequestContext
+from envtest.user import MASTERS, User
 
 __all__ = ["CertificatePermission", "CertificateSubjectRestriction"]
 

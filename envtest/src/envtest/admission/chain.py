@@ -13,8 +13,8 @@ from typing import Protocol
 
 import orjson
 
-from envtest.context import RequestContext
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["AdmissionChain", "Invocations", "Mutator", "Plugin", "Reinvocation", "Validator"]
 

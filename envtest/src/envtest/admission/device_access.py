@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from envtest.admission.chain import Plugin
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, invalid_object
 from envtest.field_errors import forbidden
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.storage import Store
 
 __all__ = ["DeviceAdminAccess"]

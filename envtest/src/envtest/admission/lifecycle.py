@@ -6,9 +6,9 @@ from typing import Final
 
 from envtest.admission.chain import Plugin
 from envtest.admission.matching import NAMESPACES
-from envtest.context import RequestContext
 from envtest.errors import forbidden, not_found
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.storage import Store
 
 __all__ = ["NamespaceLifecycle", "display_name"]

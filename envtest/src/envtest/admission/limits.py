@@ -11,9 +11,9 @@ from typing import Any, Final
 from envtest.admission.chain import Plugin
 from envtest.admission.lifecycle import display_name
 from envtest.admission.resources import Quantities, parse_quantities, pod_resources
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, forbidden
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.quantity import Quantity
 from envtest.storage import Store
 

@@ -27,10 +27,10 @@ from envtest.admission.policy_bindings import (
 from envtest.admission.versions import convert, decode_patched
 from envtest.apply.trackers import Trackers
 from envtest.auth.rbac import Authorizer
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, StatusError, forbidden, internal_error
 from envtest.objects import Object
-from envtest.registry import Registry, ResourceInfo
+from envtest.registry import Registry
+from envtest.resource import RequestContext, ResourceInfo
 from envtest.schema.cel_authorizer import AuthorizationCheck
 from envtest.storage import Store
 

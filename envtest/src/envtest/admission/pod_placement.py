@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from envtest.admission.chain import Plugin
 from envtest.admission.lifecycle import display_name
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, StatusError, forbidden
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
 from envtest.storage import Store
 

@@ -15,10 +15,10 @@ from envtest.admission.chain import Plugin
 from envtest.admission.lifecycle import display_name
 from envtest.admission.matching import NAMESPACES
 from envtest.admission.pod_security_checks import LATEST, LEVELS, Level, Violation, violations
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, forbidden, invalid_object
 from envtest.field_errors import FieldError, invalid, key
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.storage import Store
 
 __all__ = ["PodSecurity"]

@@ -24,10 +24,10 @@ from envtest.admission.policy_bindings import (
 )
 from envtest.admission.versions import convert
 from envtest.auth.rbac import Authorizer
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, StatusError, forbidden
 from envtest.objects import Object
 from envtest.registry import Registry
+from envtest.resource import RequestContext
 from envtest.schema.cel_authorizer import AuthorizationCheck
 from envtest.storage import Store
 

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from envtest.builtins.catalog import object_meta, resolve
 from envtest.objects import Object
-from envtest.registry import Registry, ResourceInfo
+from envtest.registry import Registry
+from envtest.resource import ResourceInfo
 from envtest.schema.cel import CELCompileError, Kind
 from envtest.schema.cel_admission import check_expression
 from envtest.schema.node import Schema

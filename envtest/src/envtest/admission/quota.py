@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from envtest.admission.lifecycle import display_name
 from envtest.admission.resources import Quantities, add, format_quantities, parse_quantities, pod_resources
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, StatusError, forbidden
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.quantity import Quantity, parse_quantity
 from envtest.storage import Store
 

@@ -26,10 +26,10 @@ from envtest.admission.settings import (
 from envtest.admission.webhook_client import WebhookClient
 from envtest.auth.escalation import check_escalation
 from envtest.auth.rbac import RBAC_GROUP, RBACAuthorizer
-from envtest.context import RequestContext
 from envtest.errors import GroupResource
 from envtest.objects import Object
 from envtest.registry import Registry
+from envtest.resource import RequestContext
 from envtest.storage import Store
 
 __all__ = ["standard_chain"]

@@ -15,7 +15,8 @@ from envtest.apply.updater import ConversionFailed, ConversionPending, Convert
 from envtest.builtins.catalog import object_meta
 from envtest.errors import StatusError
 from envtest.objects import Object
-from envtest.registry import Converter, Registry, ResourceInfo
+from envtest.registry import Registry
+from envtest.resource import Converter, ResourceInfo
 
 __all__ = ["Trackers", "reset_fields"]
 

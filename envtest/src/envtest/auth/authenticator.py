@@ -19,8 +19,8 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from envtest.auth.tokens import ForeignToken, InvalidToken, ServiceAccountTokens
-from envtest.auth.user import ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, User, with_groups
 from envtest.clock import Clock
+from envtest.user import ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, User, with_groups
 
 __all__ = ["Authenticator", "TokenFileError", "TokenIdentity", "load_token_file"]
 

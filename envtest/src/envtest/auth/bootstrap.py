@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from envtest.auth.controller_roles import controller_roles
 from envtest.auth.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, RBAC_GROUP, ROLE_BINDINGS, ROLES
-from envtest.auth.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from envtest.objects import Object
 from envtest.storage.store import Store
+from envtest.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 
 __all__ = ["bootstrap_policy", "install_policy"]
 

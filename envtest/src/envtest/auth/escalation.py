@@ -13,10 +13,10 @@ from typing import Any
 from envtest.auth.attributes import Attributes
 from envtest.auth.rbac import RBAC_GROUP, RBACAuthorizer
 from envtest.auth.rules import PolicyRule, compact, compact_string, compile_rules, quoted_list, uncovered
-from envtest.auth.user import MASTERS, User
-from envtest.context import RequestContext
 from envtest.errors import StatusError, forbidden, not_found
 from envtest.objects import Object
+from envtest.resource import RequestContext
+from envtest.user import MASTERS, User
 
 __all__ = ["check_escalation"]
 

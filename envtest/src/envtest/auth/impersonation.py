@@ -15,7 +15,9 @@ from urllib.parse import unquote
 
 from envtest.auth.attributes import Attributes, forbidden_message
 from envtest.auth.rbac import Authorizer
-from envtest.auth.user import (
+from envtest.errors import GroupResource, StatusError, bad_request, forbidden
+from envtest.field_errors import go_quote
+from envtest.user import (
     ANONYMOUS,
     AUTHENTICATED,
     MASTERS,
@@ -26,8 +28,6 @@ from envtest.auth.user import (
     service_account_groups,
     with_groups,
 )
-from envtest.errors import GroupResource, StatusError, bad_request, forbidden
-from envtest.field_errors import go_quote
 
 __all__ = ["LastModes", "impersonate", "requested_user"]
 

@@ -14,9 +14,9 @@ import orjson
 
 from envtest.auth.attributes import Attributes
 from envtest.auth.rules import PolicyRule, compile_rules
-from envtest.auth.user import MASTERS, User, service_account
 from envtest.errors import GroupResource
 from envtest.storage import Change, Record, Store
+from envtest.user import MASTERS, User, service_account
 
 __all__ = [
     "CLUSTER_ROLES",

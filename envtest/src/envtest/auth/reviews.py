@@ -14,11 +14,11 @@ from envtest.auth.attributes import Attributes
 from envtest.auth.authenticator import Authenticator
 from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.tokens import InvalidToken
-from envtest.auth.user import User, user_from_info, user_info
-from envtest.context import RequestContext
 from envtest.errors import StatusError, bad_request, invalid_object
 from envtest.field_errors import FieldError, Verbatim, go_json, invalid
 from envtest.objects import Object
+from envtest.resource import RequestContext
+from envtest.user import User, user_from_info, user_info
 
 __all__ = ["Reviews"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from envtest.auth.attributes import Attributes, forbidden_request
 from envtest.auth.rbac import Authorizer
-from envtest.context import RequestContext
 from envtest.errors import forbidden
+from envtest.resource import RequestContext
 
 __all__ = ["check_connect", "check_create"]
 

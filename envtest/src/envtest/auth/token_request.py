@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from envtest.auth.tokens import BoundObject, ServiceAccountTokens
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, bad_request, conflict, invalid_object, not_found
 from envtest.field_errors import FieldError, invalid
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.storage.store import Store
 
 __all__ = ["request_token"]

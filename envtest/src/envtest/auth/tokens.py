@@ -19,9 +19,9 @@ import orjson
 
 from envtest.auth.rules import quoted_list
 from envtest.auth.token_keys import PrivateKey, PublicKey, load_public_keys, unpadded_base64
-from envtest.auth.user import CREDENTIAL_ID, User, service_account_groups, service_account_username
 from envtest.errors import GroupResource
 from envtest.storage.store import Store
+from envtest.user import CREDENTIAL_ID, User, service_account_groups, service_account_username
 
 __all__ = [
     "ISSUER",

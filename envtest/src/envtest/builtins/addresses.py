@@ -10,10 +10,10 @@ from envtest.builtins.go_rendering import internal_fields
 from envtest.builtins.nodes import is_dual_stack
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import INVALID_IP, cidr_errors
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, invalid, required
-from envtest.metadata import dns_subdomain, path_segment
+from envtest.name_rules import dns_subdomain, path_segment
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["AddressStrategy", "ServiceNetworkStrategy"]
 

@@ -13,11 +13,11 @@ from envtest.builtins.admissionregistration import condition_errors, expression_
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import condition_errors as status_condition_errors
 from envtest.builtins.string_validation import label_selector_errors
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_1035_label, dns_subdomain, path_segment, qualified_name
+from envtest.name_rules import dns_1035_label, dns_subdomain, path_segment, qualified_name
 from envtest.objects import Object
 from envtest.repetition import repeated_positions
+from envtest.resource import RequestContext
 from envtest.schema.cel import CELCompileError, Kind
 from envtest.schema.cel_types import RESERVED_WORDS
 

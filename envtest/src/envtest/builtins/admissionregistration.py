@@ -11,10 +11,10 @@ from envtest.builtins.string_validation import (
     webhook_service_errors,
     webhook_url_errors,
 )
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
-from envtest.metadata import dns_1035_label, dns_subdomain, qualified_name
+from envtest.name_rules import dns_1035_label, dns_subdomain, qualified_name
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.cel import CELCompileError, Kind
 
 __all__ = ["WebhookConfigurationStrategy", "condition_errors", "expression_errors", "rule_errors"]

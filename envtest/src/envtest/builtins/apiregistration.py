@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import port_number
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, go_quote, invalid, not_supported, required
-from envtest.metadata import dns_1035_label, dns_subdomain
+from envtest.name_rules import dns_1035_label, dns_subdomain
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["APIServiceStrategy"]
 

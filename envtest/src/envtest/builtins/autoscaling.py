@@ -8,9 +8,9 @@ from typing import Any
 from envtest.builtins.autoscaling_rules import metric_errors, reference_errors, scaling_rule_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import nonnegative
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, invalid, required
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["AutoscalerStrategy"]
 

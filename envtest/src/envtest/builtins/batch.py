@@ -14,9 +14,9 @@ from envtest.builtins.pod_warnings import template_warnings
 from envtest.builtins.pods import template_defaults
 from envtest.builtins.string_validation import label_selector_errors, nonnegative, selects
 from envtest.builtins.workloads import WorkloadStrategy, immutable
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, invalid, not_supported, required
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
 __all__ = ["CronJobStrategy", "JobStrategy"]

@@ -16,7 +16,6 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
 from envtest.builtins.strategy import PathSegmentNameStrategy
-from envtest.context import RequestContext
 from envtest.field_errors import (
     FieldError,
     duplicate,
@@ -28,9 +27,10 @@ from envtest.field_errors import (
     required,
     too_long,
 )
-from envtest.metadata import dns_label, dns_subdomain
+from envtest.name_rules import dns_label, dns_subdomain
 from envtest.objects import Object
 from envtest.repetition import repeated_positions
+from envtest.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
 __all__ = ["CertificateRequestStrategy"]

@@ -11,10 +11,10 @@ from envtest.builtins.resource_names import is_native
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.builtins.volume_sources import VOLUME_MODES, access_mode_errors
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
-from envtest.metadata import dns_label, dns_subdomain, qualified_name
+from envtest.name_rules import dns_label, dns_subdomain, qualified_name
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["PersistentVolumeClaimStrategy", "claim_errors"]

@@ -12,7 +12,7 @@ from envtest.builtins.resource_names import (
     quantity_errors,
 )
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, key, not_found, not_supported, required
-from envtest.metadata import dns_label
+from envtest.name_rules import dns_label
 from envtest.schema.quantity import QuantityError, parse_quantity
 
 __all__ = ["container_requirement_errors", "is_pod_level", "pod_requirement_errors"]

@@ -22,7 +22,7 @@ from envtest.field_errors import (
     required,
     too_many,
 )
-from envtest.metadata import dns_label
+from envtest.name_rules import dns_label
 
 __all__ = ["PodContext", "containers_errors", "image_space_errors"]
 

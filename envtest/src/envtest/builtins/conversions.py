@@ -7,7 +7,7 @@ from typing import Any
 
 from envtest.builtins.normalization import encode
 from envtest.objects import Object
-from envtest.registry import Converter, ResourceInfo
+from envtest.resource import Converter, ResourceInfo
 
 __all__ = ["converter_between"]
 

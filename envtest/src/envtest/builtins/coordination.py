@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import nonnegative
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, invalid
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["LeaseStrategy"]
 

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import INVALID_IP, config_key, is_ip, port_number
-from envtest.context import RequestContext
 from envtest.field_errors import (
     FieldError,
     forbidden,
@@ -18,8 +17,9 @@ from envtest.field_errors import (
     required,
     too_long,
 )
-from envtest.metadata import dns_label, mask_trailing_dash, qualified_name
+from envtest.name_rules import dns_label, mask_trailing_dash, qualified_name
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
 __all__ = [

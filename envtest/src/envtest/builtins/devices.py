@@ -15,10 +15,10 @@ from envtest.builtins.go_rendering import internal
 from envtest.builtins.resource_names import is_extended
 from envtest.builtins.slice_rules import slice_errors
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, Verbatim, forbidden, invalid
-from envtest.metadata import label_errors
+from envtest.name_rules import label_errors
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["DeviceClaimStrategy", "DeviceClaimTemplateStrategy", "DeviceClassStrategy", "DeviceSliceStrategy"]
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from envtest.builtins.go_rendering import internal
 from envtest.builtins.strategy import GenerationStrategy
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, Verbatim, duplicate, forbidden, invalid, not_supported, required
 from envtest.flow_control import FIXED_LEVELS, FIXED_SCHEMAS
-from envtest.metadata import dns_label, dns_subdomain
+from envtest.name_rules import dns_label, dns_subdomain
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["FlowSchemaStrategy", "PriorityLevelStrategy"]
 

@@ -18,7 +18,7 @@ from envtest.field_errors import (
     too_long,
     too_many,
 )
-from envtest.metadata import dns_label, qualified_name
+from envtest.name_rules import dns_label, qualified_name
 from envtest.objects import Object
 
 __all__ = ["indexed_name_errors", "job_policy_errors", "job_status_errors"]

@@ -13,10 +13,10 @@ from envtest.builtins.resource_names import (
     resource_name_errors,
 )
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, key, required
-from envtest.metadata import qualified_name
+from envtest.name_rules import qualified_name
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["LimitRangeStrategy", "ResourceQuotaStrategy"]

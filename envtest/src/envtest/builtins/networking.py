@@ -17,10 +17,10 @@ from envtest.builtins.string_validation import (
     port_number,
     wildcard_subdomain,
 )
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
-from envtest.metadata import dns_label, dns_subdomain, path_segment
+from envtest.name_rules import dns_label, dns_subdomain, path_segment
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["IngressClassStrategy", "IngressStrategy", "NetworkPolicyStrategy"]
 

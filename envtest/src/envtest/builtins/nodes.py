@@ -11,10 +11,10 @@ from envtest.builtins.pod_resources import round_up
 from envtest.builtins.resource_names import quantity_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import cidr_errors
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import label_value, qualified_name
+from envtest.name_rules import label_value, qualified_name
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
 __all__ = ["NodeStrategy", "is_dual_stack", "taint_errors"]

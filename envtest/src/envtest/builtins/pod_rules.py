@@ -15,7 +15,7 @@ from envtest.builtins.security_rules import os_errors, pod_security_errors
 from envtest.builtins.string_validation import INVALID_IP, is_ip, underscore_subdomain
 from envtest.builtins.volume_rules import check_volumes
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_label, dns_subdomain, label_errors, label_value, qualified_name
+from envtest.name_rules import dns_label, dns_subdomain, label_errors, label_value, qualified_name
 
 __all__ = ["pod_only_errors", "pod_spec_errors", "template_errors"]
 

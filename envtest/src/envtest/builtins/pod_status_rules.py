@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from envtest.builtins.string_validation import INVALID_IP, is_ip
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid
-from envtest.metadata import dns_subdomain, qualified_name
+from envtest.name_rules import dns_subdomain, qualified_name
 from envtest.objects import Object
 
 __all__ = ["pod_status_errors"]

@@ -19,9 +19,9 @@ from envtest.builtins.pod_status_rules import pod_status_errors
 from envtest.builtins.pod_updates import APP_ARMOR, annotation_change_errors, pod_change_errors
 from envtest.builtins.pod_warnings import pod_warnings
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, key
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["PodStrategy", "image_pull_policy", "source_defaults", "template_defaults"]
 

@@ -13,9 +13,9 @@ from envtest.builtins.string_validation import (
     percent_above_100_errors,
     percent_or_int_errors,
 )
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, invalid, not_supported
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["DisruptionBudgetStrategy"]
 

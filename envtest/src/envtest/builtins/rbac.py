@@ -7,10 +7,10 @@ from typing import Any
 
 from envtest.builtins.strategy import PathSegmentNameStrategy
 from envtest.builtins.string_validation import label_selector_errors
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, Verbatim, go_json, invalid, not_supported, required
-from envtest.metadata import path_segment
+from envtest.name_rules import path_segment
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["BindingStrategy", "RoleStrategy"]
 

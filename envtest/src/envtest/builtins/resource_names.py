@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from envtest.field_errors import FieldError, invalid
-from envtest.metadata import qualified_name
+from envtest.name_rules import qualified_name
 from envtest.schema.quantity import parse_quantity
 
 __all__ = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, forbidden, invalid, not_supported
 from envtest.objects import Object
+from envtest.resource import RequestContext
 
 __all__ = ["PriorityClassStrategy"]
 

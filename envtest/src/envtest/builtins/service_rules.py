@@ -16,7 +16,7 @@ from envtest.builtins.string_validation import (
     port_number,
 )
 from envtest.field_errors import FieldError, Verbatim, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.name_rules import dns_label, dns_subdomain, label_value, qualified_name
 from envtest.objects import Object
 from envtest.repetition import repeated_positions
 

@@ -18,10 +18,10 @@ from envtest.builtins.service_rules import (
     status_errors,
 )
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError
-from envtest.metadata import dns_label, mask_trailing_dash
+from envtest.name_rules import dns_label, mask_trailing_dash
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.service_network import DEFAULT_SERVICE_NETWORK
 
 __all__ = ["ServiceStrategy"]

@@ -18,7 +18,7 @@ from envtest.field_errors import (
     too_long,
     too_many,
 )
-from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.name_rules import dns_label, dns_subdomain, label_value, qualified_name
 
 __all__ = ["slice_errors"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
-from envtest.metadata import dns_subdomain, label_value, path_segment, qualified_name
+from envtest.name_rules import dns_subdomain, label_value, path_segment, qualified_name
 
 __all__ = [
     "INVALID_IP",

@@ -14,8 +14,8 @@ from envtest.builtins.conversions import converter_between
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.errors import GroupResource
 from envtest.kubernetes_version import LATEST, KubernetesVersion
-from envtest.registry import Registry, ResourceInfo, Subresource
-from envtest.strategy import Strategy
+from envtest.registry import Registry
+from envtest.resource import ResourceInfo, Strategy, Subresource
 
 __all__ = ["register_builtins", "selectable_fields", "strategy_for"]
 

@@ -11,7 +11,7 @@ from envtest.builtins.path_rules import unreserved_path_errors
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.builtins.volume_sources import host_path_errors, nfs_errors
 from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import annotation_errors, dns_label, dns_subdomain, label_errors
+from envtest.name_rules import annotation_errors, dns_label, dns_subdomain, label_errors
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["check_volumes"]

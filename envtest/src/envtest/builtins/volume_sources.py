@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from envtest.builtins.path_rules import backstep_errors
 from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
-from envtest.metadata import dns_subdomain
+from envtest.name_rules import dns_subdomain
 
 __all__ = [
     "VOLUME_MODES",

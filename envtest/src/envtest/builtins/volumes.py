@@ -18,10 +18,10 @@ from envtest.builtins.volume_sources import (
     host_path_errors,
     nfs_errors,
 )
-from envtest.context import RequestContext
 from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
-from envtest.metadata import dns_subdomain
+from envtest.name_rules import dns_subdomain
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["PersistentVolumeStrategy", "inline_volume_errors"]

@@ -18,10 +18,10 @@ from envtest.builtins.string_validation import (
     percent_or_int_errors,
     selects,
 )
-from envtest.context import RequestContext
 from envtest.errors import bad_request
 from envtest.field_errors import FieldError, Verbatim, forbidden, go_quote, invalid, not_supported, required
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
 __all__ = [

@@ -15,7 +15,7 @@ from envtest.objects import Object
 
 if TYPE_CHECKING:
     from envtest.embedded import EmbeddedServer
-    from envtest.registry import ResourceInfo
+    from envtest.resource import ResourceInfo
 
 __all__ = ["Scenario", "ScenarioError", "Step", "apply_objects", "load_scenario", "parse_scenario"]
 

@@ -14,7 +14,7 @@ from envtest.controllers.controller import Controller
 from envtest.errors import GroupResource, StatusError
 from envtest.handlers.scale import scale_of, set_replicas
 from envtest.objects import NamespacedName, Object, set_condition
-from envtest.registry import ResourceInfo
+from envtest.resource import ResourceInfo
 from envtest.server_core import Core
 from envtest.storage import Change
 

@@ -23,7 +23,7 @@ from envtest.controllers.service_endpoints import (
     service_ports,
 )
 from envtest.errors import GroupResource, StatusError
-from envtest.metadata import dns_subdomain
+from envtest.name_rules import dns_subdomain
 from envtest.objects import NamespacedName, Object, labels_of, owner_reference
 from envtest.server_core import Core
 from envtest.storage import Change, Record

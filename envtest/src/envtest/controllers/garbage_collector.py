@@ -17,7 +17,7 @@ import msgspec
 from envtest.controllers.controller import Controller
 from envtest.errors import GroupResource
 from envtest.objects import Object
-from envtest.registry import ResourceInfo
+from envtest.resource import ResourceInfo
 from envtest.server_core import Core
 from envtest.storage import Change, Record
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from envtest.auth.user import service_account_groups, service_account_username
-from envtest.context import RequestContext, User
 from envtest.create_update import admit_mutating, copy_object, create_object, update_object
 from envtest.deletion import delete_object
 from envtest.errors import GroupResource, StatusError
 from envtest.objects import Object
 from envtest.options import DeleteOptions
-from envtest.registry import ResourceInfo
+from envtest.resource import RequestContext, ResourceInfo
 from envtest.server_core import Core
 from envtest.storage import Record
 from envtest.storage_version import from_storage
+from envtest.user import User, service_account_groups, service_account_username
 
 __all__ = ["LoopbackClient"]
 

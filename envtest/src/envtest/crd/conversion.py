@@ -14,9 +14,9 @@ import orjson
 from envtest.admission.webhook_client import CallFailed, WebhookClient
 from envtest.errors import plain_error
 from envtest.field_errors import FieldError, aggregate, go_quote, invalid
-from envtest.metadata import label_value, qualified_name
+from envtest.name_rules import label_value, qualified_name
 from envtest.objects import Object
-from envtest.registry import Converter
+from envtest.resource import Converter
 from envtest.schema.node import Schema
 from envtest.schema.shaping import compile_pruner, copy_json
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import webhook_service_errors, webhook_url_errors
-from envtest.context import RequestContext
 from envtest.crd.structural import field_at, schema_errors
 from envtest.field_errors import (
     FieldError,
@@ -24,8 +23,9 @@ from envtest.field_errors import (
     required,
     too_many,
 )
-from envtest.metadata import dns_1035_label, dns_subdomain
+from envtest.name_rules import dns_1035_label, dns_subdomain
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.schema.node import Schema
 
 __all__ = ["CLEANUP_FINALIZER", "CRDStrategy", "condition_of", "set_condition"]
@@ -63,7 +63,7 @@ def set_condition(crd: Object, kind: str, *, holds: bool, reason: str, message: 
 
 
 class CRDStrategy(BuiltinStrategy):
-    """The strategy of CRDs; see :class:`~envtest.strategy.Strategy`."""
+    """The strategy of CRDs; see :class:`~envtest.resource.Strategy`."""
 
     allow_unconditional_update = False
     has_spec_generation = True

@@ -20,7 +20,8 @@ from envtest.crd.custom_resource_strategy import CustomResourceStrategy
 from envtest.errors import GroupResource
 from envtest.field_errors import go_quote
 from envtest.objects import Object
-from envtest.registry import Registry, ResourceInfo, Subresource
+from envtest.registry import Registry
+from envtest.resource import ResourceInfo, Subresource
 from envtest.schema.node import Schema
 from envtest.storage import Change, Record, Store
 from envtest.storage.record import DELETED

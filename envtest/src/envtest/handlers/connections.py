@@ -12,7 +12,6 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from envtest.auth.second_check import check_connect
-from envtest.context import RequestContext
 from envtest.errors import (
     GroupResource,
     bad_request,
@@ -26,6 +25,7 @@ from envtest.http import Request, Response
 from envtest.http_server.responses import SentResponse
 from envtest.negotiation import Output
 from envtest.objects import Object
+from envtest.resource import RequestContext
 from envtest.server_core import Core
 
 __all__ = ["connect", "proxy", "read_log"]

@@ -5,7 +5,6 @@ DELETE marks a namespace, the namespace controller empties it, and ``finalize`` 
 
 from __future__ import annotations
 
-from envtest.context import RequestContext
 from envtest.create_update import copy_object, update_object
 from envtest.decoder import decode_object
 from envtest.errors import not_found
@@ -14,6 +13,7 @@ from envtest.http import Request, Response
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import begin_write
+from envtest.resource import RequestContext
 from envtest.response_transform import object_response
 from envtest.server_core import Core
 

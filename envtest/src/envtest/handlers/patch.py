@@ -11,7 +11,6 @@ from envtest.apply.jsonpatch import json_patch
 from envtest.apply.mergepatch import merge_patch
 from envtest.apply.strategic import strategic_merge
 from envtest.builtins.normalization import DecodeError
-from envtest.context import RequestContext
 from envtest.create_update import admit_mutating, copy_object, dedupe_owners, update_object
 from envtest.decoder import JSONError, decode_fields, duplicate_fields, load_json, load_yaml, media_type
 from envtest.errors import (
@@ -33,6 +32,7 @@ from envtest.http import Request, Response
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import begin_write
+from envtest.resource import RequestContext
 from envtest.response_transform import object_response
 from envtest.schema.node import Schema
 from envtest.server_core import Core

@@ -11,12 +11,12 @@ from typing import Final
 
 from aiohttp import web
 
-from envtest.context import RequestContext
 from envtest.errors import GroupResource, bad_request, internal_error
 from envtest.http import Request, Response
 from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse
 from envtest.objects import Object, find_condition
+from envtest.resource import RequestContext
 from envtest.scenarios.answers import forward_port, run_attach, run_command
 from envtest.scenarios.logs import LogOptions, container_status, log_source, stream
 from envtest.scenarios.node_state import internal_address

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from envtest.context import RequestContext
 from envtest.create_update import registry_key, update_object
 from envtest.decoder import parse_typed
 from envtest.deletion import check_preconditions, delete_object
@@ -23,6 +22,7 @@ from envtest.http import Request, Response
 from envtest.negotiation import Output
 from envtest.objects import Object, set_condition
 from envtest.options import begin_write, delete_options_of
+from envtest.resource import RequestContext
 from envtest.response_transform import encode_as
 from envtest.server_core import Core
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envtest.context import RequestContext
 from envtest.errors import not_found, rv_too_large
 from envtest.http import Request, Response
 from envtest.listing import list_options, list_page, parse_revision
 from envtest.negotiation import Output
+from envtest.resource import RequestContext
 from envtest.response_transform import list_response, object_response
 from envtest.selectors import selector_for
 from envtest.server_core import Core

@@ -12,7 +12,6 @@ from typing import Any
 from envtest.apply.fieldset import Path
 from envtest.apply.scale import from_scale, to_scale
 from envtest.builtins.normalization import DecodeError, decode
-from envtest.context import RequestContext
 from envtest.create_update import copy_object, update_object
 from envtest.decoder import check_strict, duplicate_fields, load_json, media_type, parse_typed
 from envtest.errors import StatusError, bad_request, conflict, internal_error, invalid_object, not_found
@@ -23,11 +22,10 @@ from envtest.http import Request, Response
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import begin_write
-from envtest.registry import ResourceInfo
+from envtest.resource import RequestContext, ResourceInfo, Strategy
 from envtest.response_transform import encode_as, object_response
 from envtest.server_core import Core
 from envtest.storage_version import from_storage
-from envtest.strategy import Strategy
 
 __all__ = ["scale", "scale_of", "set_replicas"]
 

@@ -12,7 +12,6 @@ from envtest.apply.manager import Tracker
 from envtest.apply.schema_types import ObjectType
 from envtest.auth.token_request import request_token
 from envtest.builtins.normalization import DecodeError, decode
-from envtest.context import RequestContext
 from envtest.decoder import check_strict, decode_object, duplicate_fields, parse_typed
 from envtest.errors import bad_request
 from envtest.handlers.connections import connect, proxy, read_log
@@ -25,6 +24,7 @@ from envtest.http_server.responses import SentResponse
 from envtest.metadata import wipe_for_create
 from envtest.negotiation import Output
 from envtest.options import begin_write
+from envtest.resource import RequestContext
 from envtest.response_transform import encode_as, object_response
 from envtest.server_core import Core
 

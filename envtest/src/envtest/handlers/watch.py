@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from envtest.context import RequestContext
 from envtest.errors import StatusError
 from envtest.failure_log import log_failure
 from envtest.http import Request
@@ -20,7 +19,7 @@ from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse
 from envtest.listing import ListOptions, list_options, parse_revision, too_old_error
 from envtest.negotiation import Output
-from envtest.registry import ResourceInfo
+from envtest.resource import RequestContext, ResourceInfo
 from envtest.response_transform import check_include, encode_as, partial_metadata
 from envtest.selectors import Selector, selector_for
 from envtest.server_core import Core

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from envtest.context import RequestContext
 from envtest.create_update import admit_mutating, copy_object, create_object, dedupe_owners, update_object
 from envtest.decoder import decode_object
 from envtest.deletion import delete_object
@@ -12,6 +11,7 @@ from envtest.listing import list_options, list_page
 from envtest.negotiation import Output
 from envtest.objects import Object
 from envtest.options import DeleteOptions, begin_write, delete_options
+from envtest.resource import RequestContext
 from envtest.response_transform import encode_as, list_response, object_response
 from envtest.selectors import selector_for
 from envtest.server_core import Core

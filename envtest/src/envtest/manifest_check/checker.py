@@ -13,14 +13,13 @@ from typing import Any, Final, Literal, NamedTuple
 from envtest.admission.plugin_names import enabled_plugins
 from envtest.assembly import SYSTEM, APIServer, Cluster, assemble
 from envtest.builtins.normalization import DecodeError
-from envtest.context import RequestContext
 from envtest.create_update import copy_object, create_object
 from envtest.errors import StatusError
 from envtest.kubernetes_version import LATEST, KubernetesVersion
 from envtest.manifest_check.documents import Manifest
 from envtest.manifest_check.removed_versions import is_builtin_group, not_served
 from envtest.objects import Object
-from envtest.registry import ResourceInfo
+from envtest.resource import RequestContext, ResourceInfo
 
 __all__ = ["Finding", "Level", "check_manifests"]
 

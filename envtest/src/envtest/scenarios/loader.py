@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from envtest.bounded_file import read_file
-from envtest.metadata import annotation_errors, dns_subdomain, label_errors
+from envtest.name_rules import annotation_errors, dns_subdomain, label_errors
 from envtest.scenarios.fields import Fields, ScenarioError
 from envtest.scenarios.model import (
     DEFAULT_CAPACITY,

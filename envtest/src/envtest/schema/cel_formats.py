@@ -10,14 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from envtest.metadata import (
-    dns_1035_label,
-    dns_label,
-    dns_subdomain,
-    label_value,
-    mask_trailing_dash,
-    qualified_name,
-)
+from envtest.name_rules import dns_1035_label, dns_label, dns_subdomain, label_value, mask_trailing_dash, qualified_name
 from envtest.schema.formats import FORMATS
 
 __all__ = ["format_errors", "rewrite_formats"]

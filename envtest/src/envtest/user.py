@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
-
-from envtest.context import User
 
 __all__ = [
     "ANONYMOUS",
@@ -22,6 +21,17 @@ __all__ = [
     "user_info",
     "with_groups",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An authenticated user."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
 
 MASTERS: Final = "system:masters"
 AUTHENTICATED: Final = "system:authenticated"
