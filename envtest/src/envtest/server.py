@@ -7,6 +7,7 @@ impersonation, authorization, routing. The audit event is written when the respo
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import time
 from collections.abc import Sequence
@@ -31,7 +32,6 @@ from envtest.http_server.received import Received
 from envtest.http_server.request_body import BodyError
 from envtest.http_server.request_head import RequestHead
 from envtest.http_server.responses import CompleteResponse, SentResponse
-from envtest.request_timeout import check_timeout
 from envtest.response_writer import send
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ STOP_SECONDS: Final = 1.0
 
 _UPGRADED: Final = frozenset({"attach", "exec", "portforward"})
 """Subresources whose clients leave HTTP; for all others, the header Upgrade is ignored."""
+_UNITS: Final = frozenset({"ns", "us", "µs", "μs", "ms", "s", "m", "h"})
+_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)([^.0-9]*)", re.ASCII)
+_LONG_VERBS: Final = frozenset({"watch", "proxy"})
+_LONG_SUBRESOURCES: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 
 
 class Server:
@@ -164,3 +168,36 @@ def _failure(request: Request, error: Exception) -> StatusError:
         return bad_request("exceeded max depth")
     log_failure("Request failed", method=request.method, path=request.path)
     return StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {})
+
+
+def check_timeout(text: str, attributes: Attributes) -> None:
+    """Raise StatusError (400) if the parameter ``timeout`` is not a duration, unless the request is long-running.
+
+    No request here takes long enough to reach a timeout. Follows apiserver's ``request_deadline.go``.
+    """
+    if not text or attributes.verb in _LONG_VERBS or attributes.subresource in _LONG_SUBRESOURCES:
+        return
+    problem = _duration_problem(text)
+    if problem:
+        raise bad_request(f"invalid timeout specified in the request URL - time: {problem}")
+
+
+def _duration_problem(text: str) -> str:
+    """Return the error of Go's ``time.ParseDuration``, or an empty string."""
+    rest = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
+    if rest == "0":
+        return ""
+    if not rest:
+        return f'invalid duration "{text}"'
+    position = 0
+    while position < len(rest):
+        part = _PART.match(rest, position)
+        if part is None:
+            return f'invalid duration "{text}"'
+        unit = part[2]
+        if not unit:
+            return f'missing unit in duration "{text}"'
+        if unit not in _UNITS:
+            return f'unknown unit "{unit}" in duration "{text}"'
+        position = part.end()
+    return ""

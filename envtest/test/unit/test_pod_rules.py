@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from envtest.builtins.pod_label_keys import merge_label_keys
 from envtest.builtins.pod_resize import ephemeral_container_change_errors, keep_resources, resize_errors
 from envtest.builtins.pod_resources import qos_class, round_up, set_pod_resource_defaults
 from envtest.builtins.pod_rules import pod_only_errors
 from envtest.builtins.pod_status_rules import pod_status_errors
-from envtest.builtins.pods import template_defaults
+from envtest.builtins.pods import merge_label_keys, template_defaults
 from envtest.builtins.resource_names import is_extended
 from envtest.schema.shaping import copy_json
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from envtest.admission.resources import add, format_quantities, parse_quantities
-from envtest.builtins.limits import _bounds_errors
-from envtest.builtins.quota_scopes import scope_errors
+from envtest.builtins.limits import _bounds_errors, scope_errors
 from envtest.builtins.resource_names import container_resource_errors, quantity_errors, quota_resource_errors
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envtest.scenarios import ranking
+from envtest.controllers import scheduler
 from envtest.scenarios.fit import Demand, NodeInfo, Refusal, Usage, demand_of, node_info, refusal_of, tolerates
 from envtest.scenarios.fit import unschedulable_message as message_of
 from envtest.scenarios.model import Behavior, Eviction, ImageProblem, NodeFailure, Run
@@ -97,11 +97,11 @@ def test_ranking_tries_only_nodes_that_changed(monkeypatch: pytest.MonkeyPatch) 
         tried.append(info.name)
         return refusal_of(demand, info, usage)
 
-    monkeypatch.setattr(ranking, "refusal_of", refuse)
+    monkeypatch.setattr(scheduler, "refusal_of", refuse)
     nodes = {name: node()._replace(name=name) for name in ("a", "b", "c")}
     usage: dict[str, Usage] = {}
     demand = demand_of(pod(requests(cpu="1500m")))
-    ranked = ranking.Ranking(demand, nodes, usage)
+    ranked = scheduler.Ranking(demand, nodes, usage)
     chosen = []
     while (best := ranked.best()) is not None:
         chosen.append(best.name)
