@@ -39,7 +39,7 @@ from cfo.runtime import (
 from cfo.view.show import is_installed, is_interactive, print_changes, show_live
 from cfo.view.text import problem_lines, table
 from envtest import ControlPlane
-from envtest.manifests import read_manifests
+from envtest.formats.manifests import read_manifests
 
 __all__ = [
     "CONTROLLERS",

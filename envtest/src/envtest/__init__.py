@@ -15,18 +15,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envtest.base import InstallError
-    from envtest.plane import ControlPlane, EmbeddedControlPlane, RealControlPlane
-    from envtest.snapshots import SnapshotError
-    from envtest.user import User
+    from envtest.apimachinery.user import User
+    from envtest.planes.base import InstallError
+    from envtest.planes.plane import ControlPlane, EmbeddedControlPlane, RealControlPlane
+    from envtest.planes.snapshots import SnapshotError
 
 __all__ = ["ControlPlane", "EmbeddedControlPlane", "InstallError", "RealControlPlane", "SnapshotError", "User"]
 
-_MODULES = {"InstallError": "base", "SnapshotError": "snapshots", "User": "user"}
-"""The modules of the names that are not in ``plane``."""
+_MODULES = {"InstallError": "planes.base", "SnapshotError": "planes.snapshots", "User": "apimachinery.user"}
+"""The modules of the names that are not in ``planes.plane``."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"envtest.{_MODULES.get(name, 'plane')}"), name)
+    return getattr(import_module(f"envtest.{_MODULES.get(name, 'planes.plane')}"), name)

@@ -16,7 +16,7 @@ import pytest
 
 from envtest import ControlPlane, User
 from envtest.api_client import APIClient
-from envtest.plane import EmbeddedControlPlane
+from envtest.planes.plane import EmbeddedControlPlane
 
 KUBECTL = shutil.which("kubectl") or ""
 PODS = "/api/v1/namespaces/default/pods"

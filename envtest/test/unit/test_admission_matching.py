@@ -10,10 +10,10 @@ from envtest import User
 from envtest.admission.conditions import MatchConditions, authorization_check, request_variables
 from envtest.admission.matching import Matcher, Rule, label_selector
 from envtest.admission.review import admission_request
+from envtest.apimachinery.errors import GroupResource
 from envtest.auth.rbac import RBACAuthorizer
-from envtest.errors import GroupResource
-from envtest.registry import Registry
-from envtest.resource import RequestContext, ResourceInfo, Strategy
+from envtest.registry.registry import Registry
+from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
 from envtest.storage import Store
 from test.support.admission import (
     ADMIN,

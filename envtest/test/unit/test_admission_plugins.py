@@ -8,9 +8,9 @@ import pytest
 
 from envtest.admission.claim_resize import PersistentVolumeClaimResize
 from envtest.admission.serviceaccount import MOUNT_PATH
-from envtest.errors import StatusError
-from envtest.objects import Object
-from envtest.resource import ResourceInfo, Strategy
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import ResourceInfo, Strategy
 from envtest.storage import Store
 from test.support.admission import (
     NAMESPACES,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from envtest.admission.standard import standard_chain
+from envtest.apimachinery.errors import GroupResource, StatusError
 from envtest.auth.rbac import RBACAuthorizer
-from envtest.errors import GroupResource, StatusError
-from envtest.registry import Registry
+from envtest.registry.registry import Registry
 from envtest.storage import Store
 from test.support.admission import (
     CONFIG_MAPS,

@@ -11,8 +11,8 @@ import pytest
 
 from envtest.admission.review import InvalidResponse, Review, admission_request, rejection
 from envtest.admission.webhook_client import CallFailed, ServiceEndpoints
-from envtest.errors import StatusError
-from envtest.resource import ResourceInfo, Strategy
+from envtest.apimachinery.errors import StatusError
+from envtest.registry.resource import ResourceInfo, Strategy
 from envtest.storage import Store
 from test.support.admission import (
     CONFIG_MAPS,

@@ -5,13 +5,13 @@ from typing import Any
 import orjson
 import pytest
 
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.objects import Object
 from envtest.apply import ObjectType, Tracker, restore_times
 from envtest.apply.fieldset import FieldSet
-from envtest.apply.scale import from_scale, to_scale
+from envtest.apply.scale_ownership import from_scale, to_scale
 from envtest.builtins.catalog import object_meta
-from envtest.errors import StatusError
-from envtest.objects import Object
-from envtest.schema.node import Schema
+from envtest.schema.schema_node import Schema
 
 CONFIG_MAP = Tracker(ObjectType.builtin("io.k8s.api.core.v1.ConfigMap"), "v1", "ConfigMap")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

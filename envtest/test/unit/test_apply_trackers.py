@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from envtest.apimachinery.errors import StatusError, plain_error
+from envtest.apimachinery.objects import Object
 from envtest.apply.trackers import Trackers
-from envtest.errors import StatusError, plain_error
-from envtest.objects import Object
-from envtest.registry import Registry
-from envtest.resource import Converter, ResourceInfo, Strategy, Subresource
-from envtest.schema.node import Schema
+from envtest.registry.registry import Registry
+from envtest.registry.resource import Converter, ResourceInfo, Strategy, Subresource
+from envtest.schema.schema_node import Schema
 
 
 def info(version: str, field: str, convert: Converter | None = None, **more: Any) -> ResourceInfo:

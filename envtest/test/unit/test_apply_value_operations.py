@@ -6,7 +6,7 @@ import pytest
 
 from envtest.apply.schema_types import Type
 from envtest.apply.value_operations import ABSENT, TypeMismatch, compare, field_set, merge, remove, validate
-from envtest.schema.node import Schema
+from envtest.schema.schema_node import Schema
 
 SCHEMA = {
     "type": "object",

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.user import ANONYMOUS, AUTHENTICATED, MASTERS, User
 from envtest.auth.attributes import attributes_of
 from envtest.auth.bootstrap import bootstrap_policy, install_policy
 from envtest.auth.escalation import check_escalation
+from envtest.auth.policy_rules import compact, compact_string, compile_rules, uncovered
 from envtest.auth.rbac import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -17,11 +20,8 @@ from envtest.auth.rbac import (
     ROLES,
     RBACAuthorizer,
 )
-from envtest.auth.rules import compact, compact_string, compile_rules, uncovered
-from envtest.errors import StatusError
-from envtest.resource import RequestContext, ResourceInfo, Strategy
+from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
 from envtest.storage import Store
-from envtest.user import ANONYMOUS, AUTHENTICATED, MASTERS, User
 
 ALICE = User("alice", "1", ("team-a", AUTHENTICATED))
 BOT = User("system:serviceaccount:a:bot", "2", ("system:serviceaccounts", AUTHENTICATED))

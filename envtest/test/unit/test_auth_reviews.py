@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from envtest import User
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import Object
 from envtest.auth.authenticator import Authenticator
 from envtest.auth.bootstrap import install_policy
 from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.reviews import Reviews
 from envtest.auth.token_request import request_token
 from envtest.auth.tokens import ISSUER, ServiceAccountTokens
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import Object
-from envtest.resource import RequestContext, ResourceInfo, Strategy
+from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
 from envtest.storage import Store
 
 AUTHORIZATION, AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"

@@ -13,15 +13,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.user import ANONYMOUS, MASTERS, User, service_account
 from envtest.auth.attributes import Attributes, attributes_of
 from envtest.auth.authenticator import Authenticator, TokenFileError, load_token_file
 from envtest.auth.impersonation import LastModes, impersonate, requested_user
 from envtest.auth.rbac import Decision
 from envtest.auth.tokens import ISSUER, BoundObject, InvalidToken, ServiceAccountTokens
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import Object
 from envtest.storage import Store
-from envtest.user import ANONYMOUS, MASTERS, User, service_account
 
 ACCOUNTS, PODS, SECRETS = (GroupResource("", name) for name in ("serviceaccounts", "pods", "secrets"))
 

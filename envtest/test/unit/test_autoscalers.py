@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from envtest.errors import GroupResource
-from envtest.objects import Object, find_condition
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object, find_condition
 from test.support.headless_plane import HeadlessPlane, headless_plane
 
 EVENTS = GroupResource("", "events")

@@ -10,7 +10,7 @@ from envtest import User
 from envtest.builtins.catalog import Resource, all_resources, schema_of
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.table import strategy_for
-from envtest.resource import RequestContext, ResourceInfo
+from envtest.registry.resource import RequestContext, ResourceInfo
 
 RESOURCES = list(all_resources())
 

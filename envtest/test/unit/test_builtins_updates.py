@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from envtest import User
+from envtest.apimachinery.field_errors import FieldError
+from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import all_resources
 from envtest.builtins.pods import image_pull_policy
 from envtest.builtins.table import strategy_for
-from envtest.field_errors import FieldError
-from envtest.metadata import validate_metadata_update
-from envtest.objects import Object
-from envtest.resource import RequestContext, ResourceInfo
+from envtest.registry.object_metadata import validate_metadata_update
+from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.schema.shaping import copy_json
 
 RESOURCES = {(each.group, each.kind): each for each in all_resources()}

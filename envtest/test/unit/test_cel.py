@@ -9,8 +9,8 @@ import pytest
 
 from envtest.schema import cel
 from envtest.schema.cel import CELCompileError, CELError, compile_expression
-from envtest.schema.node import Schema
-from envtest.schema.rules import compile_rules, prepare_rule
+from envtest.schema.cel_rules import compile_rules, prepare_rule
+from envtest.schema.schema_node import Schema
 
 SELF = {"x": "AB", "l": ["abc"], "n": 3, "m": {"k": "v"}}
 

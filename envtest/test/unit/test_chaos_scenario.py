@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envtest.chaos.scenario import ScenarioError, load_scenario, parse_scenario
+from envtest.chaos.steps import ScenarioError, load_scenario, parse_scenario
 
 TOY = "apiVersion: example.com/v1\nkind: Toy\nmetadata: {name: bear}\n"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from envtest.clock import MAX_OFFSET, Clock
+from envtest.apimachinery.clock import MAX_OFFSET, Clock
 
 
 class Wall:
@@ -115,7 +115,7 @@ async def test_timer_does_not_run_in_the_context_that_started_it() -> None:
 
 
 async def test_endless_timers_are_an_error(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envtest.clock._MAX_FIRINGS", 100)
+    monkeypatch.setattr("envtest.apimachinery.clock._MAX_FIRINGS", 100)
 
     def again() -> None:
         clock.call_later(0, again)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envtest.controller_names import DEFAULT, KUBE_CONTROLLERS, kube_controllers, select_controllers
+from envtest.configuration.controller_names import DEFAULT, KUBE_CONTROLLERS, kube_controllers, select_controllers
 from envtest.controllers import AVAILABLE
 
 

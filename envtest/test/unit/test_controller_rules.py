@@ -11,7 +11,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from envtest.certificates import CertificateAuthority
 from envtest.controllers.certificate_signing import refusal, sign_request
 from envtest.controllers.disruption import BudgetPod, budget_status, disrupted_pods, scaled
 from envtest.controllers.endpoint_slices import MAX_ENDPOINTS, endpoint_of, plan_slices, ports_key
@@ -19,6 +18,7 @@ from envtest.controllers.endpoints import MAX_ADDRESSES, service_subsets, trunca
 from envtest.controllers.selector_index import SelectorIndex
 from envtest.controllers.service_endpoints import EndpointPod, service_ports, trigger_time
 from envtest.controllers.volume_matching import best_volume, volume_phase
+from envtest.formats.certificate_authority import CertificateAuthority
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

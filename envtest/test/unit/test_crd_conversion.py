@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from envtest.admission.webhook_client import CallFailed, ServiceEndpoints, WebhookClient
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.objects import Object
 from envtest.crd.conversion import Conversions
-from envtest.errors import StatusError
-from envtest.objects import Object
 from envtest.storage import Store
 
 

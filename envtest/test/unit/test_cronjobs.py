@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.builtins.cron_schedule import parse_schedule
 from envtest.controllers.cronjobs import due_run, seconds_until_next
-from envtest.errors import GroupResource
-from envtest.objects import Object
 from test.support.headless_plane import HeadlessPlane, headless_plane
 
 EVENTS = GroupResource("", "events")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.controllers.daemon_pods import HASH, node_of, outdated_pods, should_run
-from envtest.errors import GroupResource
-from envtest.objects import Object
 from test.support.headless_plane import HeadlessPlane, headless_plane
 
 NODES = GroupResource("", "nodes")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from envtest.discovery import Discovery, PageResponse, storage_version_hash, version_order
-from envtest.errors import StatusError
-from envtest.health import HealthChecks, RequestLabels, RequestMetrics, version_response
-from envtest.registry import Registry
-from envtest.resource import ResourceInfo, Strategy, Subresource
+from envtest.apimachinery.errors import StatusError
+from envtest.pages.api_discovery import Discovery, PageResponse, storage_version_hash, version_order
+from envtest.pages.health import HealthChecks, RequestLabels, RequestMetrics, version_response
+from envtest.registry.registry import Registry
+from envtest.registry.resource import ResourceInfo, Strategy, Subresource
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 SCALE = Subresource("scale", "Scale", "autoscaling", "v1")

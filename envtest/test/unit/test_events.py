@@ -1,10 +1,10 @@
 """The Events of controllers, correlated as client-go's recorder does."""
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.controllers.controller import Controller
 from envtest.controllers.events import EventRecorder
 from envtest.controllers.loopback_client import LoopbackClient
-from envtest.errors import GroupResource
-from envtest.objects import Object
 from test.support.headless_plane import HeadlessPlane, headless_plane
 
 EVENTS = GroupResource("", "events")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from envtest.failure_log import log_failure
+from envtest.apimachinery.failure_log import log_failure
 
 TOKEN = "never-logged"
 

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from envtest.admission.plugin_names import enabled_plugins
-from envtest.assembly import assemble, create_initial_objects
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object, find_condition
 from envtest.controllers import UnknownController, create_runner
 from envtest.controllers.key_queue import KeyQueue
-from envtest.create_update import copy_object
-from envtest.errors import GroupResource
-from envtest.objects import Object, find_condition
+from envtest.server.assembly import assemble, create_initial_objects
+from envtest.writes.create_update import copy_object
 from test.support.headless_plane import HeadlessPlane, headless_plane, reference
 
 NAMESPACES = GroupResource("", "namespaces")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envtest.go_time import MICRO, RFC3339, time_problem
+from envtest.formats.go_time import MICRO, RFC3339, time_problem
 
 
 @pytest.mark.parametrize(

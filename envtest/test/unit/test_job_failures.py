@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from envtest.apimachinery.objects import Object
 from envtest.controllers.job_failures import (
     Backoff,
     Verdict,
@@ -24,7 +25,6 @@ from envtest.controllers.job_indexes import (
     union,
 )
 from envtest.controllers.job_outcome import outcome
-from envtest.objects import Object
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 COUNT = "batch.kubernetes.io/job-index-failure-count"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from envtest import ControlPlane
-from envtest.kubeconfig_file import write_kubeconfig
+from envtest.formats.kubeconfig_file import write_kubeconfig
 
 
 def own_kubeconfig() -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from envtest.builtins.catalog import all_resources, plain_name, resolve, schema_of, type_name
 from envtest.builtins.normalization import DecodeError, decode
-from envtest.kubernetes_version import LATEST, SUPPORTED, KubernetesVersion, parse_version
+from envtest.configuration.kubernetes_version import LATEST, SUPPORTED, KubernetesVersion, parse_version
 
 DATA = Path(__file__).parents[2] / "src" / "envtest" / "data"
 POD = "io.k8s.api.core.v1.Pod"

@@ -7,7 +7,7 @@ import stat
 from base64 import b64decode
 from pathlib import Path
 
-from envtest.local_webhooks import LocalWebhooks
+from envtest.planes.local_webhooks import LocalWebhooks
 
 SERVICE = {"namespace": "acme", "name": "hooks", "path": "/mutate"}
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from envtest.command import command
-from envtest.kubernetes_version import parse_version
+from envtest.configuration.kubernetes_version import parse_version
 from envtest.manifest_check.checker import check_manifests
 from envtest.manifest_check.documents import read_source
 from test.support.toys import TOYS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.manifests import load_crds
+from envtest.formats.manifests import load_crds
 
 CRD = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a}\n"
 CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"

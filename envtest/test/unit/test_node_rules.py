@@ -10,7 +10,7 @@ from envtest import User
 from envtest.builtins.addresses import AddressStrategy
 from envtest.builtins.catalog import all_resources
 from envtest.builtins.table import strategy_for
-from envtest.resource import RequestContext, ResourceInfo
+from envtest.registry.resource import RequestContext, ResourceInfo
 
 RESOURCES = {each.kind: each for each in all_resources()}
 

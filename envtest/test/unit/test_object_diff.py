@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envtest.object_diff import MAX_LINES, object_diff
+from envtest.apimachinery.object_diff import MAX_LINES, object_diff
 
 
 def deployment(**spec: Any) -> dict[str, Any]:

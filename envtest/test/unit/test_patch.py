@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from envtest.apimachinery.errors import StatusError
 from envtest.apply import json_patch, merge_patch, strategic_merge
 from envtest.builtins.catalog import schema_of
-from envtest.duplicate_keys import repeated_keys
-from envtest.errors import StatusError
+from envtest.formats.duplicate_keys import repeated_keys
 
 POD = schema_of("io.k8s.api.core.v1.Pod")
 META = schema_of("io.k8s.api.core.v1.ConfigMap")

@@ -9,8 +9,8 @@ import pytest
 
 from envtest.builtins.admission_policies import PolicyBindingStrategy, PolicyStrategy
 from envtest.builtins.catalog import all_resources
+from envtest.builtins.flow_control_defaults import LEVELS, SCHEMAS
 from envtest.builtins.flowcontrol import FlowSchemaStrategy, PriorityLevelStrategy
-from envtest.flow_control import LEVELS, SCHEMAS
 from envtest.schema.shaping import copy_json
 
 RESOURCES = {each.kind: each for each in all_resources()}

@@ -8,9 +8,9 @@ import pytest
 
 from envtest.admission.policy_types import expression_warnings
 from envtest.builtins.table import register_builtins
-from envtest.registry import Registry
-from envtest.resource import ResourceInfo, Strategy
-from envtest.schema.node import Schema
+from envtest.registry.registry import Registry
+from envtest.registry.resource import ResourceInfo, Strategy
+from envtest.schema.schema_node import Schema
 
 DEPLOYMENTS = {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"]}
 WIDGETS = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets"]}

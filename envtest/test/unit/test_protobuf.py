@@ -7,7 +7,7 @@ import random
 import orjson
 import pytest
 
-from envtest.protobuf import ProtobufError, decode_body
+from envtest.endpoints.protobuf import ProtobufError, decode_body
 
 
 def field(number: int, value: bytes | int) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from envtest import ControlPlane, RealControlPlane
 from envtest.api_client import APIClient
-from envtest.real import StartFailed
+from envtest.planes.real import StartFailed
 
 ETCD = "#!/bin/sh\necho $$ > {folder}/etcd.pid\nexec sleep 1000\n"
 MANAGER = """#!/bin/sh

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from envtest.apimachinery.repetition import identity, repeated_positions
 from envtest.builtins.service_rules import address_errors
-from envtest.create_update import dedupe_owners
-from envtest.repetition import identity, repeated_positions
+from envtest.writes.create_update import dedupe_owners
 
 MANY = 20_000
 

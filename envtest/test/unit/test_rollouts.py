@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from envtest.apimachinery.objects import Object
 from envtest.controllers.deployment_status import counts, is_complete, rollout_conditions, seconds_to_deadline
 from envtest.controllers.replica_set_revisions import next_revision, replica_set_for, updated_annotations
 from envtest.controllers.rollouts import (
@@ -15,7 +16,6 @@ from envtest.controllers.rollouts import (
     scaled_sizes,
     surge_and_unavailable,
 )
-from envtest.objects import Object
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REVISION = "deployment.kubernetes.io/revision"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envtest import bounded_file
+from envtest.formats import bounded_file
 from envtest.scenarios.scenario import Scenario, ScenarioError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envtest.schema.node import Schema
+from envtest.schema.schema_node import Schema
 from envtest.schema.shaping import compile_defaulter, compile_pruner
 
 STRING = {"type": "string"}

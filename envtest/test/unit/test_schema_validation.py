@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from envtest.schema.node import Schema
 from envtest.schema.patterns import PatternError, compile_pattern
 from envtest.schema.quantity import QuantityError, parse_quantity
+from envtest.schema.schema_node import Schema
 from envtest.schema.validation import compile_validator, validate
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
-from envtest.service_network import parse_service_network
+from envtest.configuration.service_network import parse_service_network
 
 SERVICES = "/api/v1/namespaces/default/services"
 

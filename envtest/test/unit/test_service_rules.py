@@ -8,7 +8,7 @@ import pytest
 
 from envtest.builtins.service_allocation import ServiceAllocator
 from envtest.builtins.service_rules import address_errors, family_errors, service_errors, status_errors
-from envtest.service_network import DEFAULT_SERVICE_NETWORK
+from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK
 
 BASE = {
     "type": "ClusterIP",

@@ -6,10 +6,10 @@ import pytest
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
-from envtest.errors import StatusError
-from envtest.feature_gates import enabled_features, parse_feature_gates
-from envtest.kubernetes_version import parse_version
-from envtest.shard_selectors import parse_shard_selector
+from envtest.apimachinery.errors import StatusError
+from envtest.configuration.feature_gates import enabled_features, parse_feature_gates
+from envtest.configuration.kubernetes_version import parse_version
+from envtest.registry.shard_selectors import parse_shard_selector
 from envtest.storage.record import record_of
 from test.support.config_maps import CONFIG_MAPS, config_map
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from envtest.errors import GroupResource
-from envtest.objects import Object
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.storage import Compacted, Record, Store, WatcherOverflow
 from envtest.storage.record import encode
 from envtest.storage.store import FutureRevision

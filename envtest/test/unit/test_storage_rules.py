@@ -9,7 +9,7 @@ import pytest
 from envtest import User
 from envtest.builtins.catalog import all_resources
 from envtest.builtins.table import strategy_for
-from envtest.resource import RequestContext, ResourceInfo
+from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.schema.shaping import copy_json
 
 RESOURCES = {each.kind: each for each in all_resources() if each.group in ("", "storage.k8s.io")}

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from envtest import jsonpath
-from envtest.objects import Object
+from envtest.apimachinery.objects import Object
+from envtest.endpoints.table_convertor import convert_to_table
+from envtest.formats import jsonpath
 from envtest.printers import PRINTERS
 from envtest.printers.columns import selector_text, since
-from envtest.resource import ResourceInfo, Strategy
-from envtest.table_convertor import convert_to_table
+from envtest.registry.resource import ResourceInfo, Strategy
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 CREATED = "2026-01-01T23:59:00Z"

@@ -8,10 +8,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from envtest.apimachinery.errors import GroupResource
 from envtest.auth.token_keys import PrivateKey, load_public_keys
 from envtest.auth.tokens import ForeignToken, InvalidToken, ServiceAccountTokens, TokenSettings
-from envtest.certificates import CertificateAuthority
-from envtest.errors import GroupResource
+from envtest.formats.certificate_authority import CertificateAuthority
 from envtest.storage import Store
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import Object, find_condition
 from envtest.controllers.job_outcome import TRACKING
 from envtest.controllers.pod_control import create_in_batches
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import Object, find_condition
 from test.support.headless_plane import HeadlessPlane, headless_plane
 
 PODS = GroupResource("", "pods")

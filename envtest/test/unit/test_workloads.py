@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object, annotations_of, find_condition, labels_of
 from envtest.controllers.job_failures import INDEX
 from envtest.controllers.pod_state import is_ready
 from envtest.controllers.replica_set_revisions import template_hash
 from envtest.controllers.rollouts import resolve_int_or_percent, surge_and_unavailable
-from envtest.errors import GroupResource
-from envtest.objects import Object, annotations_of, find_condition, labels_of
 from envtest.storage import Change
 from test.support.headless_plane import HeadlessPlane, headless_plane
 

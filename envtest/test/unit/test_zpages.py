@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from envtest.errors import StatusError
-from envtest.kubernetes_version import LATEST
-from envtest.zpages import ServerPages
+from envtest.apimachinery.errors import StatusError
+from envtest.configuration.kubernetes_version import LATEST
+from envtest.pages.zpages import ServerPages
 
 PAGES = ServerPages(LATEST, {"b": "2", "a": "1"})
 

@@ -13,13 +13,13 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from envtest.admission.chain import Plugin
-from envtest.admission.lifecycle import display_name
+from envtest.admission.namespace_lifecycle import display_name
+from envtest.apimachinery.errors import GroupResource, forbidden
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.user import MASTERS, User
 from envtest.auth.attributes import Attributes
 from envtest.auth.rbac import Authorizer
-from envtest.errors import GroupResource, forbidden
-from envtest.objects import Object
-from envtest.resource import RequestContext
-from envtest.user import MASTERS, User
+from envtest.registry.resource import RequestContext
 
 __all__ = ["CertificatePermission", "CertificateSubjectRestriction"]
 

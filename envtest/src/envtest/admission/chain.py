@@ -13,8 +13,8 @@ from typing import Protocol
 
 import orjson
 
-from envtest.objects import Object
-from envtest.resource import RequestContext
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["AdmissionChain", "Invocations", "Mutator", "Plugin", "Reinvocation", "Validator"]
 
@@ -87,7 +87,7 @@ class Validator(Protocol):
 
 
 class AdmissionChain:
-    """The implementation of ``envtest.server_core.Admission``.
+    """The implementation of ``envtest.writes.server_core.Admission``.
 
     The ``final_plugins`` run once, after all mutation, on the object that is about to be stored.
     """

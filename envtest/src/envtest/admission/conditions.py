@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.user import AUTHENTICATED, User, service_account_groups, service_account_username
 from envtest.auth.attributes import Attributes
 from envtest.auth.rbac import Authorizer
-from envtest.resource import RequestContext
+from envtest.registry.resource import RequestContext
 from envtest.schema.cel import CELCompileError, CELError, Kind, Program, compile_expression
 from envtest.schema.cel_authorizer import AuthorizationCheck, authorize_with
 from envtest.schema.cel_messages import parse
-from envtest.user import AUTHENTICATED, User, service_account_groups, service_account_username
 
 __all__ = [
     "Expression",

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from envtest.admission.chain import Plugin
-from envtest.errors import GroupResource, invalid_object
-from envtest.field_errors import forbidden
-from envtest.objects import Object
-from envtest.resource import RequestContext
+from envtest.apimachinery.errors import GroupResource, invalid_object
+from envtest.apimachinery.field_errors import forbidden
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.storage import Store
 
 __all__ = ["DeviceAdminAccess"]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from envtest.admission.chain import Plugin
-from envtest.admission.lifecycle import display_name
-from envtest.errors import GroupResource, StatusError, forbidden
-from envtest.objects import Object
-from envtest.resource import RequestContext
+from envtest.admission.namespace_lifecycle import display_name
+from envtest.apimachinery.errors import GroupResource, StatusError, forbidden
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
 from envtest.storage import Store
 

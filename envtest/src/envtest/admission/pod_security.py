@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from envtest.admission.chain import Plugin
-from envtest.admission.lifecycle import display_name
 from envtest.admission.matching import NAMESPACES
+from envtest.admission.namespace_lifecycle import display_name
 from envtest.admission.pod_security_checks import LATEST, LEVELS, Level, Violation, violations
-from envtest.errors import GroupResource, forbidden, invalid_object
-from envtest.field_errors import FieldError, invalid, key
-from envtest.objects import Object
-from envtest.resource import RequestContext
+from envtest.apimachinery.errors import GroupResource, forbidden, invalid_object
+from envtest.apimachinery.field_errors import FieldError, invalid, key
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.storage import Store
 
 __all__ = ["PodSecurity"]

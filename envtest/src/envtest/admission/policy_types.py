@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import object_meta, resolve
-from envtest.objects import Object
-from envtest.registry import Registry
-from envtest.resource import ResourceInfo
+from envtest.registry.registry import Registry
+from envtest.registry.resource import ResourceInfo
 from envtest.schema.cel import CELCompileError, Kind
 from envtest.schema.cel_admission import check_expression
-from envtest.schema.node import Schema
+from envtest.schema.schema_node import Schema
 
 __all__ = ["expression_warnings"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from envtest.admission.lifecycle import display_name
+from envtest.admission.namespace_lifecycle import display_name
 from envtest.admission.resources import Quantities, add, format_quantities, parse_quantities, pod_resources
-from envtest.errors import GroupResource, StatusError, forbidden
-from envtest.objects import Object
-from envtest.resource import RequestContext
+from envtest.apimachinery.errors import GroupResource, StatusError, forbidden
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.schema.quantity import Quantity, parse_quantity
 from envtest.storage import Store
 

@@ -15,11 +15,11 @@ import msgspec
 import orjson
 
 from envtest.admission.matching import object_name, request_namespace
-from envtest.errors import StatusError
-from envtest.field_errors import go_quote
-from envtest.objects import Object
-from envtest.resource import RequestContext, ResourceInfo
-from envtest.user import user_info
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.field_errors import go_quote
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.user import user_info
+from envtest.registry.resource import RequestContext, ResourceInfo
 
 __all__ = ["AdmissionResponse", "InvalidResponse", "Review", "admission_request", "rejection"]
 

@@ -9,10 +9,10 @@ import secrets
 from typing import Any, Final
 
 from envtest.admission.chain import Plugin
-from envtest.admission.lifecycle import display_name
-from envtest.errors import GroupResource, forbidden
-from envtest.objects import Object
-from envtest.resource import RequestContext
+from envtest.admission.namespace_lifecycle import display_name
+from envtest.apimachinery.errors import GroupResource, forbidden
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.storage import Store
 
 __all__ = ["MOUNT_PATH", "ServiceAccountPlugin"]

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from envtest.admission.chain import Plugin
-from envtest.admission.lifecycle import display_name
+from envtest.admission.namespace_lifecycle import display_name
+from envtest.apimachinery.errors import GroupResource, StatusError, forbidden
+from envtest.apimachinery.objects import Object
 from envtest.builtins.system_priorities import SYSTEM_PRIORITIES
-from envtest.errors import GroupResource, StatusError, forbidden
-from envtest.objects import Object
-from envtest.resource import RequestContext
+from envtest.registry.resource import RequestContext
 from envtest.storage import Store
 
 __all__ = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from envtest.errors import StatusError, internal_error
-from envtest.objects import Object
-from envtest.resource import RequestContext, ResourceInfo
+from envtest.apimachinery.errors import StatusError, internal_error
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext, ResourceInfo
 
 __all__ = ["convert", "decode_patched"]
 

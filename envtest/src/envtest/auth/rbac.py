@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.user import MASTERS, User, service_account
 from envtest.auth.attributes import Attributes
-from envtest.auth.rules import PolicyRule, compile_rules
-from envtest.errors import GroupResource
+from envtest.auth.policy_rules import PolicyRule, compile_rules
 from envtest.storage import Change, Record, Store
-from envtest.user import MASTERS, User, service_account
 
 __all__ = [
     "CLUSTER_ROLES",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource, bad_request, conflict, invalid_object, not_found
+from envtest.apimachinery.field_errors import FieldError, invalid
+from envtest.apimachinery.objects import Object
 from envtest.auth.tokens import BoundObject, ServiceAccountTokens
-from envtest.errors import GroupResource, bad_request, conflict, invalid_object, not_found
-from envtest.field_errors import FieldError, invalid
-from envtest.objects import Object
-from envtest.resource import RequestContext
+from envtest.registry.resource import RequestContext
 from envtest.storage.store import Store
 
 __all__ = ["request_token"]

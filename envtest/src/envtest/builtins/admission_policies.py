@@ -9,15 +9,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain, path_segment, qualified_name
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.repetition import repeated_positions
 from envtest.builtins.admissionregistration import condition_errors, expression_errors, rule_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import condition_errors as status_condition_errors
 from envtest.builtins.string_validation import label_selector_errors
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.name_rules import dns_1035_label, dns_subdomain, path_segment, qualified_name
-from envtest.objects import Object
-from envtest.repetition import repeated_positions
-from envtest.resource import RequestContext
+from envtest.registry.resource import RequestContext
 from envtest.schema.cel import CELCompileError, Kind
 from envtest.schema.cel_types import RESERVED_WORDS
 

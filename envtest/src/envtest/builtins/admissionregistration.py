@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from envtest.apimachinery.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
+from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain, qualified_name
+from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
     label_selector_errors,
     webhook_service_errors,
     webhook_url_errors,
 )
-from envtest.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
-from envtest.name_rules import dns_1035_label, dns_subdomain, qualified_name
-from envtest.objects import Object
-from envtest.resource import RequestContext
+from envtest.registry.resource import RequestContext
 from envtest.schema.cel import CELCompileError, Kind
 
 __all__ = ["WebhookConfigurationStrategy", "condition_errors", "expression_errors", "rule_errors"]

@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from envtest.builtins.go_rendering import internal
-from envtest.field_errors import (
+from envtest.apimachinery.field_errors import (
     FieldError,
     Verbatim,
     duplicate,
@@ -18,7 +17,8 @@ from envtest.field_errors import (
     too_long,
     too_many,
 )
-from envtest.name_rules import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.builtins.go_rendering import internal
 
 __all__ = ["claim_spec_errors", "claim_status_errors", "configuration_errors", "selector_errors"]
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, key, required
+from envtest.apimachinery.name_rules import qualified_name
+from envtest.apimachinery.objects import Object
 from envtest.builtins.resource_names import (
     container_resource_errors,
     is_standard_for_quota,
@@ -13,10 +16,7 @@ from envtest.builtins.resource_names import (
     resource_name_errors,
 )
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, key, required
-from envtest.name_rules import qualified_name
-from envtest.objects import Object
-from envtest.resource import RequestContext
+from envtest.registry.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["LimitRangeStrategy", "ResourceQuotaStrategy", "scope_errors"]

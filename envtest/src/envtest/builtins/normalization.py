@@ -22,9 +22,9 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from envtest.builtins.catalog import plain_name, schema_of
-from envtest.go_time import MICRO, RFC3339, time_problem
-from envtest.schema.node import Schema
+from envtest.formats.go_time import MICRO, RFC3339, time_problem
 from envtest.schema.quantity import QuantityError, canonical
+from envtest.schema.schema_node import Schema
 
 __all__ = ["DecodeError", "WrongTypeError", "decode", "encode", "zero"]
 

@@ -6,6 +6,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    go_quote,
+    invalid,
+    key,
+    not_supported,
+    required,
+)
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_errors, label_value, qualified_name
 from envtest.builtins.container_resources import container_requirement_errors
 from envtest.builtins.container_rules import PodContext, containers_errors, image_space_errors
 from envtest.builtins.go_rendering import internal_fields
@@ -16,8 +27,6 @@ from envtest.builtins.scheduling_rules import affinity_errors, spread_errors, to
 from envtest.builtins.security_rules import os_errors, pod_security_errors
 from envtest.builtins.string_validation import INVALID_IP, is_ip, underscore_subdomain
 from envtest.builtins.volume_rules import check_volumes
-from envtest.field_errors import FieldError, duplicate, forbidden, go_quote, invalid, key, not_supported, required
-from envtest.name_rules import dns_label, dns_subdomain, label_errors, label_value, qualified_name
 
 __all__ = ["pod_only_errors", "pod_spec_errors", "template_errors"]
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from envtest.apimachinery.field_errors import FieldError, key
+from envtest.apimachinery.objects import Object
 from envtest.builtins.pod_resize import (
     ephemeral_container_change_errors,
     keep_ephemeral_containers,
@@ -18,9 +20,7 @@ from envtest.builtins.pod_status_rules import pod_status_errors
 from envtest.builtins.pod_updates import APP_ARMOR, annotation_change_errors, pod_change_errors
 from envtest.builtins.pod_warnings import pod_warnings
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.field_errors import FieldError, key
-from envtest.objects import Object
-from envtest.resource import RequestContext
+from envtest.registry.resource import RequestContext
 
 __all__ = ["PodStrategy", "image_pull_policy", "merge_label_keys", "source_defaults", "template_defaults"]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object, set_condition
 from envtest.controllers.controller import Controller
-from envtest.errors import GroupResource, StatusError
 from envtest.handlers.scale import scale_of, set_replicas
-from envtest.objects import NamespacedName, Object, set_condition
-from envtest.resource import ResourceInfo
-from envtest.server_core import Core
+from envtest.registry.resource import ResourceInfo
 from envtest.storage import Change
+from envtest.writes.server_core import Core
 
 __all__ = ["Autoscalers"]
 

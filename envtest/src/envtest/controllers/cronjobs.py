@@ -10,13 +10,13 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object, controller_of
 from envtest.builtins.cron_schedule import Schedule, ScheduleError, parse_schedule
 from envtest.controllers.job_outcome import COMPLETE, FAILED, finished_condition
 from envtest.controllers.jobs import JOBS
 from envtest.controllers.ownership import OwnerController
 from envtest.controllers.pod_control import is_namespace_terminating
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object, controller_of
 
 __all__ = ["CronJobs", "due_run", "seconds_until_next", "time_zone"]
 

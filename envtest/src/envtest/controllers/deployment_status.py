@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from envtest.apimachinery.objects import Object, find_condition
 from envtest.controllers.replicasets import REPLICA_FAILURE
 from envtest.controllers.rollouts import desired_replicas, replicas_of, surge_and_unavailable
-from envtest.objects import Object, find_condition
 
 __all__ = [
     "COMPLETE",

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.name_rules import dns_subdomain
+from envtest.apimachinery.objects import NamespacedName, Object, labels_of, owner_reference
 from envtest.controllers.service_endpoints import (
     HEADLESS,
     SERVICES,
@@ -22,11 +25,8 @@ from envtest.controllers.service_endpoints import (
     is_in_terminating_namespace,
     service_ports,
 )
-from envtest.errors import GroupResource, StatusError
-from envtest.name_rules import dns_subdomain
-from envtest.objects import NamespacedName, Object, labels_of, owner_reference
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["MAX_ENDPOINTS", "EndpointSlices", "SlicePlan", "endpoint_of", "plan_slices"]
 

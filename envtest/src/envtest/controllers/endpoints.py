@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object
 from envtest.controllers.service_endpoints import (
     HEADLESS,
     SERVICES,
@@ -19,8 +21,6 @@ from envtest.controllers.service_endpoints import (
     is_in_terminating_namespace,
     service_ports,
 )
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object
 
 __all__ = ["MAX_ADDRESSES", "Endpoints", "pack_subsets", "service_subsets"]
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName, Object, find_condition, set_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.node_index import NodeIndex
 from envtest.controllers.pod_state import PODS, is_finished
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object, find_condition, set_condition
 from envtest.scenarios.node_state import internal_address
 from envtest.scenarios.pod_status import pod_state
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["Kubelets"]
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import orjson
 
-from envtest.errors import GroupResource
-from envtest.objects import Object, find_condition
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object, find_condition
 
 __all__ = [
     "PODS",

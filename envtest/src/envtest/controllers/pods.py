@@ -23,12 +23,12 @@ import secrets
 from datetime import datetime
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName, Object, annotations_of, find_condition, set_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_finished, phase
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object, annotations_of, find_condition, set_condition
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["ANNOTATIONS", "NODE", "PodRunner"]
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heapreplace
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object, find_condition, set_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_finished
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object, find_condition, set_condition
 from envtest.scenarios.fit import Demand, NodeInfo, Refusal, Usage, demand_of, node_info, refusal_of, score
 from envtest.scenarios.fit import unschedulable_message as message_of
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["Ranking", "Scheduler"]
 

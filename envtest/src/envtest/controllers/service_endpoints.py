@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, ClassVar, Final, NamedTuple
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object, find_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_finished, is_ready
 from envtest.controllers.selector_index import SelectorIndex
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object, find_condition
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = [
     "HEADLESS",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envtest.errors import not_found, rv_too_large
-from envtest.http import Request, Response
-from envtest.listing import list_options, list_page, parse_revision
-from envtest.negotiation import Output
-from envtest.resource import RequestContext
-from envtest.response_transform import list_response, object_response
-from envtest.selectors import selector_for
-from envtest.server_core import Core
-from envtest.storage_version import encode_records
+from envtest.apimachinery.errors import not_found, rv_too_large
+from envtest.endpoints.listing import list_options, list_page, parse_revision
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.request import Request, Response
+from envtest.endpoints.response_transform import list_response, object_response
+from envtest.registry.resource import RequestContext
+from envtest.registry.selectors import selector_for
+from envtest.registry.storage_version import encode_records
+from envtest.writes.server_core import Core
 
 __all__ = ["get_object", "list_objects"]
 

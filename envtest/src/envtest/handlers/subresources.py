@@ -8,26 +8,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import cache
 
+from envtest.apimachinery.errors import bad_request, not_found
+from envtest.apimachinery.objects import Object
 from envtest.apply.manager import Tracker
 from envtest.apply.schema_types import ObjectType
 from envtest.auth.token_request import request_token
 from envtest.builtins.normalization import DecodeError, decode
-from envtest.create_update import copy_object, update_object
-from envtest.decoder import check_strict, decode_object, duplicate_fields, parse_typed
-from envtest.errors import bad_request, not_found
+from envtest.endpoints.decoder import check_strict, decode_object, duplicate_fields, parse_typed
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.options import begin_write
+from envtest.endpoints.request import Request, Response
+from envtest.endpoints.response_transform import encode_as, object_response
 from envtest.handlers.connections import connect, proxy, read_log
 from envtest.handlers.pods import bind, evict
 from envtest.handlers.scale import scale
 from envtest.handlers.write import check_name, check_namespace
-from envtest.http import Request, Response
 from envtest.http_server.responses import SentResponse
-from envtest.metadata import wipe_for_create
-from envtest.negotiation import Output
-from envtest.objects import Object
-from envtest.options import begin_write
-from envtest.resource import RequestContext
-from envtest.response_transform import encode_as, object_response
-from envtest.server_core import Core
+from envtest.registry.object_metadata import wipe_for_create
+from envtest.registry.resource import RequestContext
+from envtest.writes.create_update import copy_object, update_object
+from envtest.writes.server_core import Core
 
 __all__ = ["SUBRESOURCES"]
 

@@ -12,20 +12,20 @@ from typing import Any
 
 import orjson
 
-from envtest.errors import StatusError
-from envtest.failure_log import log_failure
-from envtest.http import Request
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.failure_log import log_failure
+from envtest.endpoints.listing import ListOptions, list_options, parse_revision, too_old_error
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.request import Request
+from envtest.endpoints.response_transform import check_include, encode_as, partial_metadata
 from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse
-from envtest.listing import ListOptions, list_options, parse_revision, too_old_error
-from envtest.negotiation import Output
-from envtest.resource import RequestContext, ResourceInfo
-from envtest.response_transform import check_include, encode_as, partial_metadata
-from envtest.selectors import Selector, selector_for
-from envtest.server_core import Core
+from envtest.registry.resource import RequestContext, ResourceInfo
+from envtest.registry.selectors import Selector, selector_for
+from envtest.registry.storage_version import encode_records
 from envtest.storage import Change, Compacted, Record, Watcher, WatcherOverflow
 from envtest.storage.record import ADDED, DELETED, MODIFIED, record_of
-from envtest.storage_version import encode_records
+from envtest.writes.server_core import Core
 
 __all__ = ["watch_objects"]
 
@@ -83,7 +83,7 @@ class _Encoder:
         metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         self.tables += 1
         headers = self.tables == 1
-        from envtest.table_convertor import convert_to_table
+        from envtest.endpoints.table_convertor import convert_to_table
 
         return convert_to_table(
             self.info,

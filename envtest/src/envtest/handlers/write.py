@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from envtest.create_update import admit_mutating, copy_object, create_object, dedupe_owners, update_object
-from envtest.decoder import decode_object
-from envtest.deletion import delete_object
-from envtest.errors import GroupResource, StatusError, bad_request, forbidden
-from envtest.http import Request, Response
-from envtest.listing import list_options, list_page
-from envtest.negotiation import Output
-from envtest.objects import Object
-from envtest.options import DeleteOptions, begin_write, delete_options
-from envtest.resource import RequestContext
-from envtest.response_transform import encode_as, list_response, object_response
-from envtest.selectors import selector_for
-from envtest.server_core import Core
+from envtest.apimachinery.errors import GroupResource, StatusError, bad_request, forbidden
+from envtest.apimachinery.objects import Object
+from envtest.endpoints.decoder import decode_object
+from envtest.endpoints.listing import list_options, list_page
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.options import DeleteOptions, begin_write, delete_options
+from envtest.endpoints.request import Request, Response
+from envtest.endpoints.response_transform import encode_as, list_response, object_response
+from envtest.registry.resource import RequestContext
+from envtest.registry.selectors import selector_for
+from envtest.writes.create_update import admit_mutating, copy_object, create_object, dedupe_owners, update_object
+from envtest.writes.deletion import delete_object
+from envtest.writes.server_core import Core
 
 __all__ = ["check_name", "check_namespace", "create", "delete", "delete_collection", "update"]
 

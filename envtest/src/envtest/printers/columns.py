@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from envtest.objects import Object
+from envtest.apimachinery.objects import Object
 
 __all__ = [
     "AGE",

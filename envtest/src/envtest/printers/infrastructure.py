@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from envtest.objects import Object
+from envtest.apimachinery.objects import Object
 from envtest.printers.columns import AGE, NAME, NONE, Column, Printer, age
 
 __all__ = ["INFRASTRUCTURE"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from envtest.objects import Object, find_condition
+from envtest.apimachinery.objects import Object, find_condition
 from envtest.scenarios.model import Behavior, ImageProblem, Run
 from envtest.scenarios.timeline import Progress, progress
 

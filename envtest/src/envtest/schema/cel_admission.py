@@ -15,7 +15,7 @@ from envtest.schema.cel import CELCompileError, Kind
 from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_messages import Literals, parse
 from envtest.schema.cel_types import check_types
-from envtest.schema.node import Schema
+from envtest.schema.schema_node import Schema
 
 __all__ = ["check_expression"]
 

@@ -10,7 +10,14 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from envtest.name_rules import dns_1035_label, dns_label, dns_subdomain, label_value, mask_trailing_dash, qualified_name
+from envtest.apimachinery.name_rules import (
+    dns_1035_label,
+    dns_label,
+    dns_subdomain,
+    label_value,
+    mask_trailing_dash,
+    qualified_name,
+)
 from envtest.schema.formats import FORMATS
 
 __all__ = ["format_errors", "rewrite_formats"]

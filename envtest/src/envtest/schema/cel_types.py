@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envtest.schema.cel import CELCompileError, Kind, Program, type_check
-from envtest.schema.node import Schema
+from envtest.schema.schema_node import Schema
 
 __all__ = ["RESERVED_WORDS", "check_types", "escape", "escape_keywords"]
 

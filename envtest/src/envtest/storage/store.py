@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from envtest.errors import GroupResource
-from envtest.objects import Object
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.storage.record import ADDED, DELETED, MODIFIED, Change, Record, encode, record_from, record_of
 from envtest.storage.watch_cache import Key, WatchCache
 from envtest.storage.watcher import LaggingWatchers, Watcher

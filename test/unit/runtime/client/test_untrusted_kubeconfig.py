@@ -17,7 +17,7 @@ from cfo.runtime.client.untrusted_kubeconfig import (
     KubeconfigPolicy,
     parse_untrusted_kubeconfig,
 )
-from envtest.certificates import CertificateAuthority
+from envtest.formats.certificate_authority import CertificateAuthority
 
 SECRET = "s3cr3t-value"
 AUTHORITY = CertificateAuthority()
