@@ -15,7 +15,7 @@ from envtest.builtins.string_validation import (
     webhook_url_errors,
 )
 from envtest.registry.resource import RequestContext
-from envtest.schema.cel import CELCompileError, Kind
+from envtest.schema.cel import CELCompileError, CELType
 
 __all__ = ["WebhookConfigurationStrategy", "condition_errors", "expression_errors", "rule_errors"]
 
@@ -197,7 +197,7 @@ def condition_errors(
         names.add(name)
 
 
-def expression_errors(expression: str, path: str, kinds: Sequence[Kind], **environment: Any) -> Iterator[FieldError]:
+def expression_errors(expression: str, path: str, kinds: Sequence[CELType], **environment: Any) -> Iterator[FieldError]:
     """Yield the errors of a CEL expression whose value must have one of ``kinds``.
 
     ``environment`` are the arguments of :func:`envtest.schema.cel_admission.check_expression`.

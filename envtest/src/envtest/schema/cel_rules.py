@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from envtest.apimachinery.field_errors import OMIT, FieldError, duplicate, forbidden, go_json, invalid, required
-from envtest.schema.cel import CELCompileError, CELError, Kind, Program, compile_expression
+from envtest.schema.cel import CELCompileError, CELError, CELType, Program, compile_expression
 from envtest.schema.cel_types import check_types, escape, escape_keywords
 from envtest.schema.formats import parse_duration
 from envtest.schema.schema_node import Schema
@@ -28,7 +28,7 @@ Rules: TypeAlias = Callable[[Any, Any, bool], list[FieldError]]
 
 Adapter: TypeAlias = Callable[[Any], Any]
 
-_SCALARS: dict[str, Kind] = {"boolean": "bool", "integer": "int", "number": "double", "string": "string"}
+_SCALARS: dict[str, CELType] = {"boolean": "bool", "integer": "int", "number": "double", "string": "string"}
 _MAX_MESSAGE_BYTES = 5 * 1024
 
 
@@ -269,11 +269,11 @@ _KIND_ERRORS = {
 }
 
 
-def _compile(source: str, schema: Schema, optional: bool, root: bool, expected: Kind) -> tuple[Program | None, str]:
+def _compile(source: str, schema: Schema, optional: bool, root: bool, expected: CELType) -> tuple[Program | None, str]:
     """Return the program, or the error; types are checked against the schema, values are evaluated without it."""
     source = escape_keywords(source)
     kind, schemas, others = _kind(schema), {"self": schema}, {}
-    variables: dict[str, Kind] = {"self": kind}
+    variables: dict[str, CELType] = {"self": kind}
     if optional:
         schemas["old__"], others["has__"] = schema, "bool"
         variables |= {"has__": "bool", "old__": kind}
@@ -295,7 +295,7 @@ def _field_path(path: str) -> str:
     return path.strip().replace("['", ".").replace("']", "")
 
 
-def _kind(schema: Schema, *, nested: bool = False) -> Kind:
+def _kind(schema: Schema, *, nested: bool = False) -> CELType:
     """Return the static type of a node's value; nested times and durations keep their JSON type and are dynamic."""
     if schema.int_or_string or schema.is_schemaless:
         return "dyn"
