@@ -31,6 +31,8 @@ _CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
 class CertificatePermission(Plugin):
     """Checks the permission for the signer when a request is approved, denied or signed."""
 
+    resources = (_REQUESTS,)
+
     def __init__(self, authorizer: Authorizer, *, subresource: str, verb: str) -> None:
         self._authorizer = authorizer
         self._subresource = subresource
@@ -49,7 +51,7 @@ class CertificatePermission(Plugin):
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check the permission. Raises StatusError (403)."""
         verb = self._verb
-        if ctx.info.resource != _REQUESTS or ctx.operation != "UPDATE" or old is None:
+        if ctx.operation != "UPDATE" or old is None:
             return
         if ctx.subresource != self._subresource:
             return
@@ -70,9 +72,11 @@ class CertificatePermission(Plugin):
 class CertificateSubjectRestriction(Plugin):
     """Forbids requests for client certificates of the group ``system:masters``."""
 
+    resources = (_REQUESTS,)
+
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check the subject of a new request. Raises StatusError (403)."""
-        if ctx.info.resource != _REQUESTS or ctx.operation != "CREATE" or ctx.subresource:
+        if ctx.operation != "CREATE" or ctx.subresource:
             return
         if obj["spec"].get("signerName") != _CLIENT_SIGNER:
             return

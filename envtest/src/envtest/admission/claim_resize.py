@@ -22,12 +22,14 @@ _LEGACY_CLASS = "volume.beta.kubernetes.io/storage-class"
 class PersistentVolumeClaimResize(Plugin):
     """Rejects a larger size for a claim that is not bound, or whose storage class does not allow expansion."""
 
+    resources = (_CLAIMS,)
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Raises StatusError (403) for a claim that cannot grow."""
-        if ctx.info.resource != _CLAIMS or ctx.subresource or ctx.operation != "UPDATE" or old is None:
+        if ctx.subresource or ctx.operation != "UPDATE" or old is None:
             return
         if _size(obj) <= _size(old):
             return

@@ -26,12 +26,14 @@ _LABEL: Final = "resource.kubernetes.io/admin-access"
 class DeviceAdminAccess(Plugin):
     """Rejects admin access to devices in a namespace without the label that allows it."""
 
+    resources = (_CLAIMS, _TEMPLATES)
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check a new claim or template, or an allocation. Raises StatusError: 422."""
-        if ctx.info.resource not in (_CLAIMS, _TEMPLATES) or ctx.operation not in ("CREATE", "UPDATE"):
+        if ctx.operation not in ("CREATE", "UPDATE"):
             return
         if old is None:
             requested = next(_requests(obj["spec"] if ctx.info.resource == _CLAIMS else obj["spec"].get("spec")), "")

@@ -28,12 +28,14 @@ _ANNOTATION: Final = "kubernetes.io/limit-ranger"
 class LimitRanger(Plugin):
     """The LimitRanger plugin; enforces the LimitRanges of the request's namespace."""
 
+    resources = (_PODS, _CLAIMS)
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def _limits(self, ctx: RequestContext) -> Iterator[list[Mapping[str, Any]]]:
         """Yield the limits of each LimitRange that applies to the request."""
-        operations = {_PODS: ("CREATE",), _CLAIMS: ("CREATE", "UPDATE")}.get(ctx.info.resource, ())
+        operations = ("CREATE",) if ctx.info.resource == _PODS else ("CREATE", "UPDATE")
         if ctx.subresource or ctx.operation not in operations or not self._store.count(_RANGES):
             return
         for record in self._store.list(_RANGES, ctx.namespace):

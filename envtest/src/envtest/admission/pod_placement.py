@@ -24,12 +24,14 @@ _TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.i
 class RuntimeClass(Plugin):
     """Adds the overhead, node selector and tolerations of a pod's RuntimeClass, which must exist."""
 
+    resources = (_PODS,)
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Complete a new pod. Raises StatusError (403) for an unknown class or a conflict with the pod."""
-        if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
+        if ctx.subresource or ctx.operation != "CREATE":
             return
         spec = obj.setdefault("spec", {})
         runtime_class = self._class_of(ctx, obj)
@@ -59,7 +61,7 @@ class RuntimeClass(Plugin):
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check that a pod without a RuntimeClass has no overhead. Raises StatusError (403)."""
-        if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
+        if ctx.subresource or ctx.operation != "CREATE":
             return
         overhead = (obj.get("spec") or {}).get("overhead")
         if not overhead:
@@ -107,12 +109,14 @@ def _covers(present: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 class PodTopologyLabels(Plugin):
     """Copies the zone and region labels of the node to a pod that is assigned to it, on creation or by a Binding."""
 
+    resources = (_PODS,)
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Add the labels that the pod or Binding does not have; a node that does not exist has none."""
-        if ctx.info.resource != _PODS or ctx.operation != "CREATE" or ctx.subresource not in ("", "binding"):
+        if ctx.operation != "CREATE" or ctx.subresource not in ("", "binding"):
             return
         part, field = ("target", "name") if ctx.subresource else ("spec", "nodeName")
         name = (obj.get(part) or {}).get(field)

@@ -77,6 +77,8 @@ def _level_of(labels: Mapping[str, str], mode: str, errors: list[FieldError]) ->
 class PodSecurity(Plugin):
     """The plugin PodSecurity, without exemptions and with the default level ``privileged``."""
 
+    resources = (NAMESPACES, _PODS, *_TEMPLATES)
+
     def __init__(self, store: Store) -> None:
         self._store = store
 

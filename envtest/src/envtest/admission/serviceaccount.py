@@ -29,12 +29,14 @@ _TOKEN_SECONDS: Final = 3607
 class ServiceAccountPlugin(Plugin):
     """Sets the service account, the image pull secrets and the token volume of new pods."""
 
+    resources = (_PODS,)
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Set the fields. Raises StatusError (403) when the service account does not exist."""
-        if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
+        if ctx.subresource or ctx.operation != "CREATE":
             return
         if _MIRROR in (obj.get("metadata", {}).get("annotations") or {}):
             return
@@ -49,7 +51,7 @@ class ServiceAccountPlugin(Plugin):
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check the account again. Raises StatusError (403) if webhooks set a service account that does not exist."""
-        if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
+        if ctx.subresource or ctx.operation != "CREATE":
             return
         spec = obj.get("spec") or {}
         if _MIRROR in (obj.get("metadata", {}).get("annotations") or {}):

@@ -235,11 +235,14 @@ class ResourceInfo:
     """The warning that every request for this version gets."""
     allocates: bool = False
     """Whether the strategy holds the allocations of one control plane (cluster IPs)."""
+    resource: GroupResource = field(init=False)
+    """The group and resource, as error messages name it."""
 
     def __post_init__(self) -> None:
+        self.resource = GroupResource(self.group, self.plural)
         self.list_kind = self.list_kind or f"{self.kind}List"
         if not self.storage.resource:
-            self.storage = GroupResource(self.group, self.plural)
+            self.storage = self.resource
         self.storage_version = self.storage_version or self.api_version
 
     def fork(self) -> ResourceInfo:
@@ -252,8 +255,3 @@ class ResourceInfo:
     def api_version(self) -> str:
         """``group/version`` as in ``apiVersion``."""
         return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def resource(self) -> GroupResource:
-        """The group and resource, as error messages name it."""
-        return GroupResource(self.group, self.plural)
