@@ -10,7 +10,7 @@ from envtest.builtins.catalog import all_resources, plain_name, resolve, schema_
 from envtest.builtins.normalization import DecodeError, decode
 from envtest.configuration.kubernetes_version import LATEST, SUPPORTED, KubernetesVersion, parse_version
 
-DATA = Path(__file__).parents[2] / "src" / "envtest" / "data"
+DATA = Path(__file__).parents[3] / "src" / "envtest" / "data"
 POD = "io.k8s.api.core.v1.Pod"
 OLDER = [release for release in SUPPORTED if release != LATEST.release]
 
