@@ -31,7 +31,7 @@ async def get_object(core: Core, request: Request, ctx: RequestContext, output: 
         raise rv_too_large(revision, core.store.revision)
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
     stale = _stale_revision(request, core)
-    if stale is not None:
+    if stale is not None:  # an injected fault: reads from a cache that lags behind
         old_records = core.store.list(ctx.info.storage, ctx.namespace, revision=stale)
         record = next((each for each in old_records if each.name == ctx.name), None)
     if record is None:

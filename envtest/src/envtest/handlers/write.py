@@ -28,7 +28,7 @@ def check_namespace(obj: Object, ctx: RequestContext) -> None:
     if not isinstance(metadata, dict):
         metadata = obj["metadata"] = {}
     namespace = metadata.get("namespace") or ""
-    if not ctx.info.namespaced:
+    if not ctx.info.namespaced:  # kube-apiserver ignores the namespace of a cluster-scoped object
         metadata.pop("namespace", None)
         return
     if not namespace:
@@ -131,7 +131,7 @@ async def delete_collection(core: Core, request: Request, ctx: RequestContext, o
         try:
             await delete_object(core, ctx, options)
         except StatusError as error:
-            if error.code != 404:
+            if error.code != 404:  # 404: another request deleted it meanwhile
                 raise
     ctx.name, ctx.namespace = "", namespace
     return response

@@ -19,7 +19,7 @@ def _is_direct(info: ResourceInfo, record: Record) -> bool:
 async def from_storage(info: ResourceInfo, record: Record) -> Object:
     """Return the stored object in the version of ``info``, pruned and defaulted by the schema of that version."""
     obj = record.obj()
-    if _is_direct(info, record):
+    if _is_direct(info, record):  # neither converted nor written under an older schema
         return obj
     return (await _converted(info, [obj]))[0]
 
@@ -42,6 +42,7 @@ async def to_storage(info: ResourceInfo, obj: Object) -> Object:
         return obj
     if info.convert is not None:
         return (await info.convert([obj], info.storage_version))[0]
+    # Strategy "None" of CRDs, and kinds whose versions have the same fields.
     return {**obj, "apiVersion": info.storage_version, "kind": info.storage_kind or info.kind}
 
 

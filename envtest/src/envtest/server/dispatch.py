@@ -73,7 +73,7 @@ class Dispatcher:
         misplaced = _misplaced(info, attributes, on_collection=on_collection)
         if misplaced is not None:
             return misplaced
-        if request.method == "HEAD":
+        if request.method == "HEAD":  # authorized as GET, but no resource has a route for it
             raise method_not_allowed_here()
         handler = self._handler(info, attributes, on_collection=on_collection)
         ctx = RequestContext(
@@ -95,12 +95,12 @@ class Dispatcher:
         try:
             response = await handler(self._core, request, ctx, output)
         except StatusError as error:
-            if not output.yaml:
+            if not output.yaml:  # the server answers in JSON
                 raise
             response = Response(encode_as(error.status(), output), error.code, output.content_type, error.headers)
         finally:
             request.audit["name"] = ctx.name
-        if attributes.verb in _WRITES:
+        if attributes.verb in _WRITES:  # before the response, as kube-apiserver usually does
             await self._core.store.let_watchers_send()
         return response
 
@@ -113,6 +113,7 @@ class Dispatcher:
             special = SUBRESOURCES.get((info.group, info.plural, attributes.subresource)) or SUBRESOURCES.get(
                 ("*", "*", attributes.subresource)
             )
+            # CRDs are routed by a handler of their own, whose errors name the resource.
             if verb not in subresource.verbs:
                 raise method_not_supported(info.resource, verb) if info.is_crd else method_not_allowed_here()
             if special is not None:

@@ -89,7 +89,7 @@ class Server:
             await self._upgrades.stop(STOP_SECONDS)
 
     def _upgrade(self, head: RequestHead) -> asyncio.Protocol | None:
-        if head.path.rpartition("/")[2] not in _UPGRADED:
+        if head.path.rpartition("/")[2] not in _UPGRADED:  # others ignore the header Upgrade
             return None
         if self._upgrades is None:
             from envtest.http_server.upgrades import UpgradeServer
@@ -110,7 +110,7 @@ class Server:
         except StatusError as error:
             response = status_response(error)
         except (asyncio.CancelledError, ConnectionError, BodyError):
-            raise
+            raise  # there is no connection left for a response, or the connection answers by itself
         except Exception as error:  # noqa: BLE001 - a bug in a handler must not stop the server
             response = status_response(_failure(request, error))
         code = response.code if isinstance(response, Response) else response.status
@@ -120,16 +120,16 @@ class Server:
         return await send(request, response) if isinstance(response, Response) else response
 
     async def _respond(self, request: Request, attributes: Attributes) -> Response | SentResponse:
-        if request.path != FAULTS_PATH:
+        if request.path != FAULTS_PATH:  # the page that ends a pause must answer
             await self._faults.wait_while_paused()
         request.faults = self._faults
         request.fault = self._faults.match(attributes)
         injected = await inject(self._faults, request, attributes)
-        if injected is not None:
+        if injected is not None:  # before authentication, like a failure of the network or of a proxy
             return injected
         check_timeout(request.parameter("timeout"), attributes)
         user = self._authenticator.authenticate(request.headers.get("Authorization", ""), _certificate(request.raw))
-        if user is None:
+        if user is None:  # a request without credentials is anonymous, unless that is disabled
             raise unauthorized()
         request.user = user
         attributes = attributes.with_user(user)

@@ -66,7 +66,7 @@ def registry_key(ctx: RequestContext) -> str:
 def dedupe_owners(obj: Object, ctx: RequestContext) -> None:
     """Remove duplicate owner references, with a warning."""
     owners = obj["metadata"].get("ownerReferences")
-    if not owners or len(owners) < 2:
+    if not owners or len(owners) < 2:  # a single owner has no duplicate; most objects have at most one
         return
     keys = [identity(reference) for reference in owners]
     if repeated := repeated_positions(keys):
@@ -120,7 +120,7 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
     if info.strategy.has_spec_generation:
         metadata["generation"] = 1
     _check(obj, None, ctx)
-    if is_update:
+    if is_update:  # the request was authorized as an update
         check_create(core.authorizer, ctx)
     await core.admission.validate(ctx, obj, None)
     name = metadata["name"]
@@ -130,9 +130,10 @@ async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update:
     if existing is not None:
         raise already_exists(info.resource, name, terminating=existing.deleting)
     drop_empty_metadata(obj)
-    if ctx.dry_run:
+    if ctx.dry_run:  # after all checks, so that the response is that of a creation
         return False
     stored = await to_storage(info, obj)
+    # Another request can have created it while a conversion webhook was called.
     if core.store.get(info.storage, ctx.namespace if info.namespaced else "", name) is not None:
         raise already_exists(info.resource, name)
     record = core.store.create(info.storage, stored)
@@ -183,7 +184,7 @@ async def update_object(
     namespace = ctx.namespace if info.namespaced else ""
     for _ in range(ATTEMPTS):
         record = core.store.get(info.storage, namespace, ctx.name)
-        if record is None:
+        if record is None:  # PUT of some kinds, and apply of all kinds, create an absent object
             return await _create_by_update(core, ctx, transform, uid, create), True
         old = await from_storage(info, record)
         if uid and uid != old["metadata"].get("uid"):
@@ -192,10 +193,10 @@ async def update_object(
         try:
             view = None if skip_validating else admission_view or _unchanged
             result = await _replace(core, ctx, record, old, new, view)
-        finally:
+        finally:  # an attempt that failed has allocated values (cluster IPs) which the stored object does not use
             if info.strategy.allocates and (stored := core.store.get(info.storage, namespace, ctx.name)) is not None:
                 info.strategy.settle(stored.obj())
-        if result is not None:
+        if result is not None:  # otherwise another request wrote the object: transform its latest state
             return result, False
     raise conflict(info.resource, ctx.name, MODIFIED)
 
@@ -211,9 +212,10 @@ def _uid_conflict(ctx: RequestContext, wanted: str, actual: str) -> StatusError:
 
 async def _create_by_update(core: Core, ctx: RequestContext, transform: Transform, uid: str, create: bool) -> Object:
     info = ctx.info
+    # A subresource is a part of an object that exists.
     if not (info.strategy.allow_create_on_update or create) or ctx.subresource:
         raise not_found(info.resource, ctx.name)
-    if uid:
+    if uid:  # the client means an object that was deleted, not a new one
         raise _uid_conflict(ctx, uid, "")
     ctx.operation = "CREATE"
     obj = await transform(None)
@@ -227,11 +229,11 @@ async def _replace(
     """Replace ``record`` by ``new``; return ``None`` on a concurrent write."""
     info, metadata = ctx.info, new["metadata"]
     revision = _sent_revision(metadata.get("resourceVersion") or "")
-    if not revision:
+    if not revision:  # the client overwrites whatever is stored
         if not info.strategy.allow_unconditional_update:
             error = invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise invalid_object(info.group, info.plural, ctx.name, [error])
-    elif revision != record.revision:
+    elif revision != record.revision:  # no second attempt: the client changed another state than the stored one
         raise conflict(info.resource, ctx.name, MODIFIED)
     metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
     _restore_generation(new, old)
@@ -243,16 +245,16 @@ async def _replace(
     if admission_view is not None:
         await core.admission.validate(ctx, admission_view(new), admission_view(old))
     restore_times(new, old)
-    if ctx.dry_run:
+    if ctx.dry_run:  # after all checks, so that the response is that of a write
         return new
     if deletes_during_update(new, old):
-        if not core.store.is_current(info.storage, record):
+        if not core.store.is_current(info.storage, record):  # admission may have waited for a webhook
             return None
         core.store.delete(info.storage, record)
         info.strategy.release(record.uid)
         return new
     stored = await to_storage(info, new)
-    if not core.store.is_current(info.storage, record):
+    if not core.store.is_current(info.storage, record):  # a conversion webhook waits, too
         return None
     always = record.is_new and info.strategy.stores_defaults_late
     after = core.store.update(info.storage, stored, record, always=always)

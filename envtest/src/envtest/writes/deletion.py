@@ -39,9 +39,10 @@ def deletes_during_update(new: Object, old: Object) -> bool:
     after, before = new["metadata"], old["metadata"]
     if after.get("finalizers") or not before.get("deletionTimestamp"):
         return False
+    # A pod that still has time to stop is deleted by the kubelet, with a grace period of 0.
     if (before.get("deletionGracePeriodSeconds") or 0) != 0 or (after.get("deletionGracePeriodSeconds") or 0) != 0:
         return False
-    if new.get("kind") == "Namespace" and new.get("apiVersion") == "v1":
+    if new.get("kind") == "Namespace" and new.get("apiVersion") == "v1":  # its finalizers in spec also keep it
         return not (new.get("spec") or {}).get("finalizers")
     return True
 
@@ -95,16 +96,16 @@ def _begin_grace(obj: Object, ctx: RequestContext, options: DeleteOptions) -> _G
     """Start, shorten or confirm graceful deletion, in place."""
     metadata = obj["metadata"]
     requested = options.grace_period
-    if requested is not None and requested < 0:
+    if requested is not None and requested < 0:  # as kube-apiserver: a negative period is one second
         requested = 1
     seconds = ctx.info.strategy.grace_period(obj, requested)
-    if seconds is None:
+    if seconds is None:  # the kind has no graceful deletion
         return _Grace()
     if metadata.get("deletionTimestamp"):
         current = metadata.get("deletionGracePeriodSeconds")
-        if current is None:
+        if current is None:  # being deleted without a grace period
             return _Grace()
-        if requested is None or requested >= current:
+        if requested is None or requested >= current:  # a second DELETE can only shorten the period
             return _Grace(pending=True)
         moment = _parse_stamp(metadata["deletionTimestamp"]) + timedelta(seconds=requested - current)
         metadata["deletionTimestamp"] = _stamp(moment)
@@ -127,12 +128,13 @@ def _settle_grace(ctx: RequestContext, obj: Object, options: DeleteOptions) -> N
 
 def _wants_orphan(obj: Object, ctx: RequestContext, options: DeleteOptions) -> bool:
     default = ctx.info.strategy.default_propagation
-    if default == "unsupported":
+    if default == "unsupported":  # the garbage collector ignores the kind (Event)
         return False
     if options.orphan_dependents is not None:
         return options.orphan_dependents
     if options.propagation is not None:
         return options.propagation == "Orphan"
+    # A request without a policy keeps the policy of an earlier DELETE.
     for finalizer in obj["metadata"].get("finalizers") or ():
         if finalizer in {ORPHAN, FOREGROUND}:
             return bool(finalizer == ORPHAN)
@@ -184,7 +186,7 @@ async def delete_object(
         check_preconditions(obj, ctx, options)
         if not skip_admission:
             grace = _begin_grace(copy_json(obj), ctx, options)
-            if grace.pending:
+            if grace.pending:  # kube-apiserver does not ask admission again about a deletion that is under way
                 return DeletionResult(obj, removed=False)
             if grace.graceful:
                 ctx.options["gracePeriodSeconds"] = grace.seconds
@@ -192,10 +194,10 @@ async def delete_object(
             _settle_grace(ctx, obj, options)
             await core.admission.validate(ctx, {}, obj)
             skip_admission = True
-            if not core.store.is_current(info.storage, record):
+            if not core.store.is_current(info.storage, record):  # written while a webhook was called: check it again
                 continue
         result = await _delete_current(core, ctx, options, record, obj)
-        if result is not None:
+        if result is not None:  # otherwise a concurrent write: delete the latest state
             return result
 
 
