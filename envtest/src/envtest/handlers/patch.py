@@ -258,8 +258,6 @@ async def patch(core: Core, request: Request, ctx: RequestContext, output: Outpu
             await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
         return await admit_mutating(core, ctx, new, old)
 
-    if media != APPLY and core.store.get(ctx.info.storage, ctx.namespace, ctx.name) is None:
-        raise not_found(ctx.info.resource, ctx.name)
     obj, created = await update_object(core, ctx, transform, create=media == APPLY)
     return object_response(request, ctx.info, output, obj, 201 if created else 200)
 
