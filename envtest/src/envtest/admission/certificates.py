@@ -13,8 +13,8 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from envtest.admission.chain import Plugin
-from envtest.admission.namespace_lifecycle import display_name
-from envtest.apimachinery.errors import GroupResource, forbidden
+from envtest.admission.namespace_lifecycle import rejection
+from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.user import MASTERS, User
 from envtest.auth.attributes import Attributes
@@ -60,7 +60,7 @@ class CertificatePermission(Plugin):
         signer = old["spec"]["signerName"]
         if not any(self._is_allowed(ctx.user, verb, name) for name in (signer, f"{signer.partition('/')[0]}/*")):
             why = f'user not permitted to {verb} requests with signerName "{signer}"'
-            raise forbidden(_REQUESTS, display_name(ctx, obj), why)
+            raise rejection(ctx, obj, why)
 
     def _is_allowed(self, user: User, verb: str, name: str) -> bool:
         attributes = Attributes(
@@ -83,4 +83,4 @@ class CertificateSubjectRestriction(Plugin):
         subject = x509.load_pem_x509_csr(b64decode(obj["spec"]["request"])).subject
         if MASTERS in {attribute.value for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)}:
             why = f"use of {_CLIENT_SIGNER} signer with {MASTERS} group is not allowed"
-            raise forbidden(_REQUESTS, display_name(ctx, obj), why)
+            raise rejection(ctx, obj, why)

@@ -16,8 +16,9 @@ import orjson
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
 from envtest.registry.resource import RequestContext
+from envtest.storage import Store
 
-__all__ = ["AdmissionChain", "Invocations", "Mutator", "Plugin", "Reinvocation", "Validator"]
+__all__ = ["AdmissionChain", "Invocations", "Mutator", "Plugin", "Reinvocation", "StorePlugin", "Validator"]
 
 
 @dataclass(slots=True)
@@ -74,6 +75,13 @@ class Plugin:
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Validate the object after mutation."""
+
+
+class StorePlugin(Plugin):
+    """A plugin that reads other objects."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
 
 class Mutator(Protocol):

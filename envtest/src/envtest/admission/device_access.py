@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from envtest.admission.chain import Plugin
+from envtest.admission.chain import StorePlugin
 from envtest.apimachinery.errors import GroupResource, invalid_object
 from envtest.apimachinery.field_errors import forbidden
 from envtest.apimachinery.objects import Object
 from envtest.registry.resource import RequestContext
-from envtest.storage import Store
 
 __all__ = ["DeviceAdminAccess"]
 
@@ -23,13 +22,10 @@ _NAMESPACES: Final = GroupResource("", "namespaces")
 _LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
-class DeviceAdminAccess(Plugin):
+class DeviceAdminAccess(StorePlugin):
     """Rejects admin access to devices in a namespace without the label that allows it."""
 
     resources = (_CLAIMS, _TEMPLATES)
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check a new claim or template, or an allocation. Raises StatusError: 422."""

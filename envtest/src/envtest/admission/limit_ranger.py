@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from envtest.admission.chain import Plugin
-from envtest.admission.namespace_lifecycle import display_name
+from envtest.admission.chain import StorePlugin
+from envtest.admission.namespace_lifecycle import rejection
 from envtest.admission.resources import Quantities, parse_quantities, pod_resources
-from envtest.apimachinery.errors import GroupResource, forbidden
+from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
 from envtest.registry.resource import RequestContext
 from envtest.schema.quantity import Quantity
-from envtest.storage import Store
 
 __all__ = ["LimitRanger"]
 
@@ -25,13 +24,10 @@ _CLAIMS: Final = GroupResource("", "persistentvolumeclaims")
 _ANNOTATION: Final = "kubernetes.io/limit-ranger"
 
 
-class LimitRanger(Plugin):
+class LimitRanger(StorePlugin):
     """The LimitRanger plugin; enforces the LimitRanges of the request's namespace."""
 
     resources = (_PODS, _CLAIMS)
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def _limits(self, ctx: RequestContext) -> Iterator[list[Mapping[str, Any]]]:
         """Yield the limits of each LimitRange that applies to the request."""
@@ -55,7 +51,7 @@ class LimitRanger(Plugin):
             violations = list(dict.fromkeys(each for limit in limits for each in find_violations(obj, limit)))
             if violations:
                 why = violations[0] if len(violations) == 1 else f"[{', '.join(violations)}]"
-                raise forbidden(ctx.info.resource, display_name(ctx, obj), why)
+                raise rejection(ctx, obj, why)
 
 
 def _containers(pod: Object) -> Iterator[tuple[str, dict[str, Any]]]:

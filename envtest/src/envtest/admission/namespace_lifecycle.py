@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from envtest.admission.chain import Plugin
+from envtest.admission.chain import StorePlugin
 from envtest.admission.matching import NAMESPACES
-from envtest.apimachinery.errors import forbidden, not_found
+from envtest.apimachinery.errors import StatusError, forbidden, not_found
 from envtest.apimachinery.objects import Object
 from envtest.registry.resource import RequestContext
-from envtest.storage import Store
 
-__all__ = ["NamespaceLifecycle", "display_name"]
+__all__ = ["NamespaceLifecycle", "display_name", "rejection"]
 
 _PROTECTED: Final = frozenset({"default", "kube-system", "kube-public"})
 
 
-class NamespaceLifecycle(Plugin):
+class NamespaceLifecycle(StorePlugin):
     """The plugin ``k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle``."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check the namespace. Raises StatusError: 403, or 404 if the namespace does not exist."""
@@ -50,3 +46,8 @@ def display_name(ctx: RequestContext, obj: Object) -> str:
     requested = "" if ctx.verb == "deletecollection" else ctx.name
     name: str = requested or metadata.get("name") or metadata.get("generateName") or "Unknown"
     return name
+
+
+def rejection(ctx: RequestContext, obj: Object, why: str) -> StatusError:
+    """Return the error (403) with which a plugin rejects the object of a request."""
+    return forbidden(ctx.info.resource, display_name(ctx, obj), why)

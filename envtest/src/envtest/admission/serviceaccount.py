@@ -8,12 +8,11 @@ from __future__ import annotations
 import secrets
 from typing import Any, Final
 
-from envtest.admission.chain import Plugin
-from envtest.admission.namespace_lifecycle import display_name
-from envtest.apimachinery.errors import GroupResource, forbidden
+from envtest.admission.chain import StorePlugin
+from envtest.admission.namespace_lifecycle import rejection
+from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object
 from envtest.registry.resource import RequestContext
-from envtest.storage import Store
 
 __all__ = ["MOUNT_PATH", "ServiceAccountPlugin"]
 
@@ -26,13 +25,10 @@ _NAME_CHARACTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _TOKEN_SECONDS: Final = 3607
 
 
-class ServiceAccountPlugin(Plugin):
+class ServiceAccountPlugin(StorePlugin):
     """Sets the service account, the image pull secrets and the token volume of new pods."""
 
     resources = (_PODS,)
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Set the fields. Raises StatusError (403) when the service account does not exist."""
@@ -56,7 +52,7 @@ class ServiceAccountPlugin(Plugin):
         spec = obj.get("spec") or {}
         if _MIRROR in (obj.get("metadata", {}).get("annotations") or {}):
             if spec.get("serviceAccountName"):
-                raise self._rejection(ctx, obj, "a mirror pod may not reference service accounts")
+                raise rejection(ctx, obj, "a mirror pod may not reference service accounts")
             return
         self._account(ctx, obj, spec.get("serviceAccountName") or "")
 
@@ -64,12 +60,8 @@ class ServiceAccountPlugin(Plugin):
         record = self._store.get(_SERVICE_ACCOUNTS, ctx.namespace, name)
         if record is None:
             why = f'error looking up service account {ctx.namespace}/{name}: serviceaccount "{name}" not found'
-            raise self._rejection(ctx, obj, why)
+            raise rejection(ctx, obj, why)
         return record.obj()
-
-    @staticmethod
-    def _rejection(ctx: RequestContext, obj: Object, why: str) -> Exception:
-        return forbidden(_PODS, display_name(ctx, obj), why)
 
 
 def _mounts_token(spec: dict[str, Any], account: Object) -> bool:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from envtest.admission.chain import Plugin
-from envtest.admission.namespace_lifecycle import display_name
-from envtest.apimachinery.errors import GroupResource, StatusError, forbidden
+from envtest.admission.chain import Plugin, StorePlugin
+from envtest.admission.namespace_lifecycle import rejection
+from envtest.apimachinery.errors import GroupResource, forbidden
 from envtest.apimachinery.objects import Object
 from envtest.builtins.system_priorities import SYSTEM_PRIORITIES
 from envtest.registry.resource import RequestContext
@@ -39,17 +39,10 @@ _TOLERATION_SECONDS: Final = 300
 _FINALIZERS: Final = {_CLAIMS: "kubernetes.io/pvc-protection", _VOLUMES: "kubernetes.io/pv-protection"}
 
 
-def _rejection(ctx: RequestContext, obj: Object, why: str) -> StatusError:
-    return forbidden(ctx.info.resource, display_name(ctx, obj), why)
-
-
-class Priority(Plugin):
+class Priority(StorePlugin):
     """Sets a pod's priority and preemption policy from its PriorityClass, or from the global default class."""
 
     resources = (_PODS, _PRIORITY_CLASSES)
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Set the fields; protect the system's classes.
@@ -74,7 +67,7 @@ class Priority(Plugin):
         if name:
             spec["priorityClassName"] = name
         if spec.get("priority") is not None and spec["priority"] != value:
-            raise _rejection(
+            raise rejection(
                 ctx,
                 obj,
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
@@ -82,7 +75,7 @@ class Priority(Plugin):
             )
         spec["priority"] = value
         if spec.get("preemptionPolicy") not in (None, policy):
-            raise _rejection(
+            raise rejection(
                 ctx,
                 obj,
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
@@ -104,7 +97,7 @@ class Priority(Plugin):
             return name, found["value"], found.get("preemptionPolicy", "PreemptLowerPriority")
         if name in SYSTEM_PRIORITIES:
             return name, SYSTEM_PRIORITIES[name][0], "PreemptLowerPriority"
-        raise _rejection(ctx, obj, f"no PriorityClass with name {name} was found")
+        raise rejection(ctx, obj, f"no PriorityClass with name {name} was found")
 
 
 class DefaultTolerationSeconds(Plugin):

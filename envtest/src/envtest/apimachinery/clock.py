@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
+from envtest.apimachinery.objects import format_time
+
 __all__ = ["MAX_OFFSET", "Clock", "Timer"]
 
 MAX_OFFSET: Final = 100 * 365 * 86400.0
@@ -87,7 +89,7 @@ class Clock:
 
     def timestamp(self) -> str:
         """Return the time in the format of object metadata: RFC 3339, whole seconds, UTC."""
-        return self.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return format_time(self.now())
 
     def fork(self) -> Clock:
         """Return a clock that shows the same time and continues independently, without timers."""

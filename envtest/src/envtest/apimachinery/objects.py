@@ -6,6 +6,7 @@ An object is a plain ``dict`` in its wire form. These functions do not copy it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "annotations_of",
     "controller_of",
     "find_condition",
+    "format_time",
     "has_finalizer",
     "labels_of",
     "owner_reference",
@@ -99,3 +101,8 @@ def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *
         return merged != existing
     conditions.append({**condition, "lastTransitionTime": now})
     return True
+
+
+def format_time(moment: datetime) -> str:
+    """Return a time in UTC in the format of object metadata: RFC 3339, whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

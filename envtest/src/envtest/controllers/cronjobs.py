@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from envtest.apimachinery.errors import GroupResource, StatusError
-from envtest.apimachinery.objects import NamespacedName, Object, controller_of
+from envtest.apimachinery.objects import NamespacedName, Object, controller_of, format_time
 from envtest.builtins.cron_schedule import Schedule, ScheduleError, parse_schedule
 from envtest.controllers.job_outcome import COMPLETE, FAILED, finished_condition
 from envtest.controllers.jobs import JOBS
@@ -122,7 +122,7 @@ class CronJobs(OwnerController):
             await self.events.warning(cron_job, "MissSchedule", text)
             return False
         name = _job_name(cron_job, run)
-        if any(each.get("name") == name for each in active) or status.get("lastScheduleTime") == _timestamp(run):
+        if any(each.get("name") == name for each in active) or status.get("lastScheduleTime") == format_time(run):
             return False
         if spec.get("concurrencyPolicy") == "Forbid" and active:
             text = "Not starting job because prior execution is running and concurrency policy is Forbid"
@@ -164,7 +164,7 @@ class CronJobs(OwnerController):
         reference = {"apiVersion": "batch/v1", "kind": "Job", "namespace": namespace, "name": name}
         created = {field: job["metadata"][field] for field in ("uid", "resourceVersion")}
         status["active"].append({**reference, **created})
-        status["lastScheduleTime"] = _timestamp(run)
+        status["lastScheduleTime"] = format_time(run)
 
     async def _delete_job(self, cron_job: Object, status: dict[str, Any], name: str, uid: str) -> None:
         namespace = cron_job["metadata"]["namespace"]
@@ -195,10 +195,6 @@ class CronJobs(OwnerController):
 
 def _job_name(cron_job: Object, run: datetime) -> str:
     return f"{cron_job['metadata']['name']}-{int(run.timestamp()) // 60}"
-
-
-def _timestamp(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _start_order(job: Object) -> tuple[bool, str, str]:

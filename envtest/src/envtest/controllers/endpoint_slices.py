@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from envtest.apimachinery.errors import GroupResource, StatusError
 from envtest.apimachinery.name_rules import dns_subdomain
 from envtest.apimachinery.objects import NamespacedName, Object, labels_of, owner_reference
+from envtest.controllers.pod_control import is_namespace_terminating
 from envtest.controllers.service_endpoints import (
     HEADLESS,
     SERVICES,
@@ -22,7 +23,6 @@ from envtest.controllers.service_endpoints import (
     belongs,
     hostname_for,
     is_headless,
-    is_in_terminating_namespace,
     service_ports,
 )
 from envtest.storage import Change, Record
@@ -276,7 +276,7 @@ class EndpointSlices(ServiceController):
         try:
             created = await self.client.create(SLICES, obj)
         except StatusError as error:
-            if not is_in_terminating_namespace(error):
+            if not is_namespace_terminating(error):
                 raise
             return
         if created is not None:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from envtest.apimachinery.errors import StatusError
-from envtest.apimachinery.objects import Object, has_finalizer
+from envtest.apimachinery.objects import Object, format_time, has_finalizer
 from envtest.controllers.job_failures import (
     INDEX,
     Backoff,
@@ -67,7 +67,7 @@ def examine(job: Object, pods: list[Object], before: Backoff, now: datetime) -> 
     status = dict(job.get("status") or {})
     status["uncountedTerminatedPods"] = _without_counted(status, pods)
     if not status.get("startTime") and not is_suspended(job):
-        status["startTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        status["startTime"] = format_time(now)
     job = {**job, "status": status}
     uncounted = status["uncountedTerminatedPods"]
     tracked = [pod for pod in pods if has_finalizer(pod, TRACKING) and _has_valid_index(job, pod)]

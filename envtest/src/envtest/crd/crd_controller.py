@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from envtest.admission.webhook_client import WebhookClient
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.field_errors import go_quote
-from envtest.apimachinery.objects import Object
+from envtest.apimachinery.objects import Object, format_time
 from envtest.builtins.catalog import object_meta, storage_hash
 from envtest.crd.conversion import Conversions
 from envtest.crd.crd_strategy import CLEANUP_FINALIZER, condition_of, set_condition
@@ -43,7 +43,7 @@ class Track(Protocol):
 
 
 def _wall_clock() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(datetime.now(UTC))
 
 
 class CRDController:

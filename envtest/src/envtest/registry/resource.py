@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.field_errors import FieldError
-from envtest.apimachinery.objects import Object
+from envtest.apimachinery.objects import Object, format_time
 from envtest.apimachinery.user import User
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class RequestContext:
     @property
     def now(self) -> str:
         """The time of the request in the format of object metadata: RFC 3339, whole seconds, UTC."""
-        return self.moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return format_time(self.moment)
 
     def warn(self, text: str) -> None:
         """Add a Warning header unless the response already has it."""

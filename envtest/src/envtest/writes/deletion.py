@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from envtest.apimachinery.errors import GroupResource, conflict, not_found
-from envtest.apimachinery.objects import Object
+from envtest.apimachinery.objects import Object, format_time
 from envtest.endpoints.options import DeleteOptions
 from envtest.registry.resource import RequestContext
 from envtest.registry.storage_version import from_storage, to_storage
@@ -48,7 +48,7 @@ def deletes_during_update(new: Object, old: Object) -> bool:
 
 
 def _stamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(moment.astimezone(UTC))
 
 
 def _parse_stamp(text: str) -> datetime:
