@@ -2,9 +2,9 @@
 
 ``ControlPlane.embedded()`` behaves like kube-apiserver 1.36; it runs in this process and is ready in a fraction of a
 second. ``ControlPlane.real()`` starts the real etcd and kube-apiserver. The layers of the embedded control plane, each
-of which imports only those before it: ``storage`` (revisions, history, watches), ``schema`` and ``builtins`` (types,
-defaults, validation), ``apply`` (patches, field ownership), ``auth`` and ``admission``, the write path
-(``create_update``, ``deletion``), ``handlers`` (HTTP), ``server``.
+of which imports only those before it: ``apimachinery`` (objects, errors), ``storage``, ``schema`` and ``registry``,
+``builtins``, ``apply`` and ``auth``, ``endpoints`` (HTTP), ``admission`` and ``writes``, ``handlers``, ``controllers``
+and ``server``, ``planes``.
 
 The names below are imported on first use, because pytest imports this package in every project that has it installed.
 """

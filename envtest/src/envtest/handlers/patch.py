@@ -22,6 +22,7 @@ from envtest.apimachinery.errors import (
 from envtest.apimachinery.field_errors import invalid
 from envtest.apimachinery.objects import Object
 from envtest.apply.jsonpatch import json_patch
+from envtest.apply.manager import Tracker
 from envtest.apply.mergepatch import merge_patch
 from envtest.apply.strategic import strategic_merge
 from envtest.builtins.normalization import DecodeError
@@ -225,41 +226,42 @@ async def patch(core: Core, request: Request, ctx: RequestContext, output: Outpu
     strategic: Object | None = None
     if media == APPLY:
         applied = apply_body(data)
-
-        async def build(old: Object | None) -> Object:
-            if old is None:
-                _check_apply_creates(applied, ctx)
-            patched = await tracker.run_with_conversions(
-                lambda: tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
-            )
-            check_duplicate_keys(data, ctx)
-            return patched
-
     else:
-        function = read_patch(media, data, ctx, schema=ctx.info.schema)
+        change = read_patch(media, data, ctx, schema=ctx.info.schema)
         if media != JSON_PATCH:
             document = load_json(data)
             duplicates = duplicate_fields(data, document)
             strategic = document if media == STRATEGIC else None
 
-        async def build(old: Object | None) -> Object:
-            if old is None:
-                raise not_found(ctx.info.resource, ctx.name)
-            return function(old)
-
     async def transform(old: Object | None) -> Object:
-        patched = await build(None if old is None else copy_object(old))
-        new = _decode_applied(patched, applied, ctx) if media == APPLY else _decode(patched, ctx, duplicates, strategic)
+        if media == APPLY:
+            new = await _apply(tracker, applied, data, old, ctx)
+        elif old is None:
+            raise not_found(ctx.info.resource, ctx.name)
+        else:
+            new = _decode(change(copy_object(old)), ctx, duplicates, strategic)
         check_namespace(new, ctx)
         check_name(new, ctx.name)
         ctx.info.strategy.default(new)
         dedupe_owners(new, ctx)
-        if media != APPLY:
+        if media != APPLY:  # apply has recorded the owners of fields already
             await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
         return await admit_mutating(core, ctx, new, old)
 
     obj, created = await update_object(core, ctx, transform, create=media == APPLY)
     return object_response(request, ctx.info, output, obj, 201 if created else 200)
+
+
+async def _apply(tracker: Tracker, applied: Object, data: bytes, old: Object | None, ctx: RequestContext) -> Object:
+    """Return the live object, or a new one, with the applied configuration (``data``, before it was parsed)."""
+    if old is None:
+        _check_apply_creates(applied, ctx)
+    live = None if old is None else copy_object(old)
+    patched = await tracker.run_with_conversions(
+        lambda: tracker.apply(live, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
+    )
+    check_duplicate_keys(data, ctx)
+    return _decode_applied(patched, applied, ctx)
 
 
 def _check_apply_creates(applied: Object, ctx: RequestContext) -> None:
