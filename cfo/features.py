@@ -16,8 +16,8 @@ import structlog
 from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.config import OperatorConfiguration, ProfileTable
+from cfo.console.dashboard import in_cluster
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
-from cfo.dashboard import in_cluster
 from cfo.runtime import APIError, Client, DiscoveryIncomplete, Rule, TransportError, UnknownKind
 
 __all__ = ["FEATURES", "Feature", "enabled_features", "warn_about_missing_roles"]

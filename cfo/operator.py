@@ -33,9 +33,9 @@ from cfo.config import (
     parse,
     single_document,
 )
-from cfo.configuration_watch import ConfigurationWatch, configuration_watch_rules
+from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
+from cfo.console.dashboard import in_cluster
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
-from cfo.dashboard import in_cluster
 from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (
     AVAILABILITY_RULES,
@@ -403,7 +403,7 @@ async def run(
     which cert-manager or OLM mounts the certificate of the webhooks; they also manage the CA bundle.
     ``configure_manager`` is called with the manager before it starts. Raises :class:`ConfigurationError`,
     :class:`ConfigurationUnavailable`, :class:`AddressInUse`, and the exceptions of
-    :meth:`cfo.runtime.manager.Manager.run`.
+    :meth:`cfo.runtime.manager.manager.Manager.run`.
     """
     try:
         async with Transport(target) as transport:

@@ -18,10 +18,10 @@ from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.cache.transform import drop_fields
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.partial_objects import PartialObjectError
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE
-from cfo.runtime.objects import GVK, NamespacedName, Object, name_of, resource_version_of, uid_of
+from cfo.runtime.objects.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, name_of, resource_version_of, uid_of
 from envtest import ControlPlane
 
 WIDGET = GVK("cache.example.com", "v1", "Widget")

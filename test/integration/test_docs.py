@@ -12,8 +12,8 @@ import pytest
 from cfo.runtime import Builder, Manager, ManagerOptions, SyncClient
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden
-from cfo.runtime.objects import GVK, NamespacedName, controller_of
-from cfo.runtime.reconcile import Result
+from cfo.runtime.controller.reconcile import Result
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, controller_of
 from envtest import ControlPlane
 from test.support.config_map_webhooks import free_url
 from test.support.raycluster_environment import crd, eventually

@@ -24,13 +24,13 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, Selection
 from cfo.runtime.cache.watch_list import WatchListSupport
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import Clock, SystemClock
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import SECRET
-from cfo.runtime.objects import GVK, ByKind, NamespacedName, Object, ObjectKind
+from cfo.runtime.objects.kinds import SECRET
+from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, Object, ObjectKind
+from cfo.runtime.process.clock import Clock, SystemClock
 
 __all__ = ["Cache", "SyncTimeoutError"]
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from cfo.runtime.cache.entry import Entry, version_number
 from cfo.runtime.cache.store import Event, EventType, Store
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 
 __all__ = ["TOMBSTONE_SECONDS", "Feed", "Feeds", "Listing"]
 

@@ -29,13 +29,13 @@ from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.cache.watch_list import WatchListSupport
+from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.partial_objects import Transform
+from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import Clock, SystemClock, sleep_unless
-from cfo.runtime.discovery import DiscoveryIncomplete, Resource, RESTMapper
-from cfo.runtime.objects import GVK, NamespacedName, Object, ObjectKind
-from cfo.runtime.ratelimit import Backoff
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, ObjectKind
+from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
 
 __all__ = ["Handler", "Informer", "Reader", "TypedReader"]
 
@@ -145,7 +145,7 @@ class Reader:
 class TypedReader(Generic[T]):
     """Reads the objects of a :class:`Reader` as instances of the class ``kind``.
 
-    Raises :class:`~cfo.runtime.resource.errors.InvalidResource` for an object that does not fit the class.
+    Raises :class:`~cfo.runtime.objects.resource.errors.InvalidResource` for an object that does not fit the class.
     """
 
     def __init__(self, reader: Reader, kind: ObjectKind[T]) -> None:

@@ -69,6 +69,7 @@ from cfo.runtime.cache.wire import (
     split_page,
 )
 from cfo.runtime.client.api_request import JSON, APIRequest
+from cfo.runtime.client.discovery import Resource
 from cfo.runtime.client.errors import (
     APIError,
     Expired,
@@ -78,10 +79,9 @@ from cfo.runtime.client.errors import (
     TransportError,
     error_for,
 )
+from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import Clock
-from cfo.runtime.discovery import Resource
-from cfo.runtime.ratelimit import Backoff
+from cfo.runtime.process.clock import Clock
 
 __all__ = ["Reflector", "ReflectorOptions", "State"]
 

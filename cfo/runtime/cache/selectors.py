@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 
 __all__ = ["FieldSelector", "LabelSelector", "Operator", "Requirement", "Selection", "SelectorError"]
 

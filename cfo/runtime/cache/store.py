@@ -30,8 +30,8 @@ from typing import Final, NamedTuple
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.index import Index, IndexFunction
 from cfo.runtime.cache.selectors import Selection
-from cfo.runtime.clock import Clock
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.clock import Clock
 
 __all__ = ["Event", "EventType", "Store"]
 

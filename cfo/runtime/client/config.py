@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 from cfo.runtime.client.credentials import CredentialError, Credentials, CredentialSource, Kubeconfig, ServiceAccount
-from cfo.runtime.clock import Clock
+from cfo.runtime.process.clock import Clock
 
 __all__ = ["ClientConfig", "ConfigError", "NoClusterConfigured", "load_config"]
 

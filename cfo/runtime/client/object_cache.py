@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from cfo.runtime.client.partial_objects import Transform
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
 __all__ = ["ClientCache", "NullCache", "StoredObject"]
 

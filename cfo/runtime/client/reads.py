@@ -12,7 +12,7 @@ from cfo.runtime.client.errors import Expired, NotFound
 from cfo.runtime.client.recorded_requests import RecordedRequests
 from cfo.runtime.client.request_body import selector_params
 from cfo.runtime.client.request_target import RequestTarget, cache_key, resolve_collection, resolve_object
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
 __all__ = ["Reads"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.objects.unstructured import GVK, NamespacedName
 
 if TYPE_CHECKING:
-    from cfo.runtime.discovery import Resource, RESTMapper  # imports this package's transport
+    from cfo.runtime.client.discovery import Resource, RESTMapper  # imports this package's transport
 
 __all__ = ["RequestTarget", "cache_key", "resolve_collection", "resolve_object"]
 
@@ -47,7 +47,7 @@ async def resolve_collection(
     """Resolve all objects of a kind in a namespace.
 
     ``all_namespaces`` allows an empty namespace, which then means every namespace. Raises :class:`ValueError` for a
-    missing namespace, and all exceptions of :meth:`~cfo.runtime.discovery.RESTMapper.resource`.
+    missing namespace, and all exceptions of :meth:`~cfo.runtime.client.discovery.RESTMapper.resource`.
     """
     resource = await mapper.resource(gvk)
     if not resource.namespaced:

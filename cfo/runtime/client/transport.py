@@ -33,11 +33,11 @@ from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig, ConfigError
 from cfo.runtime.client.credentials import CredentialError, Credentials
 from cfo.runtime.client.errors import APIError, ResponseTooLarge, TransportError, error_for
+from cfo.runtime.client.ratelimit import BucketRateLimiter
 from cfo.runtime.client.retry import Attempts
+from cfo.runtime.client.tracing import Tracing
 from cfo.runtime.client.write_gate import write_gate
-from cfo.runtime.clock import Clock, SystemClock
-from cfo.runtime.ratelimit import BucketRateLimiter
-from cfo.runtime.tracing import Tracing
+from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.version import __version__
 
 __all__ = ["Exchange", "Response", "Transport"]

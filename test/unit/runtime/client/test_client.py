@@ -28,10 +28,10 @@ from cfo.runtime import (
     TransportError,
     UnknownKind,
 )
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import StoredObject
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import CONFIG_MAP, NAMESPACE, POD
-from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, uid_of
+from cfo.runtime.objects.kinds import CONFIG_MAP, NAMESPACE, POD
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, uid_of
 from test.support.api_server import (
     APIS,
     CORE,
