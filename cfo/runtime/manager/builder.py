@@ -69,12 +69,7 @@ class Builder:
         self._options = ControllerOptions()
         self._group: ElectedControllers | None = None
 
-    def for_(
-        self,
-        kind: ObjectKind[Any],
-        *predicates: Predicate,
-        **selection: Unpack[SelectionKeywords],
-    ) -> Self:
+    def for_(self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]) -> Self:
         """Reconcile objects of ``kind``: an event of an object enqueues a request for it.
 
         Raises :class:`ValueError` on a second call.
@@ -124,13 +119,7 @@ class Builder:
         served (such as another project's CRD) or that RBAC may forbid.
         """
         self._watches.append(
-            _Watch(
-                gvk=kind.gvk,
-                handler=handler,
-                predicates=predicates,
-                selection=selection,
-                optional=optional,
-            )
+            _Watch(gvk=kind.gvk, handler=handler, predicates=predicates, selection=selection, optional=optional)
         )
         return self
 
