@@ -59,8 +59,7 @@ class _CacheExtension:
 
     @property
     def informers(self) -> Collection[Informer]:
-        whole = [informer for informer in self._shared.informers if informer.partition is None]
-        return [*whole, *self.cache.informers]
+        return [*self._shared.informers, *self.cache.informers]
 
     @property
     def namespaces(self) -> tuple[str, ...]:

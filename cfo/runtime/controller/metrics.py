@@ -251,18 +251,6 @@ class Metrics:
         if exchange.rate_limit_delay is not None:
             self.rate_limited.labels(method, host).observe(exchange.rate_limit_delay)
 
-    def forget_host(self, host: str) -> None:
-        """Remove the ``rest_client_*`` series of an API server that is no longer used."""
-        by_verb = (self.request_duration, self.rate_limited, self.request_size, self.response_size)
-        for metric, names in (
-            (self.requests, ("code", "method", "host")),
-            (self.request_retries, ("code", "verb", "host")),
-            *((histogram, ("verb", "host")) for histogram in by_verb),
-        ):
-            samples = [sample.labels for family in metric.collect() for sample in family.samples]
-            for labels in {tuple(found[name] for name in names) for found in samples if found["host"] == host}:
-                metric.remove(*labels)
-
     def observe_cache(self, informers: Callable[[], Iterable[Informer]]) -> None:
         """Export the sizes of the informers that ``informers`` returns at every scrape."""
         self._caches.append(informers)

@@ -62,7 +62,7 @@ class FakeCache:
     def put(self, obj: Object) -> None:
         self.objects[key_of(obj)] = obj
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> bool:
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
         return self.covered
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
