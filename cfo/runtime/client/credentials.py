@@ -34,7 +34,7 @@ from cfo.runtime.client.kubeconfig_errors import (
     login_problem,
     read_document,
 )
-from cfo.runtime.clock import Clock, SystemClock
+from cfo.runtime.process.clock import Clock, SystemClock
 
 __all__ = ["CredentialError", "CredentialSource", "Credentials", "Kubeconfig", "ServiceAccount"]
 
