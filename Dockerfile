@@ -7,14 +7,14 @@ FROM python:3.11-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 COPY . .
-# Only wheels are installed, with the hashes of image/*.txt: there is no compiler, and no source distribution may run code.
-# `make base-images` pins the base image by digest, which every release requires. Bytecode is written to
+# Only wheels are installed, with the hashes of deploy/image/*.txt: there is no compiler, and no source distribution may
+# run code. `make base-images` pins the base image by digest, which every release requires. Bytecode is written to
 # /opt/pyc, including the standard library's (11 MB): the base image has none and the root file system is read-only, so
 # each start would compile everything again, which doubles the CPU time until the operator is ready (0.4 s more).
 RUN python -m venv --without-pip /opt/cfo \
-    && python -m pip install --require-hashes --only-binary :all: --requirement image/build-requirements.txt \
+    && python -m pip install --require-hashes --only-binary :all: --requirement deploy/image/build-requirements.txt \
     && python -m pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels . \
-    && python -m pip --python /opt/cfo/bin/python install --no-compile --require-hashes --only-binary :all: --requirement image/requirements.txt \
+    && python -m pip --python /opt/cfo/bin/python install --no-compile --require-hashes --only-binary :all: --requirement deploy/image/requirements.txt \
     && python -m pip --python /opt/cfo/bin/python install --no-compile --no-deps --no-index /wheels/*.whl \
     && PYTHONPYCACHEPREFIX=/opt/pyc python -m compileall -q \
         -x '^/usr/local/lib/[^/]+/(ensurepip|idlelib|lib2to3|pydoc_data|site-packages|tkinter|turtledemo)/' \
@@ -32,7 +32,7 @@ LABEL org.opencontainers.image.title="codeflare-operator" \
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONPYCACHEPREFIX=/opt/pyc PYTHONUNBUFFERED=1 PATH=/opt/cfo/bin:$PATH HOME=/tmp
 COPY --from=build /opt/cfo /opt/cfo
 COPY --from=build /opt/pyc /opt/pyc
-COPY image/manager /manager
+COPY deploy/image/manager /manager
 WORKDIR /
 USER 65532:65532
 EXPOSE 8080 8081 9443

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
 
-from cfo.cli_errors import CommandFailed, InvalidInput, cluster_failure, one_line
+from cfo.console.errors import CommandFailed, InvalidInput, cluster_failure, one_line
 from cfo.version import __version__
 
 if TYPE_CHECKING:
@@ -48,19 +48,22 @@ class _LazyGroup(click.Group):
     """A group whose subcommands are imported lazily; their short help is duplicated here."""
 
     lazy_commands: ClassVar[dict[str, tuple[str, str]]] = {
-        "config": ("cfo.config.config_command:command", "Check a configuration, or print the default one."),
-        "crd": ("cfo.crd_command:command", "Print the CRDs of typed resources."),
-        "dashboard": ("cfo.dashboard.dashboard_command:command", "Show a live page with the state of a cluster."),
-        "dev": ("cfo.dev.dev_command:command", "Run a program, and restart it when its source changes."),
-        "doctor": ("cfo.doctor.doctor_command:command", "Check an installation, and print remedies."),
+        "config": ("cfo.console.config_command:command", "Check a configuration, or print the default one."),
+        "crd": ("cfo.console.crd_command:command", "Print the CRDs of typed resources."),
+        "dashboard": (
+            "cfo.console.dashboard.dashboard_command:command",
+            "Show a live page with the state of a cluster.",
+        ),
+        "dev": ("cfo.console.dev.dev_command:command", "Run a program, and restart it when its source changes."),
+        "doctor": ("cfo.console.doctor.doctor_command:command", "Check an installation, and print remedies."),
         "envtest": ("envtest.command:command", "Serve an embedded control plane."),
         "handlers": ("cfo.runtime.handlers.command:command", "Run operators written with kopf's decorators."),
-        "manifests": ("cfo.manifests.manifests_command:command", "Print the installation manifests."),
-        "migrate": ("cfo.migrate.migrate_command:command", "Move RayClusters to KubeRay, RHOAI 3 or here."),
-        "new": ("cfo.scaffold.new_command:command", "Write the project of a new operator."),
-        "plan": ("cfo.plan.plan_command:command", "Show what a change of InferenceStacks alters."),
-        "status": ("cfo.status.status_command:command", "Show the state of a cluster's workloads."),
-        "uninstall": ("cfo.manifests.uninstall_command:command", "Uninstall the operator from a cluster."),
+        "manifests": ("cfo.console.manifests_command:command", "Print the installation manifests."),
+        "migrate": ("cfo.console.migrate.migrate_command:command", "Move RayClusters to KubeRay, RHOAI 3 or here."),
+        "new": ("cfo.console.new.new_command:command", "Write the project of a new operator."),
+        "plan": ("cfo.console.plan.plan_command:command", "Show what a change of InferenceStacks alters."),
+        "status": ("cfo.console.status.status_command:command", "Show the state of a cluster's workloads."),
+        "uninstall": ("cfo.console.uninstall_command:command", "Uninstall the operator from a cluster."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -176,7 +179,7 @@ def run(
     if embedded:
         _configure_logs(log_format or "console", log_level)
         try:
-            from cfo.demo.run import DemoFailed, InvalidDemoInput, run_embedded
+            from cfo.console.demo.run import DemoFailed, InvalidDemoInput, run_embedded
         except ModuleNotFoundError as error:
             raise _not_installed(error) from None
 
@@ -217,7 +220,7 @@ def _develop(options: dict[str, Any]) -> None:
     if options["overview"] or options["until_settled"]:
         raise InvalidInput("--overview and --until-settled cannot be used with --dev")
     try:
-        from cfo.dev.operator_program import new_supervisor, run_embedded
+        from cfo.console.dev.operator_program import new_supervisor, run_embedded
     except ModuleNotFoundError as error:
         raise _not_installed(error) from None
 
@@ -238,7 +241,7 @@ def _develop(options: dict[str, Any]) -> None:
     if options["webhook_url"] or options["webhook_cert_dir"]:
         raise InvalidInput("--webhook-url and --webhook-cert-dir cannot be used with --embedded")
     try:
-        from cfo.demo.run import InvalidDemoInput
+        from cfo.console.demo.run import InvalidDemoInput
         from cfo.runtime import NamespacedName
     except ModuleNotFoundError as error:
         raise _not_installed(error) from None

@@ -33,9 +33,9 @@ from cfo.config import (
     parse,
     single_document,
 )
-from cfo.configuration_watch import ConfigurationWatch, configuration_watch_rules
+from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
+from cfo.console.dashboard import in_cluster
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
-from cfo.dashboard import in_cluster
 from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (
     AVAILABILITY_RULES,
@@ -70,7 +70,6 @@ from cfo.runtime import (
     ping,
     webhook_rules,
 )
-from cfo.sharding import sharding_options
 from cfo.version import __version__
 from cfo.webhooks import appwrapper as appwrapper_webhooks
 from cfo.webhooks import flux as flux_webhooks
@@ -188,14 +187,14 @@ def _parse(key: NamespacedName, document: str) -> ParsedConfiguration:
 
 
 def leader_election_options(
-    target: ClientConfig, configuration: LeaderElection, namespace: str, *, shards: int = 1
+    target: ClientConfig, configuration: LeaderElection, namespace: str
 ) -> LeaderElectionOptions | None:
     """Return the leader election options for an operator in ``namespace``; ``None`` if leader election is disabled.
 
     If ``leaderElect`` is unset, leader election is enabled inside a cluster, because the operator can have replicas
-    there, and with several ``shards``, whose replicas share the Lease.
+    there.
     """
-    enabled = (target.in_cluster or shards > 1) if configuration.leader_elect is None else configuration.leader_elect
+    enabled = target.in_cluster if configuration.leader_elect is None else configuration.leader_elect
     if not enabled:
         return None
     return LeaderElectionOptions(
@@ -333,10 +332,7 @@ def new_manager(
             debug_bind_address=configuration.debug.bind_address,
             qps=connection.qps if limited else None,
             burst=connection.burst if limited else None,
-            leader_election=leader_election_options(
-                target, configuration.leader_election, namespace, shards=configuration.sharding.shards
-            ),
-            sharding=sharding_options(configuration),
+            leader_election=leader_election_options(target, configuration.leader_election, namespace),
             webhook=webhook,
         ),
     )
@@ -407,7 +403,7 @@ async def run(
     which cert-manager or OLM mounts the certificate of the webhooks; they also manage the CA bundle.
     ``configure_manager`` is called with the manager before it starts. Raises :class:`ConfigurationError`,
     :class:`ConfigurationUnavailable`, :class:`AddressInUse`, and the exceptions of
-    :meth:`cfo.runtime.manager.Manager.run`.
+    :meth:`cfo.runtime.manager.manager.Manager.run`.
     """
     try:
         async with Transport(target) as transport:

@@ -16,7 +16,7 @@ from pathlib import Path
 from hack import ROOT
 
 FILES = ("Dockerfile", "envtest/Dockerfile", "hack/generate/olm/catalog.py")
-"""The files that name base images; catalog.Dockerfile is generated."""
+"""The files that name base images; deploy/catalog.Dockerfile is generated."""
 
 _FROM = re.compile(r"\bFROM (?P<image>[\w.-]+(?:/[\w.-]+)*:[\w.-]+)(?P<digest>@sha256:[0-9a-f]{64})?")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

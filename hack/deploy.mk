@@ -23,20 +23,9 @@ INGRESS_NGINX  ?= controller-v1.12.1
 OLM            ?= v1.6.0
 STACK           = $(BIN)/python -m hack.release.stack
 
-.PHONY: install uninstall deploy undeploy wheel image image-push bundle bundle-push catalog catalog-push helm \
-	bundle-build-push catalog-build-push \
-	kind-e2e setup-e2e deploy-e2e test-e2e olm-e2e image-lint image-push-ref setup-olm olm-upgrade-e2e manifests-check \
-	dev-release release release-images release-draft release-push release-check release-plan nightly
-
-install: ## Install the CRDs into the cluster of your kubeconfig
-	$(KUBECTL) apply --server-side -k config/crd
-
-uninstall: ## Delete the CRDs and thereby all AppWrappers
-	$(KUBECTL) delete --ignore-not-found -k config/crd
-
-deploy: $(VENV)/.installed ## Install the operator IMG into NAMESPACE (DEPLOY_FLAGS="--with appwrapper")
-	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) $(DEPLOY_FLAGS) | $(KUBECTL) apply --server-side -f -
-	$(KUBECTL) rollout status --namespace $(NAMESPACE) deployment/codeflare-operator-manager --timeout 180s
+.PHONY: undeploy wheel image image-push image-push-ref image-lint bundle bundle-push catalog-push bundle-build-push \
+	catalog-build-push kind-e2e setup-e2e deploy-e2e test-e2e olm-e2e dev-release olm-upgrade-e2e nightly \
+	release release-push release-images release-draft release-plan
 
 undeploy: $(VENV)/.installed ## Remove the operator from NAMESPACE, in an order that avoids stuck deletions
 	$(BIN)/cfo uninstall --namespace $(NAMESPACE)
@@ -65,14 +54,12 @@ bundle: $(VENV)/.installed ## Write and validate the OLM bundle and catalog, wit
 	$(BIN)/python -m hack.generate.olm.validate --released
 
 bundle-push: ## Build and push the image of the bundle
-	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/bundle.Dockerfile --tag $(BUNDLE_IMG) $(TREE)
+	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/deploy/bundle.Dockerfile --tag $(BUNDLE_IMG) $(TREE)
 	$(ENGINE) push $(BUNDLE_IMG)
-
-catalog: bundle ## Alias of bundle, which also writes the catalog
 
 catalog-push: $(VENV)/.installed ## Build and push the image of the catalog; fail if a released bundle is missing in it
 	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released
-	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/catalog.Dockerfile --tag $(CATALOG_IMG) $(TREE)
+	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/deploy/catalog.Dockerfile --tag $(CATALOG_IMG) $(TREE)
 	$(ENGINE) push $(CATALOG_IMG)
 
 # Targets for the operators of InferenceStacks: one bundle for each major version, and their catalog.
@@ -82,18 +69,15 @@ STACK_CATALOG_IMG ?= $(REGISTRY)/inference-stack-operator-catalog:latest
 bundle-build-push: bundle ## Build and push the operator, and the InferenceStack bundle of each major version
 	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released --stacks
 	$(MAKE) image-push TAGS=$(REGISTRY)/codeflare-operator:v$(VERSION)
-	@set -e; for file in inference-stack/v*/bundle.Dockerfile; do \
+	@set -e; for file in deploy/inference-stack/v*/bundle.Dockerfile; do \
 		image=$(STACK_BUNDLE):v$$(sed -n 's/^LABEL org.opencontainers.image.version=//p' $(TREE)/$$file); \
 		$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/$$file --tag $$image $(TREE); \
 		$(ENGINE) push $$image; done
 
 catalog-build-push: $(VENV)/.installed ## Build and push the catalog of InferenceStack bundles; fail if a released one is missing
 	cd $(TREE) && $(abspath $(BIN))/python -m hack.generate.olm.validate --released --stacks
-	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/inference-stack/catalog.Dockerfile --tag $(STACK_CATALOG_IMG) $(TREE)
+	$(ENGINE) build $(BUILD_FLAGS) --file $(TREE)/deploy/inference-stack/catalog.Dockerfile --tag $(STACK_CATALOG_IMG) $(TREE)
 	$(ENGINE) push $(STACK_CATALOG_IMG)
-
-helm: manifests ## Write the Helm chart, and lint it if helm is installed
-	@if command -v helm >/dev/null; then helm lint charts/codeflare-operator charts/catalog; else echo 'helm is not installed: not linted'; fi
 
 kind-e2e: ## Create a kind cluster for the end-to-end tests
 	$(KIND) create cluster --name $(KIND_CLUSTER) --config test/e2e/kind.yaml --wait 120s
@@ -115,18 +99,16 @@ deploy-e2e: $(VENV)/.installed image ## Build the image, load it into kind, and 
 test-e2e: $(VENV)/.installed ## Run the end-to-end tests on the cluster of your kubeconfig
 	CODEFLARE_E2E=1 $(BIN)/python -m pytest -s test/e2e
 
-olm-e2e: ## Install the newest release through OLM v1 on the cluster of your kubeconfig
+olm-e2e: ## Install OLM v1, and the newest release through it, on the cluster of your kubeconfig
+	@mkdir -p build
+	curl --fail --silent --show-error --location --output build/install-olm.sh \
+		https://github.com/operator-framework/operator-controller/releases/download/$(OLM)/install.sh
+	bash build/install-olm.sh
 	@if [ -z "$$(git tag --list 'v*')" ]; then echo 'no release to install'; else \
 		$(KUBECTL) apply -f config/olm/clustercatalog.yaml && \
 		$(KUBECTL) wait --for=condition=Serving clustercatalog/codeflare-operator-catalog --timeout 300s && \
 		$(KUBECTL) apply -f config/olm/clusterextension.yaml && \
 		$(KUBECTL) wait --for=condition=Installed clusterextension/codeflare-operator --timeout 300s; fi
-
-setup-olm: ## Install OLM v1 into the cluster of your kubeconfig
-	@mkdir -p build
-	curl --fail --silent --show-error --location --output build/install-olm.sh \
-		https://github.com/operator-framework/operator-controller/releases/download/$(OLM)/install.sh
-	bash build/install-olm.sh
 
 dev-release: $(VENV)/.installed ## Create a pre-release of HEAD in the clone DEV_TREE, which is never pushed
 	rm -rf $(DEV_TREE)
@@ -150,11 +132,6 @@ olm-upgrade-e2e: dev-release ## Let OLM v1 upgrade to a pre-release of HEAD, and
 nightly: setup-e2e ## Run the end-to-end tests with the `dev` image of every component that has one
 	$(KUBECTL) set image deployment/kuberay-operator kuberay-operator=quay.io/kuberay/operator:nightly
 	$(MAKE) deploy test-e2e DEPLOY_FLAGS="--with appwrapper"
-
-release-check: lint test bundle image-lint ## Run all checks of a release
-
-manifests-check: $(VENV)/.installed ## Fail if a generated file is stale
-	$(BIN)/python -m hack.generate --check
 
 # ARGS are passed through the environment: a shell never parses them.
 export ARGS

@@ -10,7 +10,7 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.kinds import GROUP as FLUX_GROUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
+from cfo.console.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
 from cfo.features import FEATURES, Feature
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import CRUD, READ, Object, Rule, policy_rules

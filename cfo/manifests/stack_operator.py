@@ -16,7 +16,7 @@ from cfo import operator
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.config import OperatorConfiguration
-from cfo.configuration_watch import configuration_watch_rules
+from cfo.config.watch import configuration_watch_rules
 from cfo.controllers import inferencestack
 from cfo.manifests import workload
 from cfo.manifests.rbac import stack_roles

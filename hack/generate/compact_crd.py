@@ -1,6 +1,6 @@
 """Converts a CustomResourceDefinition to the compact data file that the package ships.
 
-    python -m hack.generate.compact_crd rayclusters.yaml cfo/demo/crds/ray.io_rayclusters.json.gz
+    python -m hack.generate.compact_crd rayclusters.yaml cfo/console/demo/crds/ray.io_rayclusters.json.gz
 
 The file keeps only the parts that an API server uses: names, versions, schemas, columns, subresources. Descriptions and
 the annotations of the generating tool are dropped. To update to a newer KubeRay, run this once.

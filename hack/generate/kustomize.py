@@ -17,7 +17,7 @@ import yaml
 
 from cfo.features import FEATURES
 from cfo.manifests import DEFAULT_NAMESPACE, components, default_image
-from cfo.manifests.dashboard import dashboard
+from cfo.manifests.grafana import dashboard
 from cfo.manifests.monitoring import objects as monitoring_objects
 from cfo.manifests.names import DEPLOYMENT, PREFIX
 from cfo.manifests.overlays import OVERLAY_COMPONENTS, bases, e2e_config_map, e2e_patch

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 from hack import ROOT
 
@@ -27,11 +28,14 @@ def lines() -> Iterator[str]:
     stub = ast.parse((RUNTIME / "__init__.pyi").read_text())
     names: dict[str, list[str]] = {}
     for node in stub.body:
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names.setdefault(node.module, []).extend(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):  # a submodule that is used through its name
-            for alias in node.names:
-                names[alias.name] = _exported(_parse(alias.name))
+        if not isinstance(node, ast.ImportFrom) or not node.module:
+            continue
+        for alias in node.names:
+            submodule = f"{node.module}.{alias.name}"
+            if _path(submodule).exists():  # a module that is used through its name
+                names[submodule] = _exported(_parse(submodule))
+            else:
+                names.setdefault(node.module, []).append(alias.name)
     for module, exported in sorted(names.items()):
         definitions = dict(_definitions(_parse(module)))
         for name in sorted(exported):
@@ -39,7 +43,11 @@ def lines() -> Iterator[str]:
 
 
 def _parse(module: str) -> ast.Module:
-    return ast.parse((RUNTIME / f"{module.replace('.', '/')}.py").read_text())
+    return ast.parse(_path(module).read_text())
+
+
+def _path(module: str) -> Path:
+    return RUNTIME / f"{module.replace('.', '/')}.py"
 
 
 def _exported(tree: ast.Module) -> list[str]:

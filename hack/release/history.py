@@ -21,8 +21,8 @@ from hack.release.repository import content, tags
 from hack.release.semver import Version
 
 RELEASES = "config/releases.yaml"
-CATALOG = "catalog/codeflare-operator/catalog.yaml"
-STACK_CATALOG = "inference-stack/catalog/catalog.yaml"
+CATALOG = "deploy/catalog/codeflare-operator/catalog.yaml"
+STACK_CATALOG = "deploy/inference-stack/catalog/catalog.yaml"
 """The catalog of the operators of InferenceStacks."""
 CHANNELS = ("candidate", "fast", "stable")
 """The maturity of a release, in ascending order; a channel also offers the releases of the channels after it."""

@@ -29,7 +29,7 @@ def plan(request: Request, changed: Sequence[str], checks: Sequence[Sequence[str
     return f"""Plan of the {kind} {request.tag}, channel {request.channel}:
   1. versions of the stack (config/stack.yaml), and of both distributions ({", ".join(versions.FILES)}):
 {rows}
-  2. files generated from these: the matrix in README.md, bundle/, catalog/, config/manager/params.env, the Helm chart;
+  2. files generated from these: the matrix in README.md, deploy/ (bundle, catalog, charts), config/manager/params.env;
      {" and ".join(changelogs.FILES)} get the heading {request.version} if they list changes. Changed files:
 {files}
   3. checks, in a separate worktree:

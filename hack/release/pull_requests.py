@@ -49,7 +49,7 @@ def write(tree: Path, output: Path, contents: Contents) -> None:
 
 def _community_operators(tree: Path, folder: Path, contents: Contents) -> None:
     target = folder / "operators" / PACKAGE / str(contents.version)
-    shutil.copytree(tree / "bundle", target)
+    shutil.copytree(tree / "deploy" / "bundle", target)
     (folder / "pull-request.md").write_text(
         f"# operator {PACKAGE} ({contents.version})\n\nFor redhat-openshift-ecosystem/community-operators-prod: the "
         f"bundle of CodeFlare operator {contents.tag}, built for\n\n{contents.component_list}\n"

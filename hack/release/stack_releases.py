@@ -19,7 +19,7 @@ from hack.release.request import Request
 from hack.release.semver import Version
 
 RELEASES = "config/inference-stack-releases.yaml"
-PROFILES = "inference-stack/profiles.yaml"
+PROFILES = "deploy/inference-stack/profiles.yaml"
 CRDS = "config/crd/bases"
 _SHARED = "inferencestacks"
 

@@ -24,9 +24,9 @@ import orjson
 import yaml
 
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.demo import crds
+from cfo.console.demo import crds
 from cfo.runtime import Client, RESTMapper, Transport, load_config
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.bench.processes import IDLE_SECONDS, MeasuredProcess, start_process, wait_until
 
 __all__ = ["APIServer", "RequestCounts", "api_server", "run_concurrently"]

@@ -18,8 +18,8 @@ import yaml
 
 from cfo.config import KubeRayConfiguration, WebhookConfiguration
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME, webhook_configurations
-from cfo.runtime.kinds import CONFIG_MAP, SECRET
-from cfo.runtime.objects import NamespacedName, gvk_of, key_of
+from cfo.runtime.objects.kinds import CONFIG_MAP, SECRET
+from cfo.runtime.objects.unstructured import NamespacedName, gvk_of, key_of
 from test.bench.api_server import APIServer
 from test.bench.peers.child_templates import render_templates
 from test.bench.processes import MeasuredProcess, free_port, start_process

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 
 __all__ = ["TEAMS", "namespaces", "pad", "raycluster", "raycluster_key", "raycluster_status"]
 

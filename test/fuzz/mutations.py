@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.fuzz.seeds import Corpus
 
 __all__ = ["mutate", "mutated"]

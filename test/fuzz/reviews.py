@@ -11,7 +11,7 @@ from typing import Any, Final
 import jsonpatch
 import orjson
 
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.admission import Handler, denied
 from cfo.runtime.webhook.handlers import respond
 from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import yaml
 
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.recordings import GOLDEN
 
 __all__ = ["Corpus", "corpus_of"]

@@ -10,8 +10,8 @@ from typing import Any, cast
 import orjson
 
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.demo import crds
-from cfo.runtime.objects import Object
+from cfo.console.demo import crds
+from cfo.runtime.objects.unstructured import Object
 from envtest.context import RequestContext
 from envtest.crd.custom_resource_strategy import CustomResourceStrategy
 from envtest.errors import StatusError

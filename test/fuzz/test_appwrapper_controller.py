@@ -22,7 +22,7 @@ from cfo.controllers.appwrapper.workload import (
     pod_set_infos,
     reclaimable_pods,
 )
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.fuzz.mutations import mutate, mutated
 from test.fuzz.profiles import fuzz
 from test.fuzz.seeds import corpus_of

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.client import Client
-from cfo.runtime.discovery import Resource, UnknownKind
-from cfo.runtime.objects import GVK, Object
+from cfo.runtime.client.discovery import Resource, UnknownKind
+from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.appwrapper import AppWrapperWebhook
 from cfo.webhooks.raycluster import RayClusterWebhook

@@ -19,7 +19,7 @@ from cfo.api.raycluster.ports import PROXY_PORT, ports_of
 from cfo.api.raycluster.responsibility import FEATURES, Concern, responsibility_of
 from cfo.config import GatewayConfiguration, KubeRayConfiguration
 from cfo.controllers.raycluster import ca, gateway_resources, ingress_resources, policies, resources
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
 from test.fuzz.seeds import corpus_of

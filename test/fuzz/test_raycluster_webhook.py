@@ -13,7 +13,7 @@ from cfo.api.raycluster.cluster import has_injected_tls
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
 from cfo.config import KubeRayConfiguration
-from cfo.runtime.objects import Object, is_deleting, key_of
+from cfo.runtime.objects.unstructured import Object, is_deleting, key_of
 from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.raycluster import RayClusterWebhook
 from cfo.webhooks.raycluster.injection_settings import Images

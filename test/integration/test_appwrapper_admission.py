@@ -17,8 +17,8 @@ from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import Object, labels_of, name_of
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.unstructured import Object, labels_of, name_of
 from cfo.runtime.webhook.admission import Operation, UserInfo
 from cfo.webhooks import appwrapper
 from cfo.webhooks.raycluster import RayClusterWebhook

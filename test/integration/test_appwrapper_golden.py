@@ -20,8 +20,8 @@ from cfo.api.appwrapper import APPWRAPPER, Phase, infer_pod_sets, pod_template_a
 from cfo.config import AppWrapperConfiguration, parse
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.client.errors import APIError, UnknownKind
-from cfo.runtime.kinds import NODE
-from cfo.runtime.objects import GVK, NamespacedName, Object, is_deleting, labels_of
+from cfo.runtime.objects.kinds import NODE
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, is_deleting, labels_of
 from test.support.appwrapper_environment import (
     AppWrapperEnvironment,
     run_appwrapper_controllers,

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from cfo.api.appwrapper import QUEUE_NAME_LABEL
-from cfo.runtime.kinds import JOB, NODE, POD
-from cfo.runtime.objects import GVK, NamespacedName, Object, find_condition, name_of, uid_of
+from cfo.runtime.objects.kinds import JOB, NODE, POD
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition, name_of, uid_of
 from test.support.appwrapper_environment import (
     CONTROLLERS,
     AppWrapperEnvironment,

@@ -14,14 +14,22 @@ import pytest
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
-from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.events import EVENT_RULES
-from cfo.runtime.kinds import JOB, NODE, POD
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import NamespacedName, Object, controller_of, find_condition, is_deleting, name_of, uid_of
+from cfo.runtime.controller.availability import AVAILABILITY_RULES
+from cfo.runtime.manager.events import EVENT_RULES
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.kinds import JOB, NODE, POD
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    controller_of,
+    find_condition,
+    is_deleting,
+    name_of,
+    uid_of,
+)
 from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
 from test.support.appwrapper_environment import (

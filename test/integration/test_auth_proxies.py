@@ -14,8 +14,8 @@ from aiohttp import ClientResponse, ClientSession, TCPConnector
 
 from cfo.api.raycluster.naming import names_of
 from cfo.config import AuthenticationConfiguration
-from cfo.runtime.kinds import SECRET, SERVICE_ACCOUNT
-from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.objects.kinds import SECRET, SERVICE_ACCOUNT
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from test.support.auth_proxies import Issuer, Ray, run_head_pod

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.demo import crds
+from cfo.console.demo import crds
 from cfo.manifests.overlays import crds as own_crds
 from cfo.operator import CONFIG_MAP_NAME
 from envtest.chaos import KINDS, OperatorCommand, Timing, explore

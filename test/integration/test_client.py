@@ -28,9 +28,9 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.store import Event
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import CONFIG_MAP
-from cfo.runtime.objects import (
+from cfo.runtime.client.discovery import RESTMapper
+from cfo.runtime.objects.kinds import CONFIG_MAP
+from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
     Object,

@@ -14,10 +14,10 @@ import pytest
 from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.controllers.raycluster import conditions
-from cfo.runtime.clock import FakeClock
-from cfo.runtime.kinds import POD
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName, Object, find_condition
+from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.kinds import POD
+from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
+from cfo.runtime.process.clock import FakeClock
 from test.support import appwrapper_environment as appwrappers
 from test.support.appwrapper_environment import CONTROLLERS, AppWrapperEnvironment, job, pod, wrapper
 from test.support.flux_environment import mini_cluster, run_minicluster_controller, start_flux_environment

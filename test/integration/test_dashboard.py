@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.dashboard import in_cluster
-from cfo.dashboard.feed import Feed
-from cfo.dashboard.sources import client_source
-from cfo.demo import crds
+from cfo.console.dashboard import in_cluster
+from cfo.console.dashboard.feed import Feed
+from cfo.console.dashboard.sources import client_source
+from cfo.console.demo import crds
 from cfo.manifests.overlays import crds as own_crds
 from cfo.manifests.rbac import user_roles
 from cfo.runtime import (

@@ -8,14 +8,14 @@ import aiohttp
 import anyio
 import pytest
 
-from cfo.runtime.builder import Builder
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.debug import METRICS_SERVER, render_table
-from cfo.runtime.kinds import CONFIG_MAP
-from cfo.runtime.leaderelection import LeaderElectionOptions
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import NamespacedName
-from cfo.runtime.reconcile import Request, Result
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.manager.builder import Builder
+from cfo.runtime.manager.debug import METRICS_SERVER, render_table
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.kinds import CONFIG_MAP
+from cfo.runtime.objects.unstructured import NamespacedName
 from envtest import ControlPlane
 from test.support.raycluster_environment import eventually
 

@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from cfo.api.flux import MINICLUSTER
-from cfo.runtime.kinds import DEPLOYMENT, NETWORK_POLICY, SECRET
-from cfo.runtime.objects import GVK, Object, uid_of
+from cfo.runtime.objects.kinds import DEPLOYMENT, NETWORK_POLICY, SECRET
+from cfo.runtime.objects.unstructured import GVK, Object, uid_of
 from envtest import EmbeddedControlPlane
 from test.support.flux_environment import (
     flux_job,

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.dev import operator_program
-from cfo.dev.supervisor import Supervisor
+from cfo.console.dev import operator_program
+from cfo.console.dev.supervisor import Supervisor
 from cfo.runtime import CONFIG_MAP, Client, NamespacedName, RESTMapper, Transport, load_config
 from test.support.raycluster_environment import eventually
 

@@ -32,7 +32,7 @@ from cfo.runtime import (
     NamespacedName,
     Rule,
 )
-from cfo.runtime.kinds import DEPLOYMENT
+from cfo.runtime.objects.kinds import DEPLOYMENT
 from test.support.certificates import create_ca, create_certificate
 from test.support.config_map_webhooks import free_url
 from test.support.permissions import create_token

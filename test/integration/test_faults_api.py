@@ -18,11 +18,11 @@ from cfo.runtime.cache.cache import Cache
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.credentials import Credentials
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import AlreadyExists, APIError, TransportError
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import CONFIG_MAP
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects.kinds import CONFIG_MAP
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.auth.attributes import Attributes
 from envtest.context import User

@@ -14,10 +14,10 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import POSITION_CHECK_SECONDS, ReflectorOptions
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import CONFIG_MAP
-from cfo.runtime.objects import Object, key_of
+from cfo.runtime.objects.kinds import CONFIG_MAP
+from cfo.runtime.objects.unstructured import Object, key_of
 from envtest import ControlPlane, EmbeddedControlPlane
 from test.support.faults import FastClock, new_manager, snapshot, wait_for_snapshot
 from test.support.faulty_proxy import FaultyProxy, start_faulty_proxy

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cfo.demo import crds
+from cfo.console.demo import crds
 from cfo.runtime.client.errors import Invalid
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.faults import run_with_faulty_transport, snapshot, wait_for_snapshot
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,

@@ -17,8 +17,8 @@ from cfo.config import FluxConfiguration
 from cfo.controllers import flux
 from cfo.runtime.client.errors import Conflict, NotFound
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import NamespacedName, Object, name_of
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
 from test.support.faults import run_manager_until_crash, run_manager_with_faulty_transport
 from test.support.flux_environment import (
     SCHEDULED,

@@ -15,8 +15,8 @@ from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.controllers.inferencestack.children import CHILD_KINDS
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import UnknownKind
-from cfo.runtime.kinds import CONFIG_MAP, DEPLOYMENT
-from cfo.runtime.objects import NamespacedName, Object, name_of
+from cfo.runtime.objects.kinds import CONFIG_MAP, DEPLOYMENT
+from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
 from test.support.faults import FaultyTransport
 from test.support.inference_environment import (
     KEDA_CRD,

@@ -17,11 +17,11 @@ import pytest
 import yaml
 
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.kinds import LEASE, NETWORK_POLICY
-from cfo.runtime.leaderelection import LeaderElectionOptions
-from cfo.runtime.lifecycle import RunnableFailed
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.controller.lifecycle import RunnableFailed
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions
+from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.kinds import LEASE, NETWORK_POLICY
+from cfo.runtime.objects.unstructured import NamespacedName
 from envtest import EmbeddedControlPlane
 from envtest.context import User
 from test.support.faults import new_manager

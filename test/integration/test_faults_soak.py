@@ -25,10 +25,10 @@ import yaml
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.client.errors import APIError, TransportError
-from cfo.runtime.kinds import NETWORK_POLICY
-from cfo.runtime.lifecycle import RunnableFailed
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.controller.lifecycle import RunnableFailed
+from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.kinds import NETWORK_POLICY
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
 from test.support.faults import (

@@ -11,8 +11,8 @@ from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL, QU
 from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import GVK, Object
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.webhooks import flux
 from envtest import ControlPlane
 from envtest.api_client import APIClient, Response

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from cfo.api.flux import MINICLUSTER
 from cfo.controllers.flux.minicluster.curve import z85_decode
-from cfo.runtime.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
-from cfo.runtime.objects import NamespacedName, Object, key_of, name_of, owner_reference, uid_of
+from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
+from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of, name_of, owner_reference, uid_of
 from envtest import EmbeddedControlPlane
 from test.support.flux_environment import (
     SCHEDULED,

@@ -16,8 +16,8 @@ import pytest
 
 from cfo.api.flux import MINICLUSTER, MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.names import secret_name
-from cfo.runtime.kinds import CONFIG_MAP, JOB, POD, SERVICE
-from cfo.runtime.objects import Object, key_of, name_of, namespace_of, uid_of
+from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, SERVICE
+from cfo.runtime.objects.unstructured import Object, key_of, name_of, namespace_of, uid_of
 from test.support.flux_environment import (
     FluxEnvironment,
     run_minicluster_controller,

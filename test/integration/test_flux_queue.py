@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cfo.api.flux import EVICTED, FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, State
-from cfo.runtime.kinds import JOB, POD, PRIORITY_CLASS
-from cfo.runtime.objects import NamespacedName, Object, name_of
+from cfo.runtime.objects.kinds import JOB, POD, PRIORITY_CLASS
+from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
 from test.support.flux_environment import (
     SCHEDULED,
     FluxEnvironment,

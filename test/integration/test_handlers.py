@@ -26,7 +26,7 @@ from cfo.runtime import (
     key_of,
 )
 from cfo.runtime import handlers as kopf
-from cfo.runtime.kinds import CONFIG_MAP
+from cfo.runtime.objects.kinds import CONFIG_MAP
 from envtest import ControlPlane
 from test.support.config_map_webhooks import free_url
 from test.support.raycluster_environment import crd, eventually

@@ -12,15 +12,15 @@ import yaml
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.api.inferencestack.profiles import newest_profile
 from cfo.config import InferenceStackConfiguration
+from cfo.console.plan import plan_stack
 from cfo.controllers.inferencestack.rendering import render
-from cfo.plan import plan_stack
 from cfo.runtime.client.apply import ApplyIntent, is_applied
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import Object, gvk_of, key_of
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.unstructured import Object, gvk_of, key_of
 from cfo.webhooks.inferencestack import setup
 from envtest import ControlPlane
 from envtest.api_client import APIClient, Response

@@ -7,10 +7,10 @@ import pytest
 from cfo.controllers.inferencestack import claims
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
-from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION, EVENT, LEASE
-from cfo.runtime.lifecycle import RunnableFailed
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.controller.lifecycle import RunnableFailed
+from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.kinds import CUSTOM_RESOURCE_DEFINITION, EVENT, LEASE
+from cfo.runtime.objects.unstructured import NamespacedName
 from test.support.inference_environment import (
     STACK,
     InferenceEnvironment,

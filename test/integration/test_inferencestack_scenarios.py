@@ -10,8 +10,15 @@ from cfo.api.inferencestack.profiles import PROFILES
 from cfo.controllers.inferencestack.names import PAUSE_ANNOTATION
 from cfo.controllers.inferencestack.rendering import render
 from cfo.runtime.client.client import Propagation
-from cfo.runtime.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE_ACCOUNT
-from cfo.runtime.objects import NamespacedName, Object, key_of, name_of, owner_reference, owner_references_of
+from cfo.runtime.objects.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE_ACCOUNT
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    key_of,
+    name_of,
+    owner_reference,
+    owner_references_of,
+)
 from test.support.inference_environment import (
     KEDA_CRD,
     STACK,

@@ -17,16 +17,16 @@ import pytest
 from cfo.api.flux import MINICLUSTER, OBJECTS_READY
 from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.console.demo import crds
+from cfo.console.demo.run import read_objects
 from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.policies import DEFAULT_DENY_NAME, desired_default_deny
-from cfo.demo import crds
-from cfo.demo.run import read_objects
 from cfo.features import FEATURES
 from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME
-from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET
-from cfo.runtime.objects import GVK, NamespacedName, Object, find_condition, gvk_of, key_of, name_of
+from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition, gvk_of, key_of, name_of
 from envtest.certificates import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
@@ -483,7 +483,7 @@ EXTERNAL_GROUPS = {
 
 
 async def test_every_file_of_a_served_api_is_valid(tmp_path: Path) -> None:
-    files = [path for folder in ("config", "bundle") for path in sorted((ROOT / folder).rglob("*.yaml"))]
+    files = [path for folder in ("config", "deploy/bundle") for path in sorted((ROOT / folder).rglob("*.yaml"))]
     documents = [obj for path in files for obj in load_all(path.read_text())]
     objects = [obj for obj in documents if isinstance(obj, dict) and "kind" in obj and "apiVersion" in obj]
     documents_to_apply = [obj for obj in objects if gvk_of(obj).group not in EXTERNAL_GROUPS]

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from cfo.runtime import GVK, Client, NamespacedName, key_of
-from cfo.runtime.kinds import POD
+from cfo.runtime.objects.kinds import POD
 from test.bench.processes import free_port
 from test.support.raycluster_environment import eventually
 

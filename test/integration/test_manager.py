@@ -11,20 +11,28 @@ from typing import Any
 import anyio
 import pytest
 
-from cfo.runtime.builder import Builder
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Invalid
-from cfo.runtime.controller import Controller
-from cfo.runtime.handler import EnqueueRequestForObject
-from cfo.runtime.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, EVENT, SERVICE_ACCOUNT
-from cfo.runtime.leaderelection import LeaderElectionOptions
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import GVK, NamespacedName, Object, controller_of, is_deleting, owner_reference, uid_of
-from cfo.runtime.predicate import has_labels
-from cfo.runtime.reconcile import Request, Result
+from cfo.runtime.controller.controller import Controller
+from cfo.runtime.controller.handler import EnqueueRequestForObject
+from cfo.runtime.controller.predicate import has_labels
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.manager.builder import Builder
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, EVENT, SERVICE_ACCOUNT
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    controller_of,
+    is_deleting,
+    owner_reference,
+    uid_of,
+)
 from envtest import ControlPlane
 
 MIRRORED = "mirror.example.com/mirrored"

@@ -14,15 +14,15 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from cfo.runtime.builder import Builder
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.clock import SystemClock
-from cfo.runtime.kinds import CONFIG_MAP, SECRET
-from cfo.runtime.leaderelection import LeaderElectionOptions
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.metrics_server import MetricsTLS
-from cfo.runtime.objects import GVK, NamespacedName
-from cfo.runtime.reconcile import Request, Result
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.manager.builder import Builder
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.manager.metrics_server import MetricsTLS
+from cfo.runtime.objects.kinds import CONFIG_MAP, SECRET
+from cfo.runtime.objects.unstructured import GVK, NamespacedName
+from cfo.runtime.process.clock import SystemClock
 from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
 from cfo.runtime.webhook.certificates.serving_certificate import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates

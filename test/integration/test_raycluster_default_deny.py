@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, desired_default_deny
-from cfo.runtime.kinds import NAMESPACE, NETWORK_POLICY
-from cfo.runtime.objects import Object, resource_version_of
-from cfo.runtime.reconcile import Rule
+from cfo.runtime.objects.kinds import NAMESPACE, NETWORK_POLICY
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import Object, resource_version_of
 from test.support.network_policies import NAMES
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,

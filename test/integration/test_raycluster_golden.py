@@ -18,8 +18,8 @@ from cfo.api.raycluster.kinds import DSC_INITIALIZATION, RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.finalizer import FINALIZER
-from cfo.runtime.kinds import POD
-from cfo.runtime.objects import (
+from cfo.runtime.objects.kinds import POD
+from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
     Object,

@@ -6,8 +6,8 @@ from typing import Any
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
-from cfo.runtime.kinds import INGRESS
-from cfo.runtime.objects import Object, annotations_of, owner_reference
+from cfo.runtime.objects.kinds import INGRESS
+from cfo.runtime.objects.unstructured import Object, annotations_of, owner_reference
 from test.support.raycluster_environment import (
     INGRESS_CONFIG_CRD,
     OAUTH_SETTINGS,

@@ -14,9 +14,9 @@ from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.mtls import ROTATE_ANNOTATION
-from cfo.runtime.clock import rfc3339
-from cfo.runtime.kinds import SECRET
-from cfo.runtime.objects import Object, annotations_of, labels_of, owner_reference
+from cfo.runtime.objects.kinds import SECRET
+from cfo.runtime.objects.unstructured import Object, annotations_of, labels_of, owner_reference
+from cfo.runtime.process.clock import rfc3339
 from test.support.go_certificates import go_certificate_authority
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
-from cfo.runtime.kinds import INGRESS, NETWORK_POLICY
-from cfo.runtime.objects import Object, owner_reference
+from cfo.runtime.objects.kinds import INGRESS, NETWORK_POLICY
+from cfo.runtime.objects.unstructured import Object, owner_reference
 from test.support.network_policies import (
     NAMES,
     allowed_kuberay_namespaces,

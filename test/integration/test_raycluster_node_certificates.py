@@ -15,16 +15,16 @@ from cryptography import x509
 from cfo.controllers import raycluster
 from cfo.controllers.raycluster.certificate_requesters import REQUESTER_ROLE
 from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST, MAX_DECISIONS
-from cfo.runtime.availability import AVAILABILITY_RULES
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.events import EVENT_RULES
-from cfo.runtime.kinds import CLUSTER_ROLE_BINDING
-from cfo.runtime.objects import NamespacedName, Object, find_condition
-from cfo.runtime.reconcile import policy_rules
+from cfo.runtime.controller.availability import AVAILABILITY_RULES
+from cfo.runtime.manager.events import EVENT_RULES
+from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING
+from cfo.runtime.objects.rbac import policy_rules
+from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from test.support.certificate_requests import address, certificate_request
 from test.support.faults import run_until_crash

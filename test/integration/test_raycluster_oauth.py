@@ -8,9 +8,9 @@ from typing import Any
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, names_of
 from cfo.controllers.raycluster.finalizer import FINALIZER
-from cfo.runtime.clock import rfc3339
-from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT
-from cfo.runtime.objects import NamespacedName, Object, is_controlled_by, name_of, owner_reference, uid_of
+from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT
+from cfo.runtime.objects.unstructured import NamespacedName, Object, is_controlled_by, name_of, owner_reference, uid_of
+from cfo.runtime.process.clock import rfc3339
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,

@@ -9,10 +9,10 @@ from cfo.api.raycluster.naming import names_of
 from cfo.config import CAConfiguration, KubeRayConfiguration, OperatorConfiguration
 from cfo.controllers.raycluster import rules
 from cfo.features import enabled_features
-from cfo.runtime.availability import AVAILABILITY_RULES
-from cfo.runtime.events import EVENT_RULES
-from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, INGRESS, NAMESPACE, NETWORK_POLICY, SECRET
-from cfo.runtime.objects import Object, owner_reference
+from cfo.runtime.controller.availability import AVAILABILITY_RULES
+from cfo.runtime.manager.events import EVENT_RULES
+from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, NAMESPACE, NETWORK_POLICY, SECRET
+from cfo.runtime.objects.unstructured import Object, owner_reference
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from test.support.permissions import create_token
 from test.support.ray_nodes import injected_ray_cluster

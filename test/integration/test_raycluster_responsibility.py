@@ -14,8 +14,8 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import names_of
 from cfo.api.raycluster.responsibility import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
 from cfo.controllers.raycluster.finalizer import FINALIZER
-from cfo.runtime.kinds import INGRESS, SECRET
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.kinds import INGRESS, SECRET
+from cfo.runtime.objects.unstructured import Object
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,

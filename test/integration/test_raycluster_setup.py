@@ -7,12 +7,12 @@ import pytest
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
 from cfo.controllers.raycluster import ingress, networkpolicy, oauth, openshift_rules, rules
-from cfo.runtime.availability import AVAILABILITY_RULES
-from cfo.runtime.discovery import DiscoveryIncomplete, RESTMapper
-from cfo.runtime.events import EVENT_RULES
-from cfo.runtime.kinds import INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE_ACCOUNT
-from cfo.runtime.objects import Object, owner_reference
-from cfo.runtime.reconcile import policy_rules
+from cfo.runtime.client.discovery import DiscoveryIncomplete, RESTMapper
+from cfo.runtime.controller.availability import AVAILABILITY_RULES
+from cfo.runtime.manager.events import EVENT_RULES
+from cfo.runtime.objects.kinds import INGRESS, NETWORK_POLICY, POD, SECRET, SERVICE_ACCOUNT
+from cfo.runtime.objects.rbac import policy_rules
+from cfo.runtime.objects.unstructured import Object, owner_reference
 from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
 from test.support.permissions import create_token

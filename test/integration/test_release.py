@@ -95,7 +95,7 @@ def versions(root: Path) -> list[str]:
     return [match.group() for name in VERSION_FILES if (match := pattern.search((root / name).read_text()))]
 
 
-CATALOG = "catalog/codeflare-operator/catalog.yaml"
+CATALOG = "deploy/catalog/codeflare-operator/catalog.yaml"
 
 
 def bundles(root: Path) -> list[str]:
@@ -243,7 +243,7 @@ def test_sequence_of_releases_and_hotfixes_leaves_a_consistent_tree(clone: Path)
 
 def stack_images(root: Path) -> dict[str, str]:
     """Return the version of each bundle for InferenceStacks, and the tag of the operator's image in it."""
-    blobs = load_all((root / "inference-stack/catalog/catalog.yaml").read_text())
+    blobs = load_all((root / "deploy/inference-stack/catalog/catalog.yaml").read_text())
     return {
         blob["name"].partition(".v")[2]: blob["relatedImages"][1]["image"].rpartition(":")[2]
         for blob in blobs

@@ -26,8 +26,16 @@ from cfo.controllers.raycluster.finalizer import FINALIZER, FINALIZER_MANAGER
 from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations, webhook_options
-from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, SECRET
-from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of, owner_references_of, uid_of
+from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, SECRET
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    gvk_of,
+    key_of,
+    name_of,
+    owner_references_of,
+    uid_of,
+)
 from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest.certificates import CertificateAuthority

@@ -10,10 +10,10 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.controllers import raycluster
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.kinds import CLUSTER_ROLE_BINDING, NETWORK_POLICY, SERVICE_ACCOUNT
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import NamespacedName, Object
-from cfo.runtime.reconcile import policy_rules
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, NETWORK_POLICY, SERVICE_ACCOUNT
+from cfo.runtime.objects.rbac import policy_rules
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,

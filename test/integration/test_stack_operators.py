@@ -12,9 +12,9 @@ import yaml
 
 from cfo import operator
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.kinds import LEASE, SERVICE_ACCOUNT
-from cfo.runtime.manager import Manager
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.kinds import LEASE, SERVICE_ACCOUNT
+from cfo.runtime.objects.unstructured import NamespacedName
 from envtest import EmbeddedControlPlane
 from test.support.inference_environment import InferenceEnvironment, new_stack, start_inference_environment
 
@@ -24,7 +24,7 @@ LOOPBACK = {"bindAddress": "127.0.0.1:0"}
 
 async def install(env: InferenceEnvironment, major: str) -> str:
     """Create what OLM creates from the bundle: ConfigMap, service account and permissions. Return a token."""
-    folder = ROOT / "inference-stack" / major / "manifests"
+    folder = ROOT / "deploy" / "inference-stack" / major / "manifests"
     objects = {obj["kind"]: obj for path in folder.glob("*.yaml") for obj in yaml.safe_load_all(path.read_text())}
     config_map, csv = objects["ConfigMap"], objects["ClusterServiceVersion"]
     document = yaml.safe_load(config_map["data"]["config.yaml"])

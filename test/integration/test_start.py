@@ -23,9 +23,9 @@ from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.operator import webhook_configurations
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from envtest import ControlPlane
 from test.support.operator_process import LOOPBACK_ADDRESSES, OperatorProcess, create_config_map, run_operator
 from test.support.raycluster_environment import (
@@ -49,7 +49,7 @@ UNUSED_MODULES = (
     "_sysconfigdata",
     "cel_expr_python",
     "cfo.api.appwrapper.models",
-    "cfo.demo",
+    "cfo.console.demo",
     "envtest",
     "cfo.manifests",
     "google",

@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cfo.cli import cli
-from cfo.overview import RELATED_KINDS, ChangeType, Level, Overview
+from cfo.console.summaries import RELATED_KINDS, ChangeType, Level, Overview
 from cfo.runtime import (
     Cache,
     ClientConfig,

@@ -13,7 +13,7 @@ import pytest
 
 from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster.finalizer import FINALIZER
-from cfo.runtime.objects import Object, gvk_of, key_of, name_of
+from cfo.runtime.objects.unstructured import Object, gvk_of, key_of, name_of
 from envtest import EmbeddedControlPlane
 from test.support.go_operator import find_ray_cluster, recorded_lifecycles, recreate
 from test.support.raycluster_environment import Environment, kuberay_config, run_controllers, start_environment

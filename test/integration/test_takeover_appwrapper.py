@@ -10,9 +10,18 @@ import pytest
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
-from cfo.runtime.clock import rfc3339
-from cfo.runtime.kinds import POD
-from cfo.runtime.objects import GVK, NamespacedName, Object, gvk_of, key_of, name_of, owner_reference, uid_of
+from cfo.runtime.objects.kinds import POD
+from cfo.runtime.objects.unstructured import (
+    GVK,
+    NamespacedName,
+    Object,
+    gvk_of,
+    key_of,
+    name_of,
+    owner_reference,
+    uid_of,
+)
+from cfo.runtime.process.clock import rfc3339
 from test.support.appwrapper_environment import (
     AppWrapperEnvironment,
     configuration,

@@ -12,11 +12,12 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from cfo.runtime.builder import Builder
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.kinds import CONFIG_MAP
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.reconcile import Request, Result, TerminalError
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.manager.builder import Builder
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.errors import TerminalError
+from cfo.runtime.objects.kinds import CONFIG_MAP
 from envtest import ControlPlane
 from test.support.config_map_webhooks import OPTIONS, register_webhooks
 from test.support.raycluster_environment import eventually
@@ -46,7 +47,7 @@ class Annotator:
 
 
 async def test_spans_of_a_reconcile_its_requests_and_webhooks_are_linked() -> None:
-    from cfo.runtime.otel import OpenTelemetryTracing
+    from cfo.runtime.manager.otel import OpenTelemetryTracing
 
     exporter = memory.InMemorySpanExporter()
     provider = sdk.TracerProvider()
@@ -117,7 +118,7 @@ async def _listens(port: int) -> bool:
 
 
 def test_traceparent_is_sent_within_a_span_only() -> None:
-    from cfo.runtime.otel import OpenTelemetryTracing
+    from cfo.runtime.manager.otel import OpenTelemetryTracing
 
     provider = sdk.TracerProvider()
     tracing = OpenTelemetryTracing(provider)

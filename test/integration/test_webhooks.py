@@ -15,10 +15,15 @@ import pytest
 from cfo.runtime.client.client import PatchType
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, Forbidden, InternalError, Invalid
-from cfo.runtime.clock import FakeClock
-from cfo.runtime.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION
-from cfo.runtime.objects import GVK, NamespacedName, Object, uid_of
-from cfo.runtime.reconcile import policy_rules
+from cfo.runtime.objects.kinds import (
+    CONFIG_MAP,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    SECRET,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
+from cfo.runtime.objects.rbac import policy_rules
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, uid_of
+from cfo.runtime.process.clock import FakeClock
 from cfo.runtime.webhook.admission import AdmissionRequest
 from cfo.runtime.webhook.certificates.certificate_authority import (
     CertificateSet,
@@ -611,7 +616,7 @@ async def test_objects_are_converted_by_webhook_with_ca_bundle_in_crd(plane: Con
 
 
 async def test_registration_without_webhook_options_is_an_error(plane: ControlPlane) -> None:
-    from cfo.runtime.manager import Manager
+    from cfo.runtime.manager.manager import Manager
 
     manager = Manager(ClientConfig.for_control_plane(plane))
     with pytest.raises(RuntimeError, match="ManagerOptions"):

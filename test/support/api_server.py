@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from cfo.runtime.clock import SystemClock
+from cfo.runtime.process.clock import SystemClock
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

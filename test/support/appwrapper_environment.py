@@ -16,13 +16,13 @@ from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import UnknownKind
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import Clock
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import POD
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.kinds import POD
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, name_of
+from cfo.runtime.process.clock import Clock
 from envtest import ControlPlane, EmbeddedControlPlane
 from test.support.clocks import SkippingClock, SteppedClock
 from test.support.planes import new_plane

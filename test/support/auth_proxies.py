@@ -25,10 +25,10 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import SECRET, SERVICE_ACCOUNT
-from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.objects.kinds import SECRET, SERVICE_ACCOUNT
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.support.raycluster_environment import Environment
 
 OAUTH2_PROXY_FLAGS = {

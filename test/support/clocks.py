@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from cfo.runtime.clock import SystemClock, Timer
+from cfo.runtime.process.clock import SystemClock, Timer
 
 
 class SkippingClock(SystemClock):

@@ -15,13 +15,13 @@ from cryptography import x509
 
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Exchange, Transport
-from cfo.runtime.clock import Clock
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.field import FieldErrors, Path, invalid, required
-from cfo.runtime.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.field import FieldErrors, Path, invalid, required
+from cfo.runtime.objects.kinds import CONFIG_MAP, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.process.clock import Clock
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, InvalidObject
 from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of
 from cfo.runtime.webhook.options import RotatedCertificates, ServiceReference, WebhookOptions, WebhookURL

@@ -11,8 +11,8 @@ import aiohttp
 import anyio
 import orjson
 
-from cfo.dashboard.feed import Feed
-from cfo.dashboard.loopback import LoopbackServer
+from cfo.console.dashboard.feed import Feed
+from cfo.console.dashboard.loopback import LoopbackServer
 from cfo.runtime import Clock, SystemClock
 from test.support.dashboards import FakeOverview
 

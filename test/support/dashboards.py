@@ -13,7 +13,7 @@ from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.overview import Change, ChangeType, Condition, Level, Problem, Summary, WarningEvent
+from cfo.console.summaries import Change, ChangeType, Condition, Level, Problem, Summary, WarningEvent
 from cfo.runtime import GVK, NamespacedName, rfc3339
 
 __all__ = ["FakeInformer", "FakeOverview", "samples", "summary"]

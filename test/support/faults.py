@@ -23,10 +23,10 @@ from cfo.controllers import raycluster
 from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Response, Transport
-from cfo.runtime.clock import Clock, SystemClock
-from cfo.runtime.leaderelection import LeaderElectionOptions
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import name_of
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.unstructured import name_of
+from cfo.runtime.process.clock import Clock, SystemClock
 from test.support.raycluster_environment import Environment, eventually
 
 __all__ = [

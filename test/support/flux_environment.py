@@ -13,12 +13,12 @@ from cfo.controllers import flux
 from cfo.controllers.flux import FIELD_MANAGER, minicluster
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import Clock
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import GVK, Object, name_of
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
+from cfo.runtime.objects.unstructured import GVK, Object, name_of
+from cfo.runtime.process.clock import Clock
 from test.support.planes import new_plane
 from test.support.raycluster_environment import Environment, eventually
 

@@ -11,10 +11,10 @@ from cfo.api.flux import FLUX_JOB, MINICLUSTER_LABEL, STATES
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import POD
-from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.objects.kinds import POD
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.support.flux_environment import FluxEnvironment
 
 __all__ = ["FluxObserver", "observe"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.api.gateway import GROUP
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.raycluster_environment import Environment, crd
 
 HTTP_ROUTE_CRD = crd(GROUP, "v1", "HTTPRoute", "httproutes")

@@ -12,7 +12,7 @@ from typing import Any
 
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.runtime.client.client import Client
-from cfo.runtime.objects import Object, name_of
+from cfo.runtime.objects.unstructured import Object, name_of
 from test.support.go_certificates import go_certificate_authority
 from test.support.raycluster_recordings import without_server_fields
 from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster, observations

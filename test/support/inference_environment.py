@@ -14,13 +14,13 @@ from cfo.controllers import inferencestack
 from cfo.controllers.inferencestack.children import CHILD_KINDS
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import Clock
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import DEPLOYMENT
-from cfo.runtime.leaderelection import LeaderElectionOptions
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import GVK, NamespacedName, Object, find_condition, name_of
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.kinds import DEPLOYMENT
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition, name_of
+from cfo.runtime.process.clock import Clock
 from test.support.inference_stacks import stack
 from test.support.planes import new_plane
 from test.support.raycluster_environment import Environment, crd, eventually

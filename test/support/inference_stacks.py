@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.manifests import load_all
 
 SHARED = Path(__file__).parents[3] / "shared" / "inferencestack"

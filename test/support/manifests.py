@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[2]
+MAKEFILES = (ROOT / "Makefile", *sorted((ROOT / "hack").glob("*.mk")))
 
 
 def load_all(text: str) -> list[dict[str, Any]]:
@@ -32,5 +33,5 @@ def by_key(objects: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str
 
 def make_targets(*makefiles: Path) -> set[str]:
     """Return the names of the targets of ``makefiles``, by default of those of this repository."""
-    text = "".join(path.read_text() for path in makefiles or (ROOT / "Makefile", ROOT / "hack" / "deploy.mk"))
+    text = "".join(path.read_text() for path in makefiles or MAKEFILES)
     return set(re.findall(r"^([a-z][a-z0-9-]*):(?!=)", text, re.MULTILINE))

@@ -10,17 +10,25 @@ from typing import Any
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION, names_of
+from cfo.console.demo.kuberay import pods_of
 from cfo.controllers.raycluster.finalizer import FINALIZER
-from cfo.demo.kuberay import pods_of
-from cfo.runtime.builder import Builder
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.kinds import NETWORK_POLICY, POD
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import Object, is_deleting, key_of, labels_of, name_of, namespace_of, owner_reference
-from cfo.runtime.reconcile import Request, Result
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.manager.builder import Builder
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.kinds import NETWORK_POLICY, POD
+from cfo.runtime.objects.unstructured import (
+    Object,
+    is_deleting,
+    key_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    owner_reference,
+)
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.mtls import mtls_additions

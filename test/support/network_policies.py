@@ -6,8 +6,8 @@ from typing import Any
 
 from cfo.api.raycluster.naming import names_of
 from cfo.api.raycluster.ports import CLIENT_PORT
-from cfo.runtime.kinds import NETWORK_POLICY
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.kinds import NETWORK_POLICY
+from cfo.runtime.objects.unstructured import Object
 from test.support.raycluster_environment import (
     Environment,
     eventually,

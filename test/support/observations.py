@@ -11,7 +11,7 @@ from cfo.controllers.appwrapper.decision import Decision, LabeledPod, Observatio
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.controllers.appwrapper.pods import Pod
 from cfo.controllers.appwrapper.settings import Settings
-from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 UID = "11111111-2222-3333-4444-555555555555"

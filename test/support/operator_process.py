@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from cfo.operator import CONFIG_MAP_NAME
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 from test.support.raycluster_environment import Environment, eventually
 
 CONFIG_MAP_KEY = NamespacedName("default", CONFIG_MAP_NAME)

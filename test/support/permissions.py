@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cfo.runtime.kinds import SERVICE_ACCOUNT
-from cfo.runtime.objects import NamespacedName
-from cfo.runtime.reconcile import Rule, policy_rules
+from cfo.runtime.objects.kinds import SERVICE_ACCOUNT
+from cfo.runtime.objects.rbac import Rule, policy_rules
+from cfo.runtime.objects.unstructured import NamespacedName
 from test.support.raycluster_environment import (
     Environment,
 )

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.threaded import ThreadedControlPlane
 

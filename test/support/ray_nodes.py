@@ -11,8 +11,16 @@ from urllib.parse import urlsplit
 
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, pod_labels
 from cfo.api.raycluster.naming import names_of
-from cfo.runtime.kinds import POD, SECRET, SERVICE_ACCOUNT
-from cfo.runtime.objects import NamespacedName, Object, key_of, name_of, namespace_of, owner_reference, uid_of
+from cfo.runtime.objects.kinds import POD, SECRET, SERVICE_ACCOUNT
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    key_of,
+    name_of,
+    namespace_of,
+    owner_reference,
+    uid_of,
+)
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from test.support.raycluster_environment import Environment, ray_cluster

@@ -9,7 +9,7 @@ from typing import Any
 import jsonpatch
 
 from cfo.api.raycluster.naming import head_service_name
-from cfo.runtime.field import FieldErrors
+from cfo.runtime.objects.field import FieldErrors
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors, update_errors

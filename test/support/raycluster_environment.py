@@ -20,11 +20,11 @@ from cfo.controllers.raycluster.conditions import ConditionReconciler
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import NotFound
 from cfo.runtime.client.transport import Exchange, Transport
-from cfo.runtime.clock import Clock, SystemClock
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import (
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     EVENT,
@@ -34,8 +34,8 @@ from cfo.runtime.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, name_of, resource_version_of
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, name_of, resource_version_of
+from cfo.runtime.process.clock import Clock, SystemClock
 from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.errors import GroupResource
 from test.support.clocks import SkippingClock

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
-from cfo.runtime.objects import Object, annotations_of
+from cfo.runtime.objects.unstructured import Object, annotations_of
 from test.support.recordings import RAYCLUSTER_RECORDINGS
 
 CONFIGURATIONS = [

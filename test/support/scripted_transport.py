@@ -16,10 +16,10 @@ import orjson
 from aiohttp import web
 
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import Resource
 from cfo.runtime.client.errors import UnknownKind
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import Resource
-from cfo.runtime.objects import GVK
+from cfo.runtime.objects.unstructured import GVK
 
 TIMEOUT_SECONDS = 10.0
 """Seconds after which a wait of a test fails."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 
 
 def data_of(secret: Object) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.overview import Change, ChangeType, Level, Overview, Problem, Summary
+from cfo.console.summaries import Change, ChangeType, Level, Overview, Problem, Summary
 from cfo.runtime import GVK, NamespacedName
 
 __all__ = ["StubOverview", "summary"]

@@ -9,12 +9,12 @@ import pytest
 
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import SECRET, SERVICE_ACCOUNT
-from cfo.runtime.objects import NamespacedName
-from cfo.runtime.reconcile import Rule, policy_rules
+from cfo.runtime.objects.kinds import SECRET, SERVICE_ACCOUNT
+from cfo.runtime.objects.rbac import Rule, policy_rules
+from cfo.runtime.objects.unstructured import NamespacedName
 from test.support.raycluster_environment import Environment
 
 RBAC = "rbac.authorization.k8s.io"

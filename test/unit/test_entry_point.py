@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "image" / "manager"
+SCRIPT = Path(__file__).parents[2] / "deploy" / "image" / "manager"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime import DEPLOYMENT, GVK, JOB, POD, Object, gvk_of
-from cfo.runtime.field import go_value
+from cfo.runtime.objects.field import go_value
 
 __all__ = ["MPI_JOBS", "RAY_CLUSTER_SPECS", "infer_pod_sets", "pod_sets_of", "submits_in_own_pod"]
 

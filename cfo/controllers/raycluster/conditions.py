@@ -26,6 +26,8 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
 from cfo.api.raycluster.responsibility import Actor, is_managed_by_multikueue, responsibility_of
 from cfo.config import KubeRayConfiguration
+from cfo.console.summaries import exposure as addresses
+from cfo.console.summaries.related import Related
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, belongs_to
 from cfo.controllers.raycluster.clusters import add_indexes
 from cfo.controllers.raycluster.dashboard_access import Exposure, may_expose
@@ -33,8 +35,6 @@ from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
-from cfo.overview import exposure as addresses
-from cfo.overview.related import Related
 from cfo.runtime import (
     GVK,
     INGRESS,

@@ -113,7 +113,7 @@ class DashboardAccess:
     async def exposure_of(self, cluster: Object, settings: NamespaceSettings) -> Exposure:
         """Return the decision for ``cluster``, whose namespace has ``settings``.
 
-        Raises :class:`~cfo.runtime.discovery.DiscoveryIncomplete` while the platform, or the head pods that have to be
+        Raises :class:`~cfo.runtime.DiscoveryIncomplete` while the platform, or the head pods that have to be
         checked, are unknown.
         """
         actors = responsibility_of(cluster, settings.kuberay.kuberay_features)

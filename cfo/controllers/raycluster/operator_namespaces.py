@@ -170,7 +170,7 @@ class OperatorNamespaces:
     async def current(self) -> tuple[str, ...]:
         """Return the namespaces, at least one.
 
-        Raises :class:`~cfo.runtime.discovery.DiscoveryIncomplete` while the platform is unknown.
+        Raises :class:`~cfo.runtime.client.discovery.DiscoveryIncomplete` while the platform is unknown.
         """
         if self._configured:
             return self._configured

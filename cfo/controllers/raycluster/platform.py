@@ -131,7 +131,7 @@ class Platform:
     async def is_openshift(self) -> bool:
         """Return whether the cluster is OpenShift.
 
-        Raises :class:`~cfo.runtime.discovery.DiscoveryIncomplete` while this is unknown.
+        Raises :class:`~cfo.runtime.client.discovery.DiscoveryIncomplete` while this is unknown.
         """
         if self._routes.informer is not None:
             self._openshift = True
@@ -144,7 +144,7 @@ class Platform:
 
         It does not if ``authentications.config.openshift.io/cluster`` has the type ``OIDC`` or ``None``. It is assumed
         if this object does not exist, or the operator is not allowed to read it, as with the roles of older releases.
-        Raises :class:`~cfo.runtime.discovery.DiscoveryIncomplete` while this is unknown.
+        Raises :class:`~cfo.runtime.client.discovery.DiscoveryIncomplete` while this is unknown.
         """
         if not await self.is_openshift():
             return False

@@ -25,7 +25,7 @@ import structlog
 
 from cfo.runtime.cache.transform import FieldDropper, check_transformed
 from cfo.runtime.client.partial_objects import Transform
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
 __all__ = ["Entry", "EntryDecoder", "Meta", "OwnerReference", "version_number"]
 
@@ -43,7 +43,7 @@ _NAME_PLACEHOLDER: Final = b"\3"
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """An owner reference; see :func:`cfo.runtime.objects.owner_reference`."""
+    """An owner reference; see :func:`cfo.runtime.objects.unstructured.owner_reference`."""
 
     api_version: str = ""
     kind: str = ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from cfo.runtime.cache.entry import Entry
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 
 __all__ = ["Index", "IndexFunction"]
 

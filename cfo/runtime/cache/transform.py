@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 
 __all__ = [
     "FieldDropper",

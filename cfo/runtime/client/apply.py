@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.runtime.objects import Object, resource_version_of
+from cfo.runtime.objects.unstructured import Object, resource_version_of
 
 __all__ = ["ABSENT_VERSION", "ApplyIntent", "UnchangedApplies", "is_applied"]
 

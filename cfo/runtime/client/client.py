@@ -33,7 +33,7 @@ from cfo.runtime.client.request_body import (
 from cfo.runtime.client.request_target import RequestTarget, resolve_collection, resolve_object
 from cfo.runtime.client.server_side_apply import ServerSideApply
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.objects import (
+from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
     Object,
@@ -48,7 +48,7 @@ from cfo.runtime.objects import (
 )
 
 if TYPE_CHECKING:
-    from cfo.runtime.discovery import RESTMapper  # imports this package's transport
+    from cfo.runtime.client.discovery import RESTMapper  # imports this package's transport
 
 __all__ = ["Client", "PatchType", "Propagation"]
 
@@ -75,13 +75,13 @@ class Propagation(StrEnum):
 class Client:
     """Reads and writes objects of any kind.
 
-    Objects of a GVK are dicts; objects of a :class:`~cfo.runtime.objects.TypedObject` class are instances of the class.
-    A read of an object that does not fit the class raises :class:`~cfo.runtime.resource.errors.InvalidResource`.
+    Objects of a GVK are dicts; objects of a :class:`~cfo.runtime.TypedObject` class are instances of the class.
+    A read of an object that does not fit the class raises :class:`~cfo.runtime.InvalidResource`.
 
     ``field_manager`` is the field manager of all writes. Without a ``cache`` every read is a request. All methods that
     make requests raise :class:`~cfo.runtime.client.errors.APIError`,
     :class:`~cfo.runtime.client.errors.TransportError`, :class:`~cfo.runtime.client.errors.UnknownKind` if the kind is
-    not served, :class:`~cfo.runtime.discovery.DiscoveryIncomplete` if it is unknown whether the kind is served, and
+    not served, :class:`~cfo.runtime.DiscoveryIncomplete` if it is unknown whether the kind is served, and
     :class:`ValueError` for a missing or invalid name or namespace.
     """
 

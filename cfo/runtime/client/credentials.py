@@ -19,7 +19,7 @@ import yaml
 
 from cfo.runtime.client.kubeconfig_errors import CredentialError, KubeconfigError, read_document, read_file, read_pem
 from cfo.runtime.client.kubeconfig_logins import basic_authorization, oidc_token, run_exec_plugin
-from cfo.runtime.clock import Clock, SystemClock
+from cfo.runtime.process.clock import Clock, SystemClock
 
 __all__ = ["CredentialError", "CredentialSource", "Credentials", "Kubeconfig", "ServiceAccount"]
 

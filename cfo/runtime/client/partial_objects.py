@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 
 __all__ = ["PartialObjectError", "Transform", "removed_field"]
 

@@ -17,7 +17,7 @@ from cfo.runtime.client.partial_objects import PartialObjectError, removed_field
 from cfo.runtime.client.reads import Reads
 from cfo.runtime.client.recorded_requests import RecordedRequests
 from cfo.runtime.client.request_target import RequestTarget, cache_key
-from cfo.runtime.objects import (
+from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
     Object,

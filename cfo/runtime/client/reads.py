@@ -12,7 +12,7 @@ from cfo.runtime.client.errors import Expired, NotFound
 from cfo.runtime.client.recorded_requests import RecordedRequests
 from cfo.runtime.client.request_body import selector_params
 from cfo.runtime.client.request_target import RequestTarget, cache_key, resolve_collection, resolve_object
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
 __all__ = ["Reads"]
 
@@ -29,7 +29,7 @@ class Reads:
     async def get(self, gvk: GVK, key: NamespacedName, *, live: bool) -> Object | None:
         """Return a copy of the object, or ``None`` if it does not exist (see :meth:`Client.get`)."""
         cached = cache_key(self._requests.mapper, gvk, key)
-        is_covered = not live and self._requests.cache.covers(gvk, cached.namespace, name=cached.name)
+        is_covered = not live and self._requests.cache.covers(gvk, cached.namespace)
         if is_covered and not self._requests.cache.is_uncertain(gvk, cached):
             return self._requests.cache.get(gvk, cached)
         target = await resolve_object(self._requests.mapper, gvk, key)

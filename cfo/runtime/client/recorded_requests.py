@@ -16,10 +16,10 @@ from cfo.runtime.client.object_cache import ClientCache
 from cfo.runtime.client.request_body import encode_body
 from cfo.runtime.client.request_target import RequestTarget
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.objects import Object, is_deleting, key_of, uid_of
+from cfo.runtime.objects.unstructured import Object, is_deleting, key_of, uid_of
 
 if TYPE_CHECKING:
-    from cfo.runtime.discovery import RESTMapper  # imports this package's transport
+    from cfo.runtime.client.discovery import RESTMapper  # imports this package's transport
 
 __all__ = ["RecordedRequests"]
 

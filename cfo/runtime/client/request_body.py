@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from cfo.runtime.objects import Object, gvk_of, key_of, namespace_of, owner_reference, owner_references_of
-from cfo.runtime.reconcile import TerminalError
+from cfo.runtime.objects.errors import TerminalError
+from cfo.runtime.objects.unstructured import Object, gvk_of, key_of, namespace_of, owner_reference, owner_references_of
 
 __all__ = [
     "EncodingError",

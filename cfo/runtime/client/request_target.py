@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.objects.unstructured import GVK, NamespacedName
 
 if TYPE_CHECKING:
-    from cfo.runtime.discovery import Resource, RESTMapper  # imports this package's transport
+    from cfo.runtime.client.discovery import Resource, RESTMapper  # imports this package's transport
 
 __all__ = ["RequestTarget", "cache_key", "resolve_collection", "resolve_object"]
 
@@ -35,10 +35,8 @@ class RequestTarget(NamedTuple):
 def cache_key(mapper: RESTMapper, gvk: GVK, key: NamespacedName) -> NamespacedName:
     """Return the key under which the cache stores the object: without a namespace if the kind is cluster-scoped.
 
-    Makes no request; a kind that discovery has not reported yet counts as namespaced. The key has no cluster.
+    Makes no request; a kind that discovery has not reported yet counts as namespaced.
     """
-    if key.cluster:
-        key = NamespacedName(*key)
     resource = mapper.cached(gvk)
     return key._replace(namespace="") if resource is not None and not resource.namespaced else key
 
@@ -49,7 +47,7 @@ async def resolve_collection(
     """Resolve all objects of a kind in a namespace.
 
     ``all_namespaces`` allows an empty namespace, which then means every namespace. Raises :class:`ValueError` for a
-    missing namespace, and all exceptions of :meth:`~cfo.runtime.discovery.RESTMapper.resource`.
+    missing namespace, and all exceptions of :meth:`~cfo.runtime.client.discovery.RESTMapper.resource`.
     """
     resource = await mapper.resource(gvk)
     if not resource.namespaced:

@@ -13,7 +13,7 @@ import os
 import aiohttp
 
 from cfo.runtime.client.errors import APIError, TransportError
-from cfo.runtime.clock import Clock
+from cfo.runtime.process.clock import Clock
 
 __all__ = ["Attempts"]
 

@@ -16,7 +16,7 @@ from cfo.runtime.client.preconditions import require_controller
 from cfo.runtime.client.reads import Reads
 from cfo.runtime.client.recorded_requests import RecordedRequests
 from cfo.runtime.client.request_target import cache_key, resolve_object
-from cfo.runtime.objects import Object, gvk_of, key_of, resource_version_of
+from cfo.runtime.objects.unstructured import Object, gvk_of, key_of, resource_version_of
 
 __all__ = ["ServerSideApply"]
 

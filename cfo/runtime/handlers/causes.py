@@ -12,7 +12,7 @@ from cfo.runtime.handlers.environment import Environment, ObjectLogger
 from cfo.runtime.handlers.filters import is_changed, matches_changes, matches_metadata, matches_value
 from cfo.runtime.handlers.registry import without_repetitions
 from cfo.runtime.handlers.selectors import Resource
-from cfo.runtime.objects import has_finalizer, is_deleting
+from cfo.runtime.objects.unstructured import has_finalizer, is_deleting
 
 __all__ = ["Cause", "Change", "detect_change", "matches", "select_changing"]
 

@@ -2,7 +2,7 @@
 
 A daemon is asked to stop through its keyword ``stopped``. If it has a ``cancellation_timeout``, it is cancelled after
 the ``cancellation_backoff``, and no longer waited for after the timeout. The object is deleted when its daemons have
-ended. A thread cannot be cancelled: it is abandoned (:mod:`cfo.runtime.threads`).
+ended. A thread cannot be cancelled: it is abandoned (:mod:`cfo.runtime.controller.threads`).
 """
 
 from __future__ import annotations

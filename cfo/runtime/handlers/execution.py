@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, cast
 
+from cfo.runtime.controller.threads import ThreadPool
 from cfo.runtime.handlers.causes import Cause, select_changing
 from cfo.runtime.handlers.declarations import ChangingHandler, Handler, IndexHandler, ResourceHandler
 from cfo.runtime.handlers.environment import Environment
@@ -23,7 +24,6 @@ from cfo.runtime.handlers.errors import (
 from cfo.runtime.handlers.lifecycles import get_default_lifecycle
 from cfo.runtime.handlers.patching import make_plain, plain
 from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress
-from cfo.runtime.threads import ThreadPool
 
 __all__ = [
     "Invocation",

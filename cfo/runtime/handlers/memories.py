@@ -7,7 +7,7 @@ from typing import Any
 
 from cfo.runtime.handlers.bodies import Body
 from cfo.runtime.handlers.daemons import Daemon
-from cfo.runtime.objects import NamespacedName, Object, key_of, uid_of
+from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of, uid_of
 
 __all__ = ["Memories", "Memory"]
 

@@ -16,7 +16,8 @@ import orjson
 import structlog
 from aiohttp import web
 
-from cfo.runtime.endpoint import Endpoint
+from cfo.runtime.controller.lifecycle import Phase
+from cfo.runtime.controller.threads import ThreadPool
 from cfo.runtime.handlers.activities import log_in, run_activity
 from cfo.runtime.handlers.declarations import Activity, WebhookHandler
 from cfo.runtime.handlers.environment import Environment
@@ -25,10 +26,9 @@ from cfo.runtime.handlers.patching import plain
 from cfo.runtime.handlers.registry import OperatorRegistry
 from cfo.runtime.handlers.running import Handlers
 from cfo.runtime.handlers.settings import OperatorSettings
-from cfo.runtime.leaderelection import LeaderElectionOptions
-from cfo.runtime.lifecycle import Phase
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.threads import ThreadPool
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.process.endpoint import Endpoint
 
 __all__ = ["LogFormat", "configure", "operator", "run"]
 

@@ -15,7 +15,8 @@ import structlog
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
-from cfo.runtime.finalizer import set_finalizer
+from cfo.runtime.controller.finalizer import set_finalizer
+from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.handlers.bodies import Body, Patch
 from cfo.runtime.handlers.causes import Cause, Change, detect_change, matches, select_changing
 from cfo.runtime.handlers.daemons import Daemon, Daemons, DaemonStoppingReason
@@ -37,8 +38,7 @@ from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress
 from cfo.runtime.handlers.selectors import Resource
 from cfo.runtime.handlers.source import EventSource, PendingEvent
 from cfo.runtime.handlers.timers import Timer
-from cfo.runtime.objects import Object, has_finalizer, is_deleting, key_of
-from cfo.runtime.reconcile import Request, Result
+from cfo.runtime.objects.unstructured import Object, has_finalizer, is_deleting, key_of
 
 __all__ = ["ResourceHandlers"]
 

@@ -12,11 +12,12 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
+from cfo.runtime.client.discovery import DiscoveryIncomplete
 from cfo.runtime.client.errors import APIError, TransportError
-from cfo.runtime.clock import first_of
-from cfo.runtime.controller import Controller, ControllerOptions
-from cfo.runtime.discovery import DiscoveryIncomplete
-from cfo.runtime.handler import EnqueueRequestForObject
+from cfo.runtime.controller.controller import Controller, ControllerOptions
+from cfo.runtime.controller.handler import EnqueueRequestForObject
+from cfo.runtime.controller.lifecycle import Phase
+from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.handlers.activities import run_activity
 from cfo.runtime.handlers.daemons import Daemons
 from cfo.runtime.handlers.declarations import Activity, ResourceHandler, WebhookHandler
@@ -25,10 +26,9 @@ from cfo.runtime.handlers.registry import OperatorRegistry
 from cfo.runtime.handlers.resource_handlers import ResourceHandlers
 from cfo.runtime.handlers.selectors import Resource, Selector, resources_of
 from cfo.runtime.handlers.settings import OperatorSettings
-from cfo.runtime.kinds import CUSTOM_RESOURCE_DEFINITION, SECRET
-from cfo.runtime.lifecycle import Phase
-from cfo.runtime.manager import Manager
-from cfo.runtime.source import InformerSync, Kind, Source
+from cfo.runtime.manager.manager import Manager
+from cfo.runtime.objects.kinds import CUSTOM_RESOURCE_DEFINITION, SECRET
+from cfo.runtime.process.clock import first_of
 
 __all__ = ["Handlers", "add_to"]
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from cfo.runtime import discovery
-from cfo.runtime.objects import GVK
+from cfo.runtime.client import discovery
+from cfo.runtime.objects.unstructured import GVK
 
 __all__ = ["EVERYTHING", "Marker", "Resource", "Selector", "resources_of"]
 

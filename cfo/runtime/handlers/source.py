@@ -11,11 +11,11 @@ import structlog
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.cause import Cause, CauseType
+from cfo.runtime.controller.cause import Cause, CauseType
+from cfo.runtime.controller.reconcile import Request
+from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
 from cfo.runtime.handlers.bodies import RawEventType
-from cfo.runtime.objects import NamespacedName
-from cfo.runtime.reconcile import Request
-from cfo.runtime.workqueue import LOW_PRIORITY, WorkQueue
+from cfo.runtime.objects.unstructured import NamespacedName
 
 __all__ = ["EventSource", "PendingEvent"]
 

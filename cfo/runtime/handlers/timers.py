@@ -13,6 +13,7 @@ import orjson
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.errors import APIError, TransportError
+from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.handlers.bodies import Body
 from cfo.runtime.handlers.causes import Cause, detect_change, matches
 from cfo.runtime.handlers.declarations import TimerHandler
@@ -23,8 +24,7 @@ from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.handlers.selectors import Resource
 from cfo.runtime.handlers.source import EventSource
-from cfo.runtime.objects import NamespacedName, Object, is_deleting, uid_of
-from cfo.runtime.reconcile import Request, Result
+from cfo.runtime.objects.unstructured import NamespacedName, Object, is_deleting, uid_of
 
 __all__ = ["Timer"]
 

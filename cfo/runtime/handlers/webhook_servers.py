@@ -11,7 +11,7 @@ import socket
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.webhook.options import (
     CertificateFiles,
     RotatedCertificates,

@@ -4,7 +4,7 @@ A :class:`Defaulter` changes an object before it is stored, a :class:`Validator`
 :class:`Handler` responds to any request. Their methods take the object and the :class:`AdmissionRequest`, and can be
 sync or async. They deny a request by raising one of these exceptions:
 
-* :class:`~cfo.runtime.field.FieldErrors`: the response is 403 Forbidden with the message and the causes.
+* :class:`~cfo.runtime.objects.field.FieldErrors`: the response is 403 Forbidden with the message and the causes.
   controller-runtime responds with the same message to an error of a validator, but without the causes.
 * :class:`InvalidObject`: the response is 422 Invalid, with the message of ``apierrors.NewInvalid``.
 * :class:`Denied`: the response has the code and reason given.
@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
-from cfo.runtime.field import FieldError, FieldErrors, go_quote
-from cfo.runtime.objects import GVK, GVR, Object
+from cfo.runtime.objects.field import FieldError, FieldErrors, go_quote
+from cfo.runtime.objects.unstructured import GVK, GVR, Object
 from cfo.runtime.webhook.worker import ReviewWorker
 
 __all__ = [

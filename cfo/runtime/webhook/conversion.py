@@ -15,7 +15,7 @@ import msgspec
 import orjson
 import structlog
 
-from cfo.runtime.objects import Object, gvk_of, name_of, uid_of
+from cfo.runtime.objects.unstructured import Object, gvk_of, name_of, uid_of
 from cfo.runtime.webhook.review import BadReview, check_nesting
 
 __all__ = ["Converter", "convert"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 
 __all__ = ["CertificateFiles", "RotatedCertificates", "ServiceReference", "WebhookOptions", "WebhookURL"]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
-from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION
-from cfo.runtime.objects import GVK, Object, ObjectKind
-from cfo.runtime.resource.declaration import plural_of
+from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects.resource.declaration import plural_of
+from cfo.runtime.objects.unstructured import GVK, Object, ObjectKind
 from cfo.runtime.webhook.admission import Defaulter, Handler, Operation, Validator
 from cfo.runtime.webhook.conversion import Converter
 from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler

@@ -14,7 +14,7 @@ import msgspec
 import orjson
 
 from cfo.runtime.cache.nesting import split_members
-from cfo.runtime.objects import GVK, GVR, Object
+from cfo.runtime.objects.unstructured import GVK, GVR, Object
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation, UserInfo
 
 __all__ = ["MAX_DEPTH", "BadReview", "NestedTooDeeply", "check_nesting", "json_patch", "read_review", "write_review"]

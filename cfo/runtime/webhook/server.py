@@ -27,10 +27,10 @@ import structlog
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-from cfo.runtime.clock import Clock, SystemClock, first_of
-from cfo.runtime.endpoint import parse_bind_address
-from cfo.runtime.listener import KEEP_ALIVE, Listener, bind_socket
-from cfo.runtime.tracing import Tracing
+from cfo.runtime.client.tracing import Tracing
+from cfo.runtime.process.clock import Clock, SystemClock, first_of
+from cfo.runtime.process.endpoint import parse_bind_address
+from cfo.runtime.process.listener import KEEP_ALIVE, Listener, bind_socket
 from cfo.runtime.webhook.admission import AdmissionResponse, denied, errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.conversion import convert

@@ -11,23 +11,24 @@ from cryptography import x509
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.discovery import RESTMapper
+from cfo.runtime.client.ratelimit import ExponentialRateLimiter
+from cfo.runtime.client.tracing import Tracing
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.clock import Clock
-from cfo.runtime.controller import Controller, ControllerOptions
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.handler import EnqueueRequestsFromMapFunc
-from cfo.runtime.health import Health
-from cfo.runtime.kinds import (
+from cfo.runtime.controller.controller import Controller, ControllerOptions
+from cfo.runtime.controller.handler import EnqueueRequestsFromMapFunc
+from cfo.runtime.controller.lifecycle import Phase, Runnable
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.controller.reconcile import Reconciler, Request, Result
+from cfo.runtime.controller.source import Channel, Kind
+from cfo.runtime.objects.kinds import (
     CUSTOM_RESOURCE_DEFINITION,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-from cfo.runtime.lifecycle import Phase, Runnable
-from cfo.runtime.metrics import Metrics
-from cfo.runtime.ratelimit import ExponentialRateLimiter
-from cfo.runtime.reconcile import READ, Reconciler, Request, Result, Rule
-from cfo.runtime.source import Channel, Kind
-from cfo.runtime.tracing import Tracing
+from cfo.runtime.objects.rbac import READ, Rule
+from cfo.runtime.process.clock import Clock
+from cfo.runtime.process.health import Health
 from cfo.runtime.webhook.certificates.ca_injector import CAInjector
 from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher, ClientCAWatcher
 from cfo.runtime.webhook.certificates.rotator import CertificateRotator

@@ -15,7 +15,8 @@ any input: they limit what they read, as the webhooks of RayClusters and AppWrap
 * raising an exception in the thread (``PyThreadState_SetAsyncExc``): it took 150 lines to deliver it exactly once, and
   does not reach C code;
 * a process for each review: 40 MB of memory and a copy of each object;
-* :func:`anyio.to_thread.run_sync`: it does not limit the threads that were abandoned (:mod:`cfo.runtime.threads`).
+* :func:`anyio.to_thread.run_sync`: it does not limit the threads that were abandoned, see
+  :class:`~cfo.runtime.controller.threads.ThreadPool`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final, ParamSpec, TypeVar
 
-from cfo.runtime.threads import ThreadPool
+from cfo.runtime.controller.threads import ThreadPool
 
 __all__ = ["MAX_INLINE", "MAX_THREADS", "ReviewWorker"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cfo.api.appwrapper import MAX_POD_SETS
 from cfo.runtime import FieldError, Object
-from cfo.runtime.field import MAX_ERRORS, OMIT, Path, invalid, too_many, type_invalid
+from cfo.runtime.objects.field import MAX_ERRORS, OMIT, Path, invalid, too_many, type_invalid
 
 __all__ = ["COMPONENTS", "MAX_COMPONENTS", "count_errors", "json_type_errors", "too_many_pod_sets"]
 

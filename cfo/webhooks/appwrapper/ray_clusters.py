@@ -13,7 +13,7 @@ from typing import Any
 from cfo.api.appwrapper import RAY_CLUSTER_SPECS, PathError, value_at
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime import FieldError, Object, gvk_of
-from cfo.runtime.field import Path
+from cfo.runtime.objects.field import Path
 from cfo.webhooks.appwrapper.json_types import COMPONENTS
 
 __all__ = ["PlannedCluster", "planned_clusters"]

@@ -29,7 +29,7 @@ from cfo.api.appwrapper import (
     uncounted_additions,
 )
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
-from cfo.runtime.field import (
+from cfo.runtime.objects.field import (
     MAX_ERRORS,
     OMIT,
     Path,

@@ -10,7 +10,7 @@ from typing import Final
 from cfo.api.raycluster.enforcement import merged
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime import Object, annotations_of, is_deleting, name_of
-from cfo.runtime.field import Path
+from cfo.runtime.objects.field import Path
 from cfo.webhooks.raycluster.injection_plan import (
     MTLS,
     OAUTH,

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.runtime import FieldError, Object
-from cfo.runtime.field import MAX_ERRORS, Path, type_invalid
+from cfo.runtime.objects.field import MAX_ERRORS, Path, type_invalid
 from cfo.webhooks.raycluster.limits import count_errors
 from cfo.webhooks.raycluster.pod_groups import HEAD_GROUP, WORKER_GROUPS
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cfo.runtime import FieldError
-from cfo.runtime.field import OMIT, Path, invalid, too_many
+from cfo.runtime.objects.field import OMIT, Path, invalid, too_many
 from cfo.webhooks.raycluster.pod_groups import HEAD_GROUP, WORKER_GROUPS
 
 __all__ = ["MAX_ENTRIES", "MAX_LIST", "MAX_WORKER_GROUPS", "count_errors"]

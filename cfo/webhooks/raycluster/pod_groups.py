@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cfo.runtime.field import Path
+from cfo.runtime.objects.field import Path
 from cfo.webhooks.raycluster.pod_additions import PodSpec
 
 __all__ = ["HEAD_GROUP", "WORKER_GROUPS", "PodGroup", "pod_groups_by_key", "pod_groups_of"]

@@ -18,7 +18,7 @@ from cfo.api.raycluster.cluster import has_injected_tls, head_pod_spec
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.api.raycluster.responsibility import is_managed_by_multikueue
 from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
-from cfo.runtime.field import MAX_ERRORS, Path, forbidden, invalid, required, too_long
+from cfo.runtime.objects.field import MAX_ERRORS, Path, forbidden, invalid, required, too_long
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import (
     MTLS,

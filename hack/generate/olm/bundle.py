@@ -20,7 +20,7 @@ from cfo.features import FEATURES
 from cfo.manifests import DEFAULT_NAMESPACE, components, default_image, overlays, workload
 from cfo.manifests.names import DEPLOYMENT, SERVICE_ACCOUNT
 from cfo.manifests.rbac import feature_access, user_roles
-from cfo.runtime.reconcile import Rule, policy_rules
+from cfo.runtime.objects.rbac import Rule, policy_rules
 from cfo.version import __version__
 from hack import ROOT
 from hack.generate.kustomize import HEADER, crd_file_name, dump
@@ -34,13 +34,13 @@ _ICON = Path(__file__).with_name("icon.svg")
 
 def files() -> dict[str, str]:
     """Return the content of every generated file, by its path from the root of the repository."""
-    manifests = {f"bundle/manifests/{name}": content for name, content in _manifests().items()}
+    manifests = {f"deploy/bundle/manifests/{name}": content for name, content in _manifests().items()}
     return {
         **manifests,
-        "bundle/metadata/annotations.yaml": HEADER + dump({"annotations": bundle_annotations()}),
-        "bundle/tests/scorecard/config.yaml": HEADER + dump(_scorecard()),
-        "bundle.Dockerfile": _bundle_dockerfile(),
-        "bundle.Dockerfile.dockerignore": f"{HEADER}*\n!bundle\n",
+        "deploy/bundle/metadata/annotations.yaml": HEADER + dump({"annotations": bundle_annotations()}),
+        "deploy/bundle/tests/scorecard/config.yaml": HEADER + dump(_scorecard()),
+        "deploy/bundle.Dockerfile": _bundle_dockerfile(),
+        "deploy/bundle.Dockerfile.dockerignore": f"{HEADER}*\n!deploy/bundle\n",
     }
 
 
@@ -283,7 +283,7 @@ def _bundle_dockerfile() -> str:
 
 {labels}
 
-COPY bundle/manifests /manifests/
-COPY bundle/metadata /metadata/
-COPY bundle/tests/scorecard /tests/scorecard/
+COPY deploy/bundle/manifests /manifests/
+COPY deploy/bundle/metadata /metadata/
+COPY deploy/bundle/tests/scorecard /tests/scorecard/
 """

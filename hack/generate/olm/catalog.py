@@ -27,10 +27,10 @@ CATALOG_IMAGE = "quay.io/project-codeflare/codeflare-operator-catalog"
 def files() -> dict[str, str]:
     """Return the content of every generated file, by its path from the root of the repository."""
     return {
-        "catalog/template.yaml": HEADER + dump(template()),
-        "catalog/codeflare-operator/catalog.yaml": HEADER + dump(*catalog()),
-        "catalog.Dockerfile": catalog_dockerfile("catalog/codeflare-operator", PACKAGE),
-        "catalog.Dockerfile.dockerignore": f"{HEADER}*\n!catalog\n",
+        "deploy/catalog/template.yaml": HEADER + dump(template()),
+        "deploy/catalog/codeflare-operator/catalog.yaml": HEADER + dump(*catalog()),
+        "deploy/catalog.Dockerfile": catalog_dockerfile("deploy/catalog/codeflare-operator", PACKAGE),
+        "deploy/catalog.Dockerfile.dockerignore": f"{HEADER}*\n!deploy/catalog\n",
     }
 
 
@@ -72,7 +72,7 @@ def catalog() -> list[dict[str, Any]]:
     names = [f"{PACKAGE}.v{version}" for version, _ in releases()]
     missing = [name for name in names if name not in bundles]
     if missing:
-        raise ToolError(f"catalog: the bundles of {', '.join(missing)} are missing; restore catalog/ from git")
+        raise ToolError(f"catalog: the bundles of {', '.join(missing)} are missing; restore deploy/catalog/ from git")
     return [package, *channels(), *(bundles[name] for name in names)]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
+from cfo.console.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
 from cfo.manifests import DEFAULT_NAMESPACE
 from cfo.manifests.names import PREFIX
 from cfo.manifests.rbac import all_rules, user_rules
-from cfo.runtime.reconcile import CRUD, Rule, policy_rules
+from cfo.runtime.objects.rbac import CRUD, Rule, policy_rules
 from cfo.version import __version__
 from hack.generate.kustomize import HEADER, dump
 from hack.generate.olm.catalog import CATALOG_IMAGE

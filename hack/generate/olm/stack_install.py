@@ -12,14 +12,14 @@ from typing import Any, Final
 import yaml
 
 from cfo.manifests.stack_operator import STACK_OPERATOR, StackOperator, shared_objects
-from cfo.runtime.reconcile import CRUD, Rule, policy_rules
+from cfo.runtime.objects.rbac import CRUD, Rule, policy_rules
 from hack.generate.helm import conditional, escaped
 from hack.generate.kustomize import HEADER, dump
 from hack.generate.olm.channels import default_channel
 from hack.generate.olm.stack_package import CATALOG_IMAGE, channel_names, current_versions, releases
 from hack.release.semver import Version
 
-CHART: Final = "charts/catalog"
+CHART: Final = "deploy/charts/catalog"
 NAMESPACE: Final = f"{STACK_OPERATOR}-system"
 CATALOG_NAME: Final = "inference-stack-catalog"
 INSTALLER: Final = f"{STACK_OPERATOR}-installer"

@@ -1,7 +1,7 @@
 """The OLM package of the operator of InferenceStacks: a bundle for each major version, and their catalog.
 
 Operators of several major versions are installed in one cluster, so the bundles own no CRD, and all names in a bundle
-contain the major version (:mod:`cfo.manifests.stack_operator`). The files are in ``inference-stack/``.
+contain the major version (:mod:`cfo.manifests.stack_operator`). The files are in ``deploy/inference-stack/``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from cfo.api.inferencestack import profiles
 from cfo.manifests import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.stack_operator import STACK_OPERATOR, StackOperator
-from cfo.runtime.reconcile import policy_rules
+from cfo.runtime.objects.rbac import policy_rules
 from hack import ROOT
 from hack.files import ToolError, read
 from hack.generate.kustomize import HEADER, dump
@@ -24,7 +24,7 @@ from hack.release.history import CHANNELS, STACK_CATALOG
 from hack.release.semver import Version
 from hack.release.stack_releases import PROFILES, RELEASES
 
-FOLDER = "inference-stack"
+FOLDER = "deploy/inference-stack"
 BUNDLE_IMAGE = "quay.io/project-codeflare/inference-stack-operator-bundle"
 CATALOG_IMAGE = "quay.io/project-codeflare/inference-stack-operator-catalog"
 _DESCRIPTION = "Runs language models behind a gateway: InferenceStacks, with autoscaling and safe rollouts."

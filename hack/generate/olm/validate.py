@@ -318,10 +318,10 @@ def _breaking(bundles: dict[str, Version], kinds: dict[str, set[tuple[str, str, 
 def problems_of(root: Path, previous: Path | None = None) -> list[str]:
     """Return all problems of the tree ``root``; ``previous`` is the catalog of the previous release."""
     before = read(previous) if previous is not None else []
-    folders = [root / "bundle", *sorted((root / "inference-stack").glob("v*"))]
+    folders = [root / "deploy/bundle", *sorted((root / "deploy/inference-stack").glob("v*"))]
     return [
         *(problem for folder in folders for problem in _bundle_folder_problems(folder)),
-        *catalog_problems(read(root / "catalog/codeflare-operator/catalog.yaml"), before),
+        *catalog_problems(read(root / "deploy/catalog/codeflare-operator/catalog.yaml"), before),
         *catalog_problems(read(root / STACK_CATALOG)),
     ]
 

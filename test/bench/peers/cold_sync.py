@@ -50,9 +50,9 @@ def sync_cfo(server: Server, count: int) -> dict[str, float]:
     from cfo.runtime.cache.cache import Cache
     from cfo.runtime.client.client import Client
     from cfo.runtime.client.config import ClientConfig
+    from cfo.runtime.client.discovery import RESTMapper
     from cfo.runtime.client.transport import Transport
-    from cfo.runtime.discovery import RESTMapper
-    from cfo.runtime.objects import GVK
+    from cfo.runtime.objects.unstructured import GVK
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     kind = GVK("ray.io", "v1", "RayCluster")

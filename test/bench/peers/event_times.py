@@ -26,7 +26,7 @@ async def run_cfo(called: dict[str, float]) -> None:
     import structlog
 
     from cfo.runtime import Builder, Manager, ManagerOptions, Request, Result, load_config
-    from cfo.runtime.objects import GVK
+    from cfo.runtime.objects.unstructured import GVK
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     config_map = GVK("", "v1", "ConfigMap")

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
-from cfo.runtime.objects import GVK, Object
+from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects.unstructured import GVK, Object
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Sample, benchmark
 from test.bench.operators import run_operator

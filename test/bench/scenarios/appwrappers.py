@@ -14,8 +14,8 @@ from cfo.api.appwrapper import APPWRAPPER
 from cfo.runtime import Transport, load_config
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.store import Event
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.client.discovery import RESTMapper
+from cfo.runtime.objects.unstructured import NamespacedName
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.operators import run_operator

@@ -9,7 +9,7 @@ from functools import partial
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.objects.unstructured import GVK, NamespacedName
 from test.bench.api_server import APIServer, api_server, run_concurrently
 from test.bench.harness import Case, Sample, benchmark
 from test.bench.operators import run_operator

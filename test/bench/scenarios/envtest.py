@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from cfo.demo import crds
+from cfo.console.demo import crds
 from cfo.runtime import load_config
 from envtest import ControlPlane
 from envtest.context import RequestContext, User

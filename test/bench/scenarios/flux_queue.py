@@ -18,8 +18,8 @@ from cfo.controllers.flux.queue.ledger import Ledger
 from cfo.runtime import Client
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.clock import rfc3339
-from cfo.runtime.objects import NamespacedName, Object, key_of
+from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of
+from cfo.runtime.process.clock import rfc3339
 from test.bench.api_server import api_server
 from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.operators import run_operator

@@ -10,7 +10,7 @@ from functools import partial
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime.handlers.bodies import Patch
 from cfo.runtime.handlers.storage import AnnotationsDiffBaseStorage
-from cfo.runtime.objects import key_of
+from cfo.runtime.objects.unstructured import key_of
 from test.bench.api_server import APIServer, api_server, run_concurrently
 from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.processes import MeasuredProcess, free_port, start_process

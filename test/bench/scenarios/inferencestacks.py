@@ -13,7 +13,7 @@ from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.config import InferenceStackConfiguration
 from cfo.controllers import inferencestack
 from cfo.runtime import Manager, ManagerOptions, Transport, load_config
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.operators import run_operator

@@ -10,8 +10,8 @@ import time
 
 import orjson
 
-from cfo.runtime.kinds import CONFIG_MAP
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.kinds import CONFIG_MAP
+from cfo.runtime.objects.unstructured import NamespacedName
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import REPOSITORY, Case, Sample, benchmark
 from test.bench.processes import MeasuredProcess

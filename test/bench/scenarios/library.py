@@ -13,13 +13,13 @@ import orjson
 import structlog
 
 from cfo.runtime import ApplyIntent, is_applied, load_config
-from cfo.runtime.controller import Controller
-from cfo.runtime.kinds import NAMESPACE
-from cfo.runtime.metrics import Metrics
-from cfo.runtime.objects import NamespacedName
-from cfo.runtime.reconcile import Request, Result
-from cfo.runtime.source import Channel
-from cfo.runtime.workqueue import WorkQueue
+from cfo.runtime.controller.controller import Controller
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.controller.source import Channel
+from cfo.runtime.controller.workqueue import WorkQueue
+from cfo.runtime.objects.kinds import NAMESPACE
+from cfo.runtime.objects.unstructured import NamespacedName
 from test.bench.api_server import api_server
 from test.bench.harness import Case, Sample, benchmark
 

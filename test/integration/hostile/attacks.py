@@ -17,9 +17,9 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError
-from cfo.runtime.kinds import INGRESS, SECRET
-from cfo.runtime.objects import NamespacedName, Object
-from cfo.runtime.reconcile import Rule
+from cfo.runtime.objects.kinds import INGRESS, SECRET
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.support.composite_keys import composite_rsa_key
 from test.support.raycluster_environment import ray_cluster
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.integration.hostile.attacks import MEGABYTE, many_groups, many_pod_sets
 
 IDLE_CONNECTIONS, HALF_BODIES, SENDERS = 400, 25, 10

@@ -12,9 +12,9 @@ import pytest
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import names_of
 from cfo.runtime.client.client import Client
-from cfo.runtime.kinds import INGRESS, POD, SERVICE, SERVICE_ACCOUNT
-from cfo.runtime.objects import NamespacedName, Object, gvk_of, key_of, name_of, owner_reference
-from cfo.runtime.reconcile import Rule
+from cfo.runtime.objects.kinds import INGRESS, POD, SERVICE, SERVICE_ACCOUNT
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import NamespacedName, Object, gvk_of, key_of, name_of, owner_reference
 from test.integration.hostile.attacks import ingress
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,

@@ -6,9 +6,9 @@ from typing import Any
 
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
 from cfo.api.raycluster.naming import names_of
-from cfo.runtime.kinds import INGRESS, NETWORK_POLICY
-from cfo.runtime.objects import Object
-from cfo.runtime.reconcile import Rule
+from cfo.runtime.objects.kinds import INGRESS, NETWORK_POLICY
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import Object
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
     VANILLA_CRDS,

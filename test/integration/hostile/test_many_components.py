@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import anyio
 
-from cfo.runtime.kinds import CONFIG_MAP
-from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.objects.kinds import CONFIG_MAP
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.support.appwrapper_environment import (
     AppWrapperEnvironment,
     configuration,

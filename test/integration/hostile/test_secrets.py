@@ -10,9 +10,9 @@ import pytest
 from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.resources import COOKIE_KEY
-from cfo.runtime.kinds import SECRET
-from cfo.runtime.objects import NamespacedName, Object, owner_reference
-from cfo.runtime.reconcile import Rule
+from cfo.runtime.objects.kinds import SECRET
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import NamespacedName, Object, owner_reference
 from test.support.composite_keys import composite_rsa_key
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,

@@ -26,8 +26,8 @@ from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.raycluster.naming import names_of
 from cfo.operator import webhook_configurations
 from cfo.runtime.client.client import Client
-from cfo.runtime.kinds import INGRESS, LEASE, NETWORK_POLICY, POD
-from cfo.runtime.objects import Object, gvk_of, key_of, name_of
+from cfo.runtime.objects.kinds import INGRESS, LEASE, NETWORK_POLICY, POD
+from cfo.runtime.objects.unstructured import Object, gvk_of, key_of, name_of
 from test.integration.hostile import attacks
 from test.support.config_map_webhooks import free_url
 from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, create_config_map, run_operator

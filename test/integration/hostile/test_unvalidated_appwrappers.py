@@ -11,9 +11,9 @@ import yaml
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.runtime.client.errors import Forbidden
-from cfo.runtime.kinds import POD, VALIDATING_WEBHOOK_CONFIGURATION
-from cfo.runtime.objects import NamespacedName, Object, find_condition, name_of
-from cfo.runtime.reconcile import Rule
+from cfo.runtime.objects.kinds import POD, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition, name_of
 from test.support.appwrapper_environment import pod, wrapper
 from test.support.config_map_webhooks import free_url
 from test.support.operator_process import LOOPBACK_ADDRESSES, create_config_map, run_operator

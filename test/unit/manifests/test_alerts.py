@@ -16,7 +16,7 @@ from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
-from cfo.configuration_watch import ConfigurationWatch
+from cfo.config.watch import ConfigurationWatch
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.claims import ClaimMetrics
@@ -27,8 +27,8 @@ from cfo.operator import new_manager
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.kinds import CONFIG_MAP
-from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.objects.kinds import CONFIG_MAP
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
 from test.support.prometheus import Change, firing_alerts, needs_promtool
 from test.support.ray_clusters import ray_cluster

@@ -19,7 +19,7 @@ from cfo.manifests import COMPONENTS, default_image, render
 from cfo.version import __version__
 from test.support.manifests import by_key, load_all
 
-CHART = Path(__file__).parents[3] / "charts" / "codeflare-operator"
+CHART = Path(__file__).parents[3] / "deploy" / "charts" / "codeflare-operator"
 TOKEN = re.compile(r"(\s*)\{\{-\s(.*?)\s\}\}|\{\{\s(.*?)\s\}\}", re.DOTALL)
 LOOP = re.compile(r"\{\{- range (\S+) \}\}\n(.*)\{\{- end \}\}\n(?=\{\{- end \}\})", re.DOTALL)
 """A loop, which must be the only content of a condition."""

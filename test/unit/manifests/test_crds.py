@@ -52,8 +52,8 @@ def test_chart_has_a_file_for_each_crd() -> None:
 
 def test_bundle_owns_each_crd() -> None:
     files = bundle.files()
-    assert name_in(files[f"bundle/manifests/{FILE}"]) == NAME
-    csv = yaml.safe_load(files[f"bundle/manifests/{bundle.PACKAGE}.clusterserviceversion.yaml"])
+    assert name_in(files[f"deploy/bundle/manifests/{FILE}"]) == NAME
+    csv = yaml.safe_load(files[f"deploy/bundle/manifests/{bundle.PACKAGE}.clusterserviceversion.yaml"])
     owned = csv["spec"]["customresourcedefinitions"]["owned"]
     assert [(crd["kind"], crd["displayName"]) for crd in owned] == [
         ("AppWrapper", "App Wrapper"),

@@ -10,7 +10,7 @@ import pytest
 from test.support.manifests import make_targets
 
 ROOT = Path(__file__).parents[3]
-TEMPLATE = ROOT / "cfo" / "scaffold" / "template" / "Makefile.tmpl"
+TEMPLATE = ROOT / "cfo" / "console" / "new" / "template" / "Makefile.tmpl"
 """The Makefile of a project that `cfo new` writes, whose targets the pages for operator authors name."""
 
 PAGES = sorted(

@@ -14,20 +14,20 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux import FLUX_SETUP
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
-from cfo.configuration_watch import ConfigurationWatch
+from cfo.config.watch import ConfigurationWatch
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.claims import ClaimMetrics
 from cfo.controllers.inferencestack.metrics import StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
-from cfo.manifests.dashboard import dashboard
+from cfo.manifests.grafana import dashboard
 from cfo.manifests.monitoring import alerts, objects
 from cfo.manifests.names import METRICS_SERVICE, STACK_METRICS_SERVICES
 from cfo.manifests.stack_operator import StackOperator
 from cfo.operator import new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.kinds import SECRET
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.kinds import SECRET
+from cfo.runtime.objects.unstructured import NamespacedName
 
 ROOT = Path(__file__).parents[3]
 PROMETHEUS_METRICS = {"up", "process_resident_memory_bytes"}

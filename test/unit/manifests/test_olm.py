@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def bundle() -> list[dict[str, Any]]:
-    return validate.read(ROOT / "bundle/manifests")
+    return validate.read(ROOT / "deploy/bundle/manifests")
 
 
 def csv_of(bundle: list[dict[str, Any]]) -> dict[str, Any]:
@@ -29,19 +29,19 @@ def csv_of(bundle: list[dict[str, Any]]) -> dict[str, Any]:
     return csv
 
 
-ANNOTATIONS = yaml.safe_load((ROOT / "bundle/metadata/annotations.yaml").read_text())["annotations"]
+ANNOTATIONS = yaml.safe_load((ROOT / "deploy/bundle/metadata/annotations.yaml").read_text())["annotations"]
 
 
 def test_bundle_and_catalog_of_the_tree_are_valid() -> None:
-    assert validate.problems_of(ROOT, ROOT / "catalog/codeflare-operator/catalog.yaml") == []
+    assert validate.problems_of(ROOT, ROOT / "deploy/catalog/codeflare-operator/catalog.yaml") == []
 
 
 @pytest.mark.parametrize("name", ["bundle", "catalog"])
 def test_image_can_copy_its_files(name: str) -> None:
-    sources = re.findall(r"^COPY ([^/\s]+)", (ROOT / f"{name}.Dockerfile").read_text(), re.MULTILINE)
-    ignored = (ROOT / f"{name}.Dockerfile.dockerignore").read_text().splitlines()
-    assert set(sources) == {name}
-    assert ignored[-2:] == ["*", f"!{name}"]  # .dockerignore, which is for the operator's image, excludes both
+    sources = re.findall(r"^COPY ([^/\s]+/[^/\s]+)", (ROOT / f"deploy/{name}.Dockerfile").read_text(), re.MULTILINE)
+    ignored = (ROOT / f"deploy/{name}.Dockerfile.dockerignore").read_text().splitlines()
+    assert set(sources) == {f"deploy/{name}"}
+    assert ignored[-2:] == ["*", f"!deploy/{name}"]  # .dockerignore, which is for the operator's image, excludes both
 
 
 def test_bundle_has_this_version(bundle: list[dict[str, Any]]) -> None:
@@ -408,7 +408,7 @@ def test_installer_has_no_permissions_on_other_resources(bundle: list[dict[str, 
 
 
 def test_subscription_and_extension_use_channels_of_the_catalog() -> None:
-    documents = list(yaml.safe_load_all((ROOT / "catalog/codeflare-operator/catalog.yaml").read_text()))
+    documents = list(yaml.safe_load_all((ROOT / "deploy/catalog/codeflare-operator/catalog.yaml").read_text()))
     (package,) = [each for each in documents if each["schema"] == "olm.package"]
     offered = {each["name"] for each in documents if each["schema"] == "olm.channel"}
     _, extension = installer()

@@ -28,7 +28,7 @@ MAJORS = ("v1", "v2")
 
 
 def bundle(major: str) -> list[dict[str, Any]]:
-    return validate.read(ROOT / "inference-stack" / major / "manifests")
+    return validate.read(ROOT / "deploy" / "inference-stack" / major / "manifests")
 
 
 def csv_of(major: str) -> dict[str, Any]:
@@ -128,12 +128,12 @@ def test_bundles_and_catalog_are_valid() -> None:
     assert validate.problems_of(ROOT) == []
     channels = {
         blob["name"]: [entry["name"] for entry in blob["entries"]]
-        for blob in validate.read(ROOT / "inference-stack/catalog/catalog.yaml")
+        for blob in validate.read(ROOT / "deploy/inference-stack/catalog/catalog.yaml")
         if blob["schema"] == "olm.channel"
     }
     assert channels["fast-v1"] == ["inference-stack-operator.v1.1.0"]
     assert channels["fast-v2"] == ["inference-stack-operator.v2.14.0"]
-    template = yaml.safe_load((ROOT / "inference-stack/template.yaml").read_text())
+    template = yaml.safe_load((ROOT / "deploy/inference-stack/template.yaml").read_text())
     assert (template["Schema"], template["GenerateMajorChannels"]) == ("olm.semver", True)
     assert {"Image": f"{stack_package.BUNDLE_IMAGE}:v2.14.0"} in template["Fast"]["Bundles"]
 
@@ -156,7 +156,7 @@ def test_released_bundle_never_leaves_the_catalog(monkeypatch: pytest.MonkeyPatc
 
 def installer() -> list[dict[str, Any]]:
     """Return the rules of the installer in the chart."""
-    objects = by_key(render_chart("olm", {}, ROOT / "charts/catalog"))
+    objects = by_key(render_chart("olm", {}, ROOT / "deploy/charts/catalog"))
     name = stack_install.INSTALLER
     role, cluster_role = objects["Role", "olm", name], objects["ClusterRole", "", name]
     account = objects["ServiceAccount", "olm", name]["metadata"]
@@ -201,21 +201,21 @@ def test_installer_manages_only_objects_of_the_bundles() -> None:
 
 
 def test_chart_keeps_the_crds_when_it_is_uninstalled() -> None:
-    objects = by_key(render_chart("olm", {}, ROOT / "charts/catalog"))
+    objects = by_key(render_chart("olm", {}, ROOT / "deploy/charts/catalog"))
     for crd in inference_stack_crds():
         rendered = objects["CustomResourceDefinition", "", crd["metadata"]["name"]]
         assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
         assert rendered["spec"] == crd["spec"]
-    assert not (ROOT / "charts/catalog/crds").exists()  # Helm never updates CRDs in this folder
-    disabled = render_chart("olm", {"customResourceDefinition": {"enabled": False}}, ROOT / "charts/catalog")
+    assert not (ROOT / "deploy/charts/catalog/crds").exists()  # Helm never updates CRDs in this folder
+    disabled = render_chart("olm", {"customResourceDefinition": {"enabled": False}}, ROOT / "deploy/charts/catalog")
     assert "CustomResourceDefinition" not in {obj["kind"] for obj in disabled}
 
 
 def test_chart_renders_the_samples() -> None:
-    values = yaml.safe_load((ROOT / "charts/catalog/values.yaml").read_text())
+    values = yaml.safe_load((ROOT / "deploy/charts/catalog/values.yaml").read_text())
     values["clusterExtension"]["enabled"] = True
     values["clusterExtension"]["versions"][0]["annotations"] = {"a": "b"}
-    objects = by_key(render_chart("olm", values, ROOT / "charts/catalog"))
+    objects = by_key(render_chart("olm", values, ROOT / "deploy/charts/catalog"))
     samples = [
         obj
         for name in ("clustercatalog", "clusterextensions")
@@ -232,7 +232,7 @@ def test_chart_renders_the_samples() -> None:
 def test_samples_use_channels_of_the_catalog() -> None:
     offered = {
         blob["name"]
-        for blob in validate.read(ROOT / "inference-stack/catalog/catalog.yaml")
+        for blob in validate.read(ROOT / "deploy/inference-stack/catalog/catalog.yaml")
         if blob["schema"] == "olm.channel"
     }
     for sample in validate.read(ROOT / "config/olm/inference-stack-clusterextensions.yaml"):
@@ -244,14 +244,14 @@ def test_samples_use_channels_of_the_catalog() -> None:
 
 def test_build_targets_use_the_generated_files() -> None:
     text = (ROOT / "hack/deploy.mk").read_text()
-    assert "inference-stack/v*/bundle.Dockerfile" in text
+    assert "deploy/inference-stack/v*/bundle.Dockerfile" in text
     for major in MAJORS:
-        dockerfile = (ROOT / f"inference-stack/{major}/bundle.Dockerfile").read_text()
+        dockerfile = (ROOT / f"deploy/inference-stack/{major}/bundle.Dockerfile").read_text()
         version = csv_of(major)["spec"]["version"]
         assert re.search(rf"^LABEL org\.opencontainers\.image\.version={re.escape(version)}$", dockerfile, re.MULTILINE)
         for source in re.findall(r"^COPY (\S+)", dockerfile, re.MULTILINE):
             assert (ROOT / source).is_dir()
             assert (
-                f"!inference-stack/{major}\n"
-                in (ROOT / f"inference-stack/{major}/bundle.Dockerfile.dockerignore").read_text()
+                f"!deploy/inference-stack/{major}\n"
+                in (ROOT / f"deploy/inference-stack/{major}/bundle.Dockerfile.dockerignore").read_text()
             )

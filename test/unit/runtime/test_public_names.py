@@ -51,7 +51,7 @@ def test_operator_imports_the_runtime_through_the_facade() -> None:
         if OPERATOR / "runtime" not in path.parents
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cfo.runtime.")
-        if node.module != "cfo.runtime.field"
+        if node.module != "cfo.runtime.objects.field"
     }
     assert not deep_imports
 

@@ -10,7 +10,7 @@ from cfo.api.flux.containers import is_runner, runners
 from cfo.api.flux.validation.syntax import between, choice, dns_label, dns_subdomain, environment_errors
 from cfo.api.quantity import is_quantity
 from cfo.runtime import FieldError
-from cfo.runtime.field import OMIT, Path, duplicate, forbidden, invalid, not_supported, required, too_many
+from cfo.runtime.objects.field import OMIT, Path, duplicate, forbidden, invalid, not_supported, required, too_many
 
 __all__ = ["MAX_CONTAINERS", "container_errors", "service_errors"]
 

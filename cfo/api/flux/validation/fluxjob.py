@@ -12,7 +12,7 @@ from cfo.api.flux.names import QUOTA_RESERVED, State
 from cfo.api.flux.validation.minicluster import cluster_name, name_errors, size_errors, spec_errors
 from cfo.api.flux.validation.syntax import count_errors, dns_subdomain, environment_errors
 from cfo.runtime import FieldError, Object
-from cfo.runtime.field import MAX_ERRORS, Path, forbidden
+from cfo.runtime.objects.field import MAX_ERRORS, Path, forbidden
 
 __all__ = ["flux_job_update_errors", "validate_flux_job"]
 

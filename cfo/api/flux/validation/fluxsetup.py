@@ -12,7 +12,7 @@ from cfo.api.flux.validation.options import flux_errors, pod_errors
 from cfo.api.flux.validation.syntax import between, count_errors, dns_label, dns_subdomain, selector_errors
 from cfo.api.quantity import is_quantity
 from cfo.runtime import FieldError, Object
-from cfo.runtime.field import MAX_ERRORS, Path, invalid, required
+from cfo.runtime.objects.field import MAX_ERRORS, Path, invalid, required
 
 __all__ = ["validate_flux_setup"]
 

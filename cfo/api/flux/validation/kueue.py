@@ -11,7 +11,7 @@ from cfo.api.flux.conditions import is_true
 from cfo.api.flux.kinds import FLUX_JOB
 from cfo.api.flux.names import QUEUE_NAME_LABEL, QUOTA_RESERVED, State
 from cfo.runtime import FieldError, Object, controller_of, labels_of
-from cfo.runtime.field import Path, forbidden
+from cfo.runtime.objects.field import Path, forbidden
 
 __all__ = ["flux_job_queue_errors", "minicluster_queue_errors"]
 

@@ -11,7 +11,7 @@ from cfo.api.flux.validation.options import flux_errors, pod_errors
 from cfo.api.flux.validation.service_names import service_name_errors
 from cfo.api.flux.validation.syntax import MAX_DNS_LABEL, between, count_errors, label_errors, service_name
 from cfo.runtime import FieldError, Object
-from cfo.runtime.field import MAX_ERRORS, OMIT, Path, invalid
+from cfo.runtime.objects.field import MAX_ERRORS, OMIT, Path, invalid
 
 __all__ = [
     "MAX_NAME",

@@ -17,7 +17,7 @@ from cfo.api.flux.validation.syntax import (
     selector_errors,
 )
 from cfo.runtime import FieldError
-from cfo.runtime.field import Path, forbidden, invalid, not_supported, required, too_many
+from cfo.runtime.objects.field import Path, forbidden, invalid, not_supported, required, too_many
 
 __all__ = ["flux_errors", "pod_errors"]
 

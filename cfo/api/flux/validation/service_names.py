@@ -8,7 +8,7 @@ from typing import Any
 from cfo.api.flux.containers import is_runner
 from cfo.api.flux.validation.syntax import MAX_DNS_LABEL
 from cfo.runtime import FieldError
-from cfo.runtime.field import Path, invalid
+from cfo.runtime.objects.field import Path, invalid
 
 __all__ = ["service_name_errors"]
 

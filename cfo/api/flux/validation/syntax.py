@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cfo.api.value_count import has_more_values_than
 from cfo.runtime import FieldError, LabelSelector, SelectorError
-from cfo.runtime.field import OMIT, Path, invalid, not_supported, required
+from cfo.runtime.objects.field import OMIT, Path, invalid, not_supported, required
 
 __all__ = [
     "MAX_DNS_LABEL",

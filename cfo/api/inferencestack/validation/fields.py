@@ -18,7 +18,7 @@ import orjson
 
 from cfo.api.builtin_types import TypeProblem, TypeTable, builtin_types, type_problems
 from cfo.runtime import FieldError
-from cfo.runtime.field import MAX_ERRORS, OMIT, forbidden, too_many, type_invalid
+from cfo.runtime.objects.field import MAX_ERRORS, OMIT, forbidden, too_many, type_invalid
 
 __all__ = ["FieldReport", "check_fields", "stack_types"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from cfo.api.inferencestack.validation.integers import as_integer
 from cfo.api.quantity import is_quantity, parse_quantity
 from cfo.runtime import FieldError
-from cfo.runtime.field import Path, invalid
+from cfo.runtime.objects.field import Path, invalid
 
 __all__ = ["gpu_errors", "gpu_warnings"]
 

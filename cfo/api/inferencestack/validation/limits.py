@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cfo.runtime import FieldError, Object
-from cfo.runtime.field import OMIT, Path, invalid, too_many, type_invalid
+from cfo.runtime.objects.field import OMIT, Path, invalid, too_many, type_invalid
 
 __all__ = ["MAX_APPLICATIONS", "MAX_DEPTH", "MAX_WEIGHT", "limit_errors"]
 

@@ -10,7 +10,7 @@ from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_ver
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CHART_NAME, GATEWAY
 from cfo.api.inferencestack.resolution import ResolvedStack
 from cfo.runtime import FieldError, Object
-from cfo.runtime.field import Path, forbidden, invalid
+from cfo.runtime.objects.field import Path, forbidden, invalid
 
 __all__ = ["APPLICATIONS", "label_errors", "name_errors"]
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cfo.api.inferencestack.validation.integers import as_integer
 from cfo.runtime import FieldError
-from cfo.runtime.field import Path, duplicate, invalid, required
+from cfo.runtime.objects.field import Path, duplicate, invalid, required
 
 __all__ = ["port_errors", "port_list_errors"]
 

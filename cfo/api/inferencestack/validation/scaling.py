@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cfo.api.inferencestack.resolution import is_enabled
 from cfo.runtime import FieldError
-from cfo.runtime.field import Path, forbidden, invalid, not_supported, required
+from cfo.runtime.objects.field import Path, forbidden, invalid, not_supported, required
 
 __all__ = ["scaling_errors"]
 

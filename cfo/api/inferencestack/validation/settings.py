@@ -14,7 +14,7 @@ from cfo.api.inferencestack.validation.ports import port_errors, port_list_error
 from cfo.api.inferencestack.validation.scaling import scaling_errors
 from cfo.api.inferencestack.validation.volumes import volume_errors
 from cfo.runtime import FieldError
-from cfo.runtime.field import Path, duplicate, forbidden, invalid, not_supported, required
+from cfo.runtime.objects.field import Path, duplicate, forbidden, invalid, not_supported, required
 
 __all__ = ["settings_errors"]
 

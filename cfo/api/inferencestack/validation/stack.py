@@ -16,7 +16,7 @@ from cfo.api.inferencestack.validation.naming import label_errors, name_errors
 from cfo.api.inferencestack.validation.settings import settings_errors
 from cfo.api.inferencestack.validation.warnings import label_warnings, settings_warnings
 from cfo.runtime import FieldError, Object
-from cfo.runtime.field import MAX_ERRORS, Path, forbidden
+from cfo.runtime.objects.field import MAX_ERRORS, Path, forbidden
 
 __all__ = ["MAX_WARNINGS", "Validation", "validate", "validate_update"]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from cfo.api.inferencestack.resolution import is_enabled
 from cfo.api.quantity import is_quantity, parse_quantity
 from cfo.runtime import FieldError
-from cfo.runtime.field import Path, duplicate, invalid, not_supported, required
+from cfo.runtime.objects.field import Path, duplicate, invalid, not_supported, required
 
 __all__ = ["volume_errors", "volume_warnings"]
 

@@ -175,7 +175,6 @@ def setup(manager: Manager, admin_namespaces: Collection[str], notifications: Ch
         # Optional, because an operator that is limited to some namespaces may not list namespaces.
         .watches(NAMESPACE, _Record(ledger.on_namespace), optional=True, metadata_only=True)
         .watches_source(channel)
-        .with_options(sharded=False)  # it compares the jobs of all namespaces
         .complete(reconciler)
     )
     return ledger

@@ -256,7 +256,6 @@ def _start(manager: Manager) -> None:
         .owns(CONFIG_MAP, ResourceVersionChanged(), **labelled)
         .owns(SECRET, ResourceVersionChanged(), label_selector=MINICLUSTER_LABEL, metadata_only=True)
         .watches(POD, EnqueueRequestsFromMapFunc(_request_of), _pod_changed, **labelled)
-        .with_options(sharded=False)  # the queue, which runs on the leader, keeps all kinds whole anyway
         .complete(reconciler)
     )
 

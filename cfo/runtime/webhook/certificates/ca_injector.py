@@ -13,12 +13,12 @@ from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import AlreadyExists, APIError, Forbidden, NotFound, TransportError, UnknownKind
-from cfo.runtime.kinds import (
+from cfo.runtime.objects.kinds import (
     CUSTOM_RESOURCE_DEFINITION,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-from cfo.runtime.objects import GVK, NamespacedName, Object, is_deleting, resource_version_of, uid_of
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, is_deleting, resource_version_of, uid_of
 from cfo.runtime.webhook.certificates.certificate_authority import ca_certificates_of, is_issuer_of
 from cfo.runtime.webhook.certificates.client_configs import (
     ORIGINAL_ANNOTATION,

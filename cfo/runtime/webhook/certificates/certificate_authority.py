@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cfo.runtime.private_keys import PrivateKey, load_private_key
+from cfo.runtime.process.private_keys import PrivateKey, load_private_key
 from cfo.runtime.webhook.certificates.serving_certificate import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.runtime.objects import Object, annotations_of, resource_version_of
+from cfo.runtime.objects.unstructured import Object, annotations_of, resource_version_of
 from cfo.runtime.webhook.options import WebhookURL
 from cfo.runtime.webhook.registration import CONVERSION_PATH
 

@@ -21,10 +21,10 @@ from cryptography import x509
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import AlreadyExists
-from cfo.runtime.clock import Clock
-from cfo.runtime.kinds import SECRET
-from cfo.runtime.objects import Object, resource_version_of
-from cfo.runtime.reconcile import Request, Result
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.objects.kinds import SECRET
+from cfo.runtime.objects.unstructured import Object, resource_version_of
+from cfo.runtime.process.clock import Clock
 from cfo.runtime.webhook.certificates.ca_injector import CAInjector
 from cfo.runtime.webhook.certificates.certificate_authority import (
     CertificateAuthority,

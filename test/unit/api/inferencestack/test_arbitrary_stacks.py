@@ -12,7 +12,7 @@ from cfo.api.inferencestack.profiles import PROFILES
 from cfo.api.inferencestack.validation import validate, validate_update
 from cfo.api.inferencestack.validation.fields import stack_types
 from cfo.controllers.inferencestack.rendering import render, restarts_pods
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.inference_stacks import stack
 
 SCALARS: dict[str, list[Any]] = {

@@ -9,7 +9,7 @@ import pytest
 from cfo.api.inferencestack.profiles import newest_profile
 from cfo.api.inferencestack.validation import fields, validate
 from cfo.api.inferencestack.validation import stack as stack_validation
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.inference_stacks import stack
 
 V2 = newest_profile("v2")

@@ -8,7 +8,7 @@ import pytest
 
 from cfo.api.inferencestack.profiles import newest_profile
 from cfo.api.inferencestack.validation import validate, validate_update
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.inference_stacks import needs_samples, samples, stack
 
 V2 = newest_profile("v2")

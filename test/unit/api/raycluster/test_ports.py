@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.ports import MAX_SERVE_PORTS, ports_of, service_port_of
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 
 RAY_SERVICE = {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "s", "uid": "1", "controller": True}
 

@@ -17,7 +17,7 @@ from cfo.controllers.appwrapper.admission import (
 )
 from cfo.controllers.appwrapper.transition import decide
 from cfo.operator import webhook_configurations
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.observations import observe, with_decided_status, wrapper
 
 

@@ -18,7 +18,7 @@ from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.slack_queue import lending_limits, unschedulable_capacity
 from cfo.controllers.appwrapper.workload import desired_workload, pod_set_infos, reclaimable_pods, workload_name
 from cfo.runtime.cache.entry import Entry, EntryDecoder
-from cfo.runtime.objects import GVK, Object
+from cfo.runtime.objects.unstructured import GVK, Object
 from test.support.observations import CONFIG, wrapper
 
 WORKLOAD = GVK("kueue.x-k8s.io", "v1beta2", "Workload")

@@ -12,7 +12,7 @@ from cfo.controllers.appwrapper.decision import Decision
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, FINALIZER, RESOURCES_DEPLOYED, UNHEALTHY
 from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
-from cfo.runtime.objects import Object, find_condition
+from cfo.runtime.objects.unstructured import Object, find_condition
 from test.support.observations import CONFIG, NOW, observe, seconds_later, with_decided_status, wrapper
 
 RUNNING_POD, PENDING_POD, FAILED_POD, SUCCEEDED_POD = (

@@ -25,7 +25,7 @@ from cfo.controllers.flux.minicluster.resources import desired_job
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
 from cfo.runtime import GVK, Entry
 from cfo.runtime.cache.entry import EntryDecoder
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.flux_environment import condition, mini_cluster, state, true_conditions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ from cfo.api.inferencestack.names import CONFIG_HASH, HELM_LABELS, MANAGED_BY, M
 from cfo.api.inferencestack.profiles import PROFILES
 from cfo.controllers.inferencestack.rendering import LiveConfigMap, LiveDeployment, adopted_profile, render
 from cfo.controllers.inferencestack.rendering.facts import Facts
-from cfo.runtime.objects import Object, gvk_of, name_of
+from cfo.runtime.objects.unstructured import Object, gvk_of, name_of
 from test.support.inference_stacks import expected_objects, needs_samples, samples
 
 CASES = [

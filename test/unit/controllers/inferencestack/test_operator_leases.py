@@ -10,9 +10,9 @@ import orjson
 from cfo.controllers.inferencestack.operator_leases import OperatorLeases
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.clock import FakeClock
-from cfo.runtime.kinds import LEASE, POD
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects.kinds import LEASE, POD
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
+from cfo.runtime.process.clock import FakeClock
 
 
 class Requests:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, is_of_helm, owns_replicas, taken_over
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.inference_stacks import stack
 
 STACK = stack(name="s")

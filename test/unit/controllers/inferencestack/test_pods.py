@@ -9,7 +9,7 @@ import pytest
 
 from cfo.controllers.inferencestack.pods import PodFailure, failure_of
 from cfo.runtime.cache.entry import EntryDecoder
-from cfo.runtime.kinds import POD
+from cfo.runtime.objects.kinds import POD
 
 
 def failure(**status: Any) -> PodFailure | None:

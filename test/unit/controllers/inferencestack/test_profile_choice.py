@@ -9,8 +9,8 @@ import pytest
 from cfo.api.inferencestack.profiles import PROFILES
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
 from cfo.controllers.inferencestack.rendering import Facts, render
-from cfo.runtime.kinds import DEPLOYMENT
-from cfo.runtime.objects import Object, gvk_of, name_of
+from cfo.runtime.objects.kinds import DEPLOYMENT
+from cfo.runtime.objects.unstructured import Object, gvk_of, name_of
 from test.support.inference_stacks import stack
 
 OLD, NEW = PROFILES["v2.1"], PROFILES["v2.13"]

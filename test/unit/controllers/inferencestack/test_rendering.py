@@ -26,7 +26,7 @@ from cfo.controllers.inferencestack.rendering import (
     restarts_pods,
     unserved_kinds,
 )
-from cfo.runtime.kinds import (
+from cfo.runtime.objects.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     INGRESS,
@@ -34,7 +34,7 @@ from cfo.runtime.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from cfo.runtime.objects import GVK, Object, gvk_of, name_of
+from cfo.runtime.objects.unstructured import GVK, Object, gvk_of, name_of
 from test.support.inference_stacks import stack
 
 V2 = newest_profile("v2")

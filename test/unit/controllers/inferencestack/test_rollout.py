@@ -8,7 +8,7 @@ import pytest
 
 from cfo.controllers.inferencestack.pods import PodFailure
 from cfo.controllers.inferencestack.rollout import component_state
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 
 FAILURE = PodFailure("ImagePullBackOff", "no such image")
 DEADLINE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}

@@ -12,7 +12,7 @@ from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ingress_resources, policies, resources
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_OPENSHIFT, WELL_KNOWN_VANILLA
-from cfo.runtime.objects import Object, is_deleting, name_of, owner_reference
+from cfo.runtime.objects.unstructured import Object, is_deleting, name_of, owner_reference
 from test.support.network_policies import without_open_client_port
 from test.support.recordings import load_raycluster, observations, raycluster_cases
 

@@ -17,8 +17,8 @@ from cfo.controllers.raycluster.host_collisions import (
 )
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.informer import Informer, Reader
-from cfo.runtime.kinds import INGRESS
-from cfo.runtime.objects import GVK, NamespacedName, Object
+from cfo.runtime.objects.kinds import INGRESS
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
 
 class CountingReader(Reader):

@@ -24,7 +24,7 @@ from cfo.controllers.raycluster.node_request import (
     parse_request,
     requester_of,
 )
-from cfo.runtime.objects import NamespacedName, owner_reference
+from cfo.runtime.objects.unstructured import NamespacedName, owner_reference
 from test.support.certificate_requests import address, certificate_request, request_pem
 from test.support.composite_keys import composite_rsa_key
 from test.support.raycluster_environment import ray_cluster

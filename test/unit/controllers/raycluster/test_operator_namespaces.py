@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.controllers.raycluster.operator_namespaces import grants_status_update, service_account_of
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cfo.controllers.raycluster.policies import (
     desired_head_policy,
     desired_workers_policy,
 )
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 
 EVERYONE = "everyone"
 OWN_CLUSTER, OWN_NAMESPACE = "own cluster", "own namespace"

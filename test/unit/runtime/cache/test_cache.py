@@ -18,10 +18,10 @@ from cfo.runtime.cache import cache as cache_module
 from cfo.runtime.cache.cache import Cache, SyncTimeoutError
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
+from cfo.runtime.client.discovery import Resource
 from cfo.runtime.client.object_cache import ClientCache
-from cfo.runtime.discovery import Resource
-from cfo.runtime.kinds import SECRET
-from cfo.runtime.objects import GVK, NamespacedName, TypedObject
+from cfo.runtime.objects.kinds import SECRET
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, TypedObject
 from test.support.clocks import SkippingClock
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,

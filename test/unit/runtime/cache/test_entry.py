@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from cfo.runtime.cache.entry import EntryDecoder, version_number
-from cfo.runtime.kinds import POD
-from cfo.runtime.objects import GVK
+from cfo.runtime.objects.kinds import POD
+from cfo.runtime.objects.unstructured import GVK
 
 RAY = GVK("ray.io", "v1", "RayCluster")
 

@@ -14,9 +14,9 @@ import structlog
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, EventType
+from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource
 from cfo.runtime.client.errors import TransportError
-from cfo.runtime.discovery import DiscoveryIncomplete, Resource
-from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.objects.unstructured import GVK, NamespacedName
 from test.support.clocks import SkippingClock
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,

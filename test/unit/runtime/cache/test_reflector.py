@@ -18,10 +18,10 @@ from cfo.runtime.cache.reflector import Reflector, ReflectorOptions, State
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, Store
 from cfo.runtime.cache.watch_list import WatchListSupport
-from cfo.runtime.clock import FakeClock
-from cfo.runtime.discovery import Resource
-from cfo.runtime.objects import GVK, NamespacedName
-from cfo.runtime.ratelimit import Backoff
+from cfo.runtime.client.discovery import Resource
+from cfo.runtime.client.ratelimit import Backoff
+from cfo.runtime.objects.unstructured import GVK, NamespacedName
+from cfo.runtime.process.clock import FakeClock
 from test.support.clocks import SkippingClock
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,

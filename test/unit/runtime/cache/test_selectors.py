@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, SelectorError
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.feed import TOMBSTONE_SECONDS, Feed, Feeds
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, EventType, Store
-from cfo.runtime.clock import FakeClock
-from cfo.runtime.objects import GVK, NamespacedName
+from cfo.runtime.objects.unstructured import GVK, NamespacedName
+from cfo.runtime.process.clock import FakeClock
 
 RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
 DECODER = EntryDecoder(RAY_CLUSTER)

@@ -12,7 +12,7 @@ import structlog
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.transform import TransformError, check_transformed, drop_fields
 from cfo.runtime.client.partial_objects import Transform, removed_field
-from cfo.runtime.objects import GVK, Object
+from cfo.runtime.objects.unstructured import GVK, Object
 
 POD = GVK("", "v1", "Pod")
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

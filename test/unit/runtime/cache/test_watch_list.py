@@ -13,7 +13,7 @@ import pytest
 from cfo.runtime.cache import reflector as reflector_module
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.watch_list import MAX_STREAM_FAILURES, WatchListSupport
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
     ScriptedServer,

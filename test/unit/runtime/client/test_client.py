@@ -28,10 +28,10 @@ from cfo.runtime import (
     TransportError,
     UnknownKind,
 )
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import StoredObject
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.kinds import CONFIG_MAP, NAMESPACE, POD
-from cfo.runtime.objects import GVK, NamespacedName, Object, key_of, uid_of
+from cfo.runtime.objects.kinds import CONFIG_MAP, NAMESPACE, POD
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, uid_of
 from test.support.api_server import (
     APIS,
     CORE,
@@ -62,7 +62,7 @@ class FakeCache:
     def put(self, obj: Object) -> None:
         self.objects[key_of(obj)] = obj
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> bool:
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
         return self.covered
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:

@@ -31,7 +31,7 @@ from cfo.runtime import (
     TransportError,
     load_config,
 )
-from cfo.runtime.client.config import proxy_for
+from cfo.runtime.client.config import _proxy_for
 from test.support.api_server import ApiServer, AutoAdvancingClock, json
 from test.support.certificates import create_ca, create_certificate, server_ssl_context
 
@@ -603,7 +603,7 @@ def test_invalid_certificates_are_an_error(ca: bytes, cert: bytes, key: bytes) -
     ],
 )
 def test_proxy_variables_are_applied(server: str, variables: dict[str, str], proxy: str) -> None:
-    assert proxy_for(server, variables) == proxy
+    assert _proxy_for(server, variables) == proxy
 
 
 async def test_requests_go_through_the_proxy() -> None:

@@ -12,8 +12,8 @@ import jsonpatch
 import pytest
 
 from cfo.runtime.client.errors import Conflict
-from cfo.runtime.field import FieldErrors, forbidden, invalid, required
-from cfo.runtime.objects import GVK, GVR, Object
+from cfo.runtime.objects.field import FieldErrors, forbidden, invalid, required
+from cfo.runtime.objects.unstructured import GVK, GVR, Object
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
     AdmissionResponse,

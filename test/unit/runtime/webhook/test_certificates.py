@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from cfo.runtime.objects import NamespacedName, Object
+from cfo.runtime.objects.unstructured import NamespacedName, Object
 from cfo.runtime.webhook.certificates.certificate_authority import (
     CertificateSet,
     StoredCertificates,

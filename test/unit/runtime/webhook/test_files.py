@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.webhook.certificates.certificate_authority import (
     CertificateSet,
     StoredCertificates,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, plural
-from cfo.runtime.objects import GVK, Object
+from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION, plural
+from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.runtime.webhook.admission import AdmissionRequest, Operation
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 from cfo.runtime.webhook.registration import Webhooks

@@ -17,8 +17,8 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cfo.runtime.listener import bind_socket
-from cfo.runtime.objects import GVK, NamespacedName, Object, name_of
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, name_of
+from cfo.runtime.process.listener import bind_socket
 from cfo.runtime.webhook import request_bodies
 from cfo.runtime.webhook import server as server_module
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, allowed, denied

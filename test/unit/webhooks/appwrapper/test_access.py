@@ -12,9 +12,9 @@ from aiohttp import web
 from cfo.api.appwrapper import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.discovery import RESTMapper
-from cfo.runtime.objects import GVK, Object
+from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.runtime.webhook.admission import UserInfo
 from cfo.webhooks.appwrapper.access import AccessReviewer
 from cfo.webhooks.appwrapper.defaulting import sanitized_label, set_labels

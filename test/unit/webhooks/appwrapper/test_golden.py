@@ -10,10 +10,10 @@ import pytest
 
 from cfo.api.appwrapper import pod_sets_of
 from cfo.config import AppWrapperConfiguration
-from cfo.runtime.discovery import Resource
-from cfo.runtime.field import FieldError, aggregate
-from cfo.runtime.kinds import plural
-from cfo.runtime.objects import GVK, Object, labels_of, name_of
+from cfo.runtime.client.discovery import Resource
+from cfo.runtime.objects.field import FieldError, aggregate
+from cfo.runtime.objects.kinds import plural
+from cfo.runtime.objects.unstructured import GVK, Object, labels_of, name_of
 from cfo.runtime.webhook.admission import UserInfo
 from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.defaulting import set_labels

@@ -8,7 +8,7 @@ import pytest
 
 from cfo import operator
 from cfo.config import OperatorConfiguration
-from cfo.runtime.field import Path, invalid
+from cfo.runtime.objects.field import Path, invalid
 from cfo.webhooks.appwrapper.ray_clusters import PlannedCluster, planned_clusters
 
 SPEC: dict[str, Any] = {"headGroupSpec": {"template": {}}}

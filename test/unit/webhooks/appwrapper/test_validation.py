@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper import USER_LABEL
-from cfo.runtime.discovery import Resource
-from cfo.runtime.objects import GVK, Object
+from cfo.runtime.client.discovery import Resource
+from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, create_warnings, update_errors
 

@@ -8,9 +8,9 @@ import pytest
 
 from cfo.config import InferenceStackConfiguration
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.field import FieldErrors
-from cfo.runtime.manager import Manager, ManagerOptions
-from cfo.runtime.objects import Object
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.field import FieldErrors
+from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.admission import AdmissionRequest
 from cfo.webhooks.inferencestack import InferenceStackWebhook, setup
 from test.support.config_map_webhooks import OPTIONS

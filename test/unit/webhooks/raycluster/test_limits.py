@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.limits import MAX_ENTRIES, MAX_LIST, MAX_WORKER_GROUPS

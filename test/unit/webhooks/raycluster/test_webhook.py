@@ -11,8 +11,8 @@ import pytest
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import names_of
 from cfo.config import KubeRayConfiguration
-from cfo.runtime.discovery import DiscoveryIncomplete
-from cfo.runtime.field import FieldErrors
+from cfo.runtime.client.discovery import DiscoveryIncomplete
+from cfo.runtime.objects.field import FieldErrors
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, Operation
 from cfo.webhooks.raycluster.injection_settings import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook

@@ -14,7 +14,7 @@ from cfo.controllers.flux.fluxjob.rendering import (
     is_spec_outdated,
     size_patch,
 )
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
 from test.support.flux_environment import flux_job
 
 SETUP: Object = {

@@ -13,8 +13,8 @@ from cfo.controllers.flux.fluxjob.status import Status, state_of
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
 from cfo.controllers.flux.queue.verdict import Verdict
-from cfo.runtime.clock import rfc3339
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.process.clock import rfc3339
 from test.support.flux_environment import condition, flux_job, state
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

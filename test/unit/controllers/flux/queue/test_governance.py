@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cfo.controllers.flux.queue.governance import Governance, Setup, setup_of
-from cfo.runtime.objects import NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 from test.support.flux_environment import flux_setup
 
 ADMINS = ("operator",)

@@ -18,8 +18,8 @@ from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.verdict import Verdict, position_changed
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.kinds import JOB, NAMESPACE, POD
-from cfo.runtime.objects import GVK, NamespacedName, Object, key_of
+from cfo.runtime.objects.kinds import JOB, NAMESPACE, POD
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of
 from test.support.flux_environment import flux_job, flux_setup
 
 SETUP = NamespacedName("operator", "setup")

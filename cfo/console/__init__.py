@@ -1,0 +1,1 @@
+"""What people see: commands, pages and terminal views."""

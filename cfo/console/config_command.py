@@ -1,0 +1,63 @@
+"""``cfo config``: check configuration documents, and print the default one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from cfo.console.errors import InvalidInput
+
+__all__ = ["command"]
+
+
+@click.group("config", short_help="Check a configuration, or print the default one.")
+def command() -> None:
+    """Check a configuration, or print the default one."""
+
+
+@command.command("default")
+def default() -> None:
+    """Print the default configuration."""
+    from cfo.config import default_document
+
+    click.echo(default_document(), nl=False)
+
+
+@command.command("check")
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+@click.option("--strict", is_flag=True, help="Treat warnings, such as unknown keys, as errors.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json"]),
+    help="Print the effective configuration: every key with its value or default; null means unset.",
+)
+def check(file: Any, strict: bool, output: str | None) -> None:
+    """Check a configuration FILE.
+
+    FILE contains a configuration document, or the ConfigMap with it; - reads standard input. The exit code is 0 if it
+    is valid, and 2 if it is invalid, or has warnings with --strict. Problems are printed on stderr, one on each line.
+    """
+    import yaml
+
+    from cfo.config import MAX_CHARACTERS, ConfigurationError, effective_document, extract_document, parse
+
+    try:
+        parsed = parse(extract_document(file.read(MAX_CHARACTERS + 1)))
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{file.name}: not a text file") from None
+    except ConfigurationError as error:
+        raise InvalidInput(*error.within(file.name).problems) from None
+    if strict and parsed.warnings:
+        raise InvalidInput(*(f"{file.name}: {warning}" for warning in parsed.warnings))
+    for warning in parsed.warnings:
+        click.echo(f"Warning: {file.name}: {warning}", err=True)
+    if output is None:
+        click.echo(f"{file.name}: valid")
+        return
+    document = effective_document(parsed.configuration)
+    click.echo(
+        json.dumps(document, indent=2) if output == "json" else yaml.safe_dump(document, sort_keys=False).rstrip()
+    )

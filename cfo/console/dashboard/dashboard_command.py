@@ -1,0 +1,110 @@
+"""``cfo dashboard``: serve the page on the loopback interface, with the permissions of a kubeconfig."""
+
+from __future__ import annotations
+
+import re
+import signal
+import webbrowser
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+import click
+from anyio.abc import TaskStatus
+
+from cfo.console.dashboard.feed import Feed
+from cfo.console.dashboard.loopback import LoopbackServer
+from cfo.console.dashboard.sources import client_source
+from cfo.console.errors import CommandFailed, InvalidInput
+from cfo.runtime import AddressUnavailable, ConfigError, SystemClock, Transport, load_config
+from cfo.version import __version__
+
+__all__ = ["command"]
+
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+@click.command("dashboard", short_help="Show a live page with the state of a cluster.")
+@click.option("--namespace", "-n", metavar="NAMESPACE", help="Namespace to show; by default that of the kubeconfig.")
+@click.option("--all-namespaces", "-A", is_flag=True, help="Show all namespaces.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port of the loopback interface to listen on; by default a free one.",
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default its current context.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Path of the kubeconfig; by default $KUBECONFIG, then ~/.kube/config.",
+)
+@click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
+def command(
+    namespace: str | None,
+    all_namespaces: bool,
+    port: int,
+    context: str | None,
+    kubeconfig: str | None,
+    open_browser: bool,
+) -> None:
+    """Show a live page with RayClusters, queues, AppWrappers, InferenceStacks, certificates and Events.
+
+    The page only reads, with the permissions of the kubeconfig, and only while it is open in a browser. It is served on
+    the loopback interface until SIGINT or SIGTERM. The printed address contains a token: do not share it.
+    """
+    if namespace and all_namespaces:
+        raise InvalidInput("--namespace and --all-namespaces cannot be used together")
+    if namespace is not None and not _DNS_LABEL.fullmatch(namespace):
+        raise InvalidInput(f"--namespace: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
+    from cfo.runtime import logs
+
+    logs.configure("console", "warning")
+    try:
+        anyio.run(_serve, namespace, all_namespaces, port, context, kubeconfig, open_browser)
+    except (ConfigError, OSError, BaseExceptionGroup) as error:
+        cause = _first(error)
+        if not isinstance(cause, ConfigError | OSError):
+            raise
+        if isinstance(cause, AddressUnavailable):
+            raise CommandFailed(f"--port: {cause.strerror}; choose another one, or 0 for a free one") from None
+        raise CommandFailed(" ".join(str(cause).split())) from None
+
+
+async def _serve(
+    namespace: str | None,
+    all_namespaces: bool,
+    port: int,
+    context: str | None,
+    kubeconfig: str | None,
+    open_browser: bool,
+) -> None:
+    config = await load_config(kubeconfig, context=context)
+    chosen = "" if all_namespaces else namespace or config.namespace
+    scope = {
+        "server": urlsplit(config.server).netloc.rpartition("@")[2],
+        "namespace": chosen,
+        "version": __version__,
+    }
+    async with Transport(config) as transport, anyio.create_task_group() as tasks:
+        server = LoopbackServer(Feed(client_source(transport, chosen), SystemClock(), scope), port)
+        await tasks.start(_stop_on_signal, tasks.cancel_scope)
+        await tasks.start(server.run)
+        click.echo(f"dashboard: {server.url}")
+        if open_browser and not webbrowser.open(server.url):
+            click.echo("no browser was found; open the address", err=True)
+
+
+async def _stop_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,234 @@
+"""Watches objects while pages are open, and sends what has changed to all of them.
+
+Objects are watched from when the first page is opened until :data:`LINGER` seconds after the last one was closed;
+otherwise there is no informer, no timer and no work. Each message is encoded once, for all pages. Changes are combined
+by the :class:`~cfo.console.summaries.Overview`, which delivers them after at most one second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
+
+import anyio
+import structlog
+
+from cfo.console.dashboard.rows import milliseconds
+from cfo.console.dashboard.state import State, event_message
+from cfo.console.dashboard.streams import Stream, Streams
+from cfo.console.summaries import KINDS, Overview, interruption
+from cfo.runtime import Clock, Informer
+
+__all__ = ["LINGER", "Controllers", "Feed", "Source"]
+
+LINGER: Final = 30.0
+"""Seconds for which objects are still watched after the last page was closed, so that reloading it is cheap."""
+SYNC_TIMEOUT: Final = 5.0
+"""Seconds that a page waits for the first lists; what is missing then follows as changes."""
+
+_RETRY: Final = 5.0
+_CONTROLLERS_DELAY: Final = 2.0
+"""Seconds from a change until the numbers of reconciles are read, which are a consequence of it."""
+
+Source = Callable[[], AbstractAsyncContextManager[Overview]]
+"""Starts to watch; the end of the block stops it."""
+Controllers = Callable[[], Sequence[Mapping[str, Any]]]
+"""Returns the numbers of each controller of this process."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Feed:
+    """The streams of the open pages, and the state that they show.
+
+    ``scope`` describes what is shown: ``server``, ``namespace`` (empty: all) and ``version``. ``controllers`` is given
+    where the process has controllers.
+    """
+
+    def __init__(
+        self, source: Source, clock: Clock, scope: Mapping[str, str], controllers: Controllers | None = None
+    ) -> None:
+        self.streams = Streams()
+        self._source = source
+        self._clock = clock
+        self._scope = dict(scope)
+        self._read_controllers = controllers
+        self._opened = anyio.Event()
+        self._closed = anyio.Event()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._state = State()
+        self._ready = anyio.Event()
+        self._watching = False
+        self._informers: Sequence[Informer] = ()
+        self._kinds: list[dict[str, str]] = []
+        self._states_changed = anyio.Event()
+        self._worked = anyio.Event()
+        self._controllers: Sequence[Mapping[str, Any]] | None = None
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether objects are watched."""
+        return self._watching
+
+    def details(self, identity: str) -> Mapping[str, Any] | None:
+        """Return what the page shows of an object that a user opens; ``None`` if it does not exist."""
+        return self._state.details(identity)
+
+    @asynccontextmanager
+    async def open(self, is_closed: Callable[[], bool]) -> AsyncIterator[tuple[Stream, bytes]]:
+        """Open a stream for a page; yield it with the snapshot that precedes its messages.
+
+        Raises :class:`.TooManyStreams`, and :class:`.StreamDropped` if objects cannot be watched.
+        """
+        with self.streams.open(is_closed) as stream:
+            self._opened.set()
+            try:
+                await self._ready.wait()
+                stream.restart()
+                yield stream, self._snapshot()
+            finally:
+                self._closed.set()
+
+    async def run(self) -> None:
+        """Watch while pages are open, until cancelled. A failure is logged, and never raised."""
+        while True:
+            await self._opened.wait()
+            delay = 0.0
+            try:
+                await self._watch()
+            except Exception:  # noqa: BLE001 - logged; the operator does not stop because of its dashboard
+                _log.exception("Dashboard failed, will retry")
+                delay = _RETRY
+            finally:
+                self.streams.drop()
+                self._ready.set()
+                self._reset()
+            await self._clock.sleep(delay)
+
+    async def _watch(self) -> None:
+        async with self._source() as overview, anyio.create_task_group() as tasks:
+            self._watching = True
+            self._informers = tuple(overview.informers)
+            for informer in self._informers:
+                informer.add_state_handler(self._on_state)
+            try:
+                with anyio.move_on_after(SYNC_TIMEOUT):
+                    await self._wait_for_lists()
+                tasks.start_soon(self._follow, overview)
+                await self._ready.wait()
+                tasks.start_soon(self._follow_states)
+                if self._read_controllers is not None:
+                    tasks.start_soon(self._follow_controllers, self._read_controllers)
+                await self._wait_until_unused()
+                tasks.cancel_scope.cancel()
+            finally:
+                for informer in self._informers:
+                    informer.remove_state_handler(self._on_state)
+
+    async def _wait_until_unused(self) -> None:
+        """Wait until no page has been open for :data:`LINGER` seconds."""
+        while True:
+            self._closed = anyio.Event()
+            if not len(self.streams):
+                self._opened = anyio.Event()
+                timer = self._clock.call_later(LINGER, self._opened.set)
+                await self._opened.wait()
+                timer.cancel()
+                if not len(self.streams):
+                    self._opened = anyio.Event()
+                    return
+                continue
+            await self._closed.wait()
+
+    async def _follow(self, overview: Overview) -> None:
+        await overview.refresh()
+        with overview.subscribe() as changes:
+            if len(await overview.snapshot()):
+                self._apply(await changes.next())
+            self._kinds = self._problems()
+            self._ready.set()
+            async for batch in changes:
+                self._send(self._apply(batch))
+                self._worked.set()
+
+    def _apply(self, batch: Any) -> dict[str, Any]:
+        return self._state.apply(batch, self._now())
+
+    # What cannot be read.
+
+    def _on_state(self) -> None:
+        self._states_changed.set()
+
+    async def _wait_for_lists(self) -> None:
+        while not all(map(_has_outcome, self._informers)):
+            self._states_changed = anyio.Event()
+            await self._states_changed.wait()
+
+    async def _follow_states(self) -> None:
+        while True:
+            kinds = self._problems()
+            if kinds != self._kinds:
+                self._kinds = kinds
+                self._send({"kinds": kinds})
+            self._states_changed = anyio.Event()
+            await self._states_changed.wait()
+
+    def _problems(self) -> list[dict[str, str]]:
+        """Return the kinds that cannot be read, with the reason; a kind that is not served is not a problem.
+
+        Their level is a warning if objects are missing, and ``idle`` if details of objects are missing.
+        """
+        found: dict[str, str] = {}
+        main = {"Cluster", *(gvk.kind for gvk in KINDS)}
+        for informer in self._informers:
+            problem = informer.problem
+            if informer.has_synced or not problem or _is_absent(informer):
+                continue
+            found[informer.gvk.kind] = "permission to list and watch is missing" if informer.is_forbidden else problem
+        if lost := interruption(self._informers):
+            found["Cluster"] = f"the connection is lost, so the page shows the last known state: {lost}"
+        if self._state.is_truncated:
+            found["RayCluster"] = "there are too many objects; some are left out"
+        return [
+            {"title": kind, "problem": problem[:300], "level": "warning" if kind in main else "idle"}
+            for kind, problem in sorted(found.items())
+        ]
+
+    # Reconciles.
+
+    async def _follow_controllers(self, read: Controllers) -> None:
+        while True:
+            self._worked = anyio.Event()
+            numbers = read()
+            if numbers != self._controllers:
+                self._controllers = numbers
+                self._send({"controllers": numbers})
+            await self._worked.wait()
+            await self._clock.sleep(_CONTROLLERS_DELAY)
+
+    # Messages.
+
+    def _send(self, changes: Mapping[str, Any]) -> None:
+        if changes and len(self.streams):
+            self.streams.send(event_message("changes", {"time": self._now(), **changes}))
+
+    def _snapshot(self) -> bytes:
+        data: dict[str, Any] = {"time": self._now(), "scope": self._scope, "kinds": self._kinds}
+        if self._controllers is not None:
+            data["controllers"] = self._controllers
+        return event_message("snapshot", {**data, **self._state.snapshot()})
+
+    def _now(self) -> int:
+        return milliseconds(self._clock.now())
+
+
+def _is_absent(informer: Informer) -> bool:
+    return informer.problem.endswith("is not served")
+
+
+def _has_outcome(informer: Informer) -> bool:
+    """Return whether the first list was read, or cannot be read at the moment."""
+    return informer.has_synced or informer.problem not in ("", "not started")

@@ -1,0 +1,143 @@
+"""The HTTP routes of the dashboard: the files of the page, the stream, and the details of an object.
+
+Every response forbids the browser to load anything else, to frame the page, to guess types and to keep copies; scripts
+cannot parse strings as HTML. Only GET and HEAD are allowed. There are no cookies: a page proves with a bearer token in
+each request for data that it is allowed to read, so other sites cannot request data in the name of a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import orjson
+import structlog
+from aiohttp import web
+
+from cfo.console.dashboard import assets
+from cfo.console.dashboard.feed import Feed
+from cfo.console.dashboard.streams import Stream, StreamDropped, TooManyStreams
+
+__all__ = ["HEADERS", "LIFETIME", "Site"]
+
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""The headers of every response of the dashboard."""
+
+LIFETIME: Final = 300.0
+"""Seconds after which a stream ends. The page opens another one, for which the permissions are checked again."""
+HEARTBEAT: Final = 15.0
+"""Seconds without a change after which a comment is sent, by which both sides notice a lost connection."""
+WRITE_TIMEOUT: Final = 20.0
+"""Seconds in which a reader must take what was sent."""
+
+_MAX_IDENTITY: Final = 400
+_SAME_ORIGIN: Final = ("same-origin", "none")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_log = structlog.get_logger(__name__)
+
+
+class Site:
+    """The routes below ``prefix`` (such as ``/dashboard``; empty: at the root), which show ``feed``.
+
+    ``lifetime`` is :data:`LIFETIME` except in tests.
+    """
+
+    def __init__(self, feed: Feed, prefix: str = "", *, lifetime: float = LIFETIME) -> None:
+        self._feed = feed
+        self._prefix = prefix
+        self._lifetime = lifetime
+        self._files = assets.load()
+
+    @property
+    def public_paths(self) -> frozenset[str]:
+        """The paths of the files, which contain no data: a page must be loaded before it can send a token."""
+        return frozenset({f"{self._prefix}/", *(f"{self._prefix}/{name}" for name in self._files)})
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return all routes; the caller authenticates requests for paths that are not public."""
+        routes = [
+            web.get(f"{self._prefix}/stream", _protected(self._stream), allow_head=False),
+            web.get(f"{self._prefix}/object", _protected(self._object)),
+            web.get(f"{self._prefix}/", self._file("index.html")),
+            *(web.get(f"{self._prefix}/{name}", self._file(name)) for name in self._files),
+        ]
+        if self._prefix:
+            routes.append(web.get(self._prefix, self._redirect))
+        return routes
+
+    async def _redirect(self, request: web.Request) -> web.Response:
+        return web.Response(status=308, headers={**HEADERS, "Location": f"{self._prefix}/"})
+
+    def _file(self, name: str) -> Handler:
+        content, content_type = self._files[name]
+
+        async def serve(request: web.Request) -> web.Response:
+            return web.Response(body=content, content_type=content_type, charset="utf-8", headers=HEADERS)
+
+        return serve
+
+    async def _object(self, request: web.Request) -> web.Response:
+        identity = request.query.get("id", "")
+        found = self._feed.details(identity) if 0 < len(identity) <= _MAX_IDENTITY else None
+        if found is None:
+            return web.Response(status=404, text="no such object\n", headers=HEADERS)
+        return web.Response(body=orjson.dumps(found), content_type="application/json", headers=HEADERS)
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        try:
+            async with self._feed.open(lambda: request.transport is None or request.transport.is_closing()) as opened:
+                return await self._send(request, *opened)
+        except StreamDropped:
+            return web.Response(status=503, text="objects cannot be watched\n", headers=HEADERS)
+        except TooManyStreams:
+            headers = {**HEADERS, "Retry-After": "30"}
+            return web.Response(status=503, text="too many pages are open\n", headers=headers)
+
+    async def _send(self, request: web.Request, stream: Stream, snapshot: bytes) -> web.StreamResponse:
+        """Send the snapshot and all messages until the stream's lifetime ends, or the reader does not read."""
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream; charset=utf-8"})
+        response.enable_chunked_encoding()
+        with suppress(ConnectionError):
+            await response.prepare(request)
+            try:
+                with anyio.move_on_after(self._lifetime):
+                    message = snapshot
+                    while True:
+                        with anyio.fail_after(WRITE_TIMEOUT):
+                            await response.write(message)
+                        message = b": \n\n"
+                        with anyio.move_on_after(HEARTBEAT):
+                            message = await stream.receive()
+                await response.write_eof()
+            except (StreamDropped, TimeoutError):
+                _log.debug("Closing stream of a dashboard", remote=request.remote)
+                if request.transport is not None:
+                    request.transport.abort()
+        return response
+
+
+def _protected(handler: Handler) -> Handler:
+    """Refuse requests of other sites; browsers say in a header who sends a request."""
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Sec-Fetch-Site", "none") not in _SAME_ORIGIN:
+            return web.Response(status=403, text="requests from other sites are not allowed\n", headers=HEADERS)
+        return await handler(request)
+
+    return serve

@@ -1,0 +1,402 @@
+"""Turns facts into findings. All functions are pure: the current time and the supported versions are parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from cfo.config import ConfigurationError, OperatorConfiguration
+from cfo.console.doctor.facts import (
+    Admission,
+    Certificate,
+    CustomResource,
+    Domain,
+    Installation,
+    Permissions,
+    Server,
+    WebhookConfigurationFacts,
+    started_at,
+)
+from cfo.console.doctor.findings import Finding, fail, ok, skip, warn
+from cfo.runtime import NamespacedName, Object, policy_rules
+
+__all__ = [
+    "check_admission",
+    "check_certificate",
+    "check_clock",
+    "check_configuration",
+    "check_domain",
+    "check_kuberay",
+    "check_kubernetes",
+    "check_kueue",
+    "check_operator",
+    "check_permissions",
+    "check_webhooks",
+]
+
+_APPLY: Final = "apply the manifests: cfo manifests | kubectl apply --server-side -f -"
+_SKEW_WARNING: Final = 5.0
+_SKEW_FAILURE: Final = 60.0
+_EXPIRY_WARNING: Final = timedelta(days=30)
+_MAX_SHOWN: Final = 3
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+def check_operator(installation: Installation, version: str, manages_url: bool) -> Iterator[Finding]:
+    """Check the Deployment: ready replicas, and its image compared with this program, whose version is ``version``.
+
+    ``manages_url``: a webhook configuration leads to an operator outside the cluster.
+    """
+    deployment = installation.deployment
+    if deployment is None:
+        if manages_url:
+            yield ok("operator", "runs outside the cluster, because the webhooks have a URL")
+        else:
+            yield fail(
+                "operator",
+                f"no Deployment codeflare-operator-manager in namespace {installation.namespace}",
+                f"name the operator's namespace with --namespace, or {_APPLY}",
+            )
+        return
+    wanted = int((deployment.get("spec") or {}).get("replicas", 1))
+    ready = int((deployment.get("status") or {}).get("readyReplicas") or 0)
+    logs = f"kubectl -n {installation.namespace} logs deployment/codeflare-operator-manager"
+    if wanted == 0:
+        yield fail("operator", "is scaled to 0 replicas", "scale the Deployment codeflare-operator-manager")
+    elif ready == 0:
+        yield fail("operator", f"0 of {wanted} replicas are ready", f"{logs}; /readyz names the reason")
+    elif ready < wanted:
+        yield warn("operator", f"{ready} of {wanted} replicas are ready", logs)
+    else:
+        yield ok("operator", f"{ready} of {wanted} replicas are ready")
+    yield from _image_findings(deployment, installation.pods, version)
+
+
+def _image_findings(deployment: Object, pods: Sequence[Object], version: str) -> Iterator[Finding]:
+    image = _image_of(deployment["spec"]["template"])
+    running = {_image_of(pod) for pod in pods} - {""}
+    found = _version_of(image)
+    if running - {image}:
+        others = ", ".join(sorted(running - {image}))
+        yield warn("version", f"pods run {others}, not {image}", "wait for the rollout of the Deployment")
+    elif found is None:
+        yield skip("version", f"the image {image} has no version in its tag; this program is v{version}")
+    elif found != _parse_version(version):
+        yield warn(
+            "version",
+            f"the operator is {_tag_of(image)}, this program v{version}",
+            "use the same version, because checks and manifests of this program are those of its own version",
+        )
+    else:
+        yield ok("version", f"the operator is {_tag_of(image)}, like this program")
+
+
+def check_configuration(installation: Installation) -> Iterator[Finding]:
+    """Check the ConfigMap: whether it is valid, and was not changed after the operator was started."""
+    check, config_map, parsed = "configuration", installation.config_map, installation.parsed
+    if config_map is None or parsed is None:
+        yield warn(check, "there is no ConfigMap", "none is needed: the operator creates it with the defaults")
+        return
+    where = f"ConfigMap {installation.namespace}/{config_map['metadata']['name']}"
+    if isinstance(parsed, ConfigurationError):
+        for problem in parsed.problems:
+            yield fail(check, f"{where}: {problem}", "correct the ConfigMap; the operator does not start with it")
+        return
+    for warning in parsed.warnings:
+        yield warn(check, f"{where}: {warning}", "correct the ConfigMap; cfo config check --strict finds all warnings")
+    changed = _changed_at(config_map)
+    started = min((at for pod in installation.pods if (at := started_at(pod))), default=None)
+    if changed is not None and started is not None and changed > started:
+        yield warn(
+            check,
+            f"{where} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the operator was started",
+            f"kubectl -n {installation.namespace} rollout restart deployment codeflare-operator-manager",
+        )
+    elif not parsed.warnings:
+        yield ok(check, f"{where} is valid")
+
+
+def check_webhooks(facts: Sequence[WebhookConfigurationFacts]) -> Iterator[Finding]:
+    """Check the webhook configurations, and whether their Services have endpoints."""
+    check = "webhooks"
+    if not facts:
+        yield skip(check, "another tool, such as OLM, manages the webhook configurations")
+    for fact in facts:
+        if not fact.exists:
+            yield fail(check, f"{fact.name} does not exist: nothing is injected or validated", _APPLY)
+            continue
+        if fact.missing:
+            yield fail(check, f"{fact.name} lacks {', '.join(fact.missing)}", _APPLY)
+        for service, ready in fact.services.items():
+            if ready is None:
+                yield fail(check, f"{fact.name} leads to Service {service}, which does not exist", _APPLY)
+            elif ready == 0:
+                yield fail(
+                    check,
+                    f"Service {service} has no ready endpoint: writes of RayClusters and AppWrappers fail",
+                    "see the check of the operator; also check the selector of the Service",
+                )
+        if not fact.missing and all(fact.services.values()):
+            yield ok(check, f"{fact.name} leads to {', '.join([*map(str, fact.services), *fact.urls]) or 'nothing'}")
+
+
+def check_certificate(
+    certificate: Certificate, facts: Sequence[WebhookConfigurationFacts], now: datetime
+) -> Iterator[Finding]:
+    """Check the serving certificate: its names and expiry, and whether the API server trusts it."""
+    check = "certificate"
+    services = {service for fact in facts for service in fact.services}
+    if not services and any(fact.urls for fact in facts):
+        yield skip(check, "the webhooks are served outside the cluster")
+        return
+    restart = "delete the Secret, then the operator creates another certificate and updates the CA bundles"
+    leaf = _load(certificate.certificate)
+    if leaf is None:
+        problem = "contains no valid certificate" if certificate.certificate else "does not exist or has no tls.crt"
+        yield fail(check, f"Secret {certificate.secret} {problem}", "see the log of the operator, which creates it")
+        return
+    until = leaf.not_valid_after_utc
+    if until <= now:
+        yield fail(check, f"Secret {certificate.secret} expired on {until:%Y-%m-%d}", restart)
+    elif leaf.not_valid_before_utc > now:
+        yield fail(check, f"Secret {certificate.secret} is not valid before {leaf.not_valid_before_utc}", restart)
+    elif until - now < _EXPIRY_WARNING:
+        yield warn(check, f"Secret {certificate.secret} expires on {until:%Y-%m-%d}, and was not renewed", restart)
+    else:
+        yield ok(check, f"Secret {certificate.secret} is valid until {until:%Y-%m-%d}")
+    names = _dns_names(leaf)
+    wrong = sorted(f"{service.name}.{service.namespace}.svc" for service in services)
+    if any(name not in names for name in wrong):
+        yield fail(check, f"is for {', '.join(names) or 'no name'}, not for {', '.join(wrong)}", restart)
+    untrusting = [fact.name for fact in facts if fact.services and not _trusts(fact.bundles, leaf)]
+    for name in untrusting:
+        yield fail(
+            check,
+            f"{name} does not trust it: the CA bundle is not of its CA",
+            "the operator (or cert-manager) sets caBundle; see its log for a missing permission to patch it",
+        )
+    if facts and not untrusting:
+        yield ok(check, "the CA bundles of the webhook configurations trust it")
+
+
+def check_admission(admission: Admission, configuration: OperatorConfiguration) -> Iterator[Finding]:
+    """Check the dry run of a RayCluster."""
+    check = "admission"
+    if not admission.served:
+        yield skip(check, "RayClusters are not served, see kuberay")
+    elif "failed calling webhook" in admission.error:
+        yield fail(
+            check,
+            f"the API server cannot call the webhooks: {admission.error}",
+            "see the checks above; otherwise a NetworkPolicy or firewall blocks the API server (port 9443 of the pods)",
+        )
+    elif "namespaces" in admission.error and admission.error.endswith("not found"):
+        yield skip(check, f"no dry run: {admission.error}")
+    elif admission.error:
+        yield warn(check, f"a valid RayCluster was refused: {admission.error}", "another policy may refuse it")
+    elif not admission.defaulted and configuration.kuberay.enabled:
+        yield fail(check, "the mutating webhook was not called for a RayCluster (dry run)", _APPLY)
+    else:
+        yield ok(check, "a RayCluster passes through the webhooks (dry run)")
+
+
+def check_permissions(permissions: Permissions | None) -> Iterator[Finding]:
+    """Check the permissions of the operator (``None``: it is not in the cluster); missing ones are shown as rules."""
+    if permissions is None:
+        yield skip("permissions", "no Deployment, so no ServiceAccount to check")
+        return
+    if not permissions.missing:
+        yield ok("permissions", f"{permissions.account} has all {permissions.checked} permissions")
+        return
+    by_namespace: dict[str, list[Any]] = {}
+    for rule in permissions.missing:
+        by_namespace.setdefault(rule.namespace, []).append(rule)
+    for namespace, rules in sorted(by_namespace.items()):
+        policies = policy_rules(rules)
+        for policy in policies[:_MAX_SHOWN]:
+            yield fail(
+                "permissions",
+                f"missing{f' in namespace {namespace}' if namespace else ''}: {_rule_text(policy)}",
+                f"{_APPLY}; roles of features are added by --with",
+            )
+        if len(policies) > _MAX_SHOWN:
+            yield fail("permissions", f"{len(policies) - _MAX_SHOWN} more rules are missing", _APPLY)
+
+
+def check_kuberay(
+    crd: CustomResource,
+    operators: Sequence[tuple[NamespacedName, str]],
+    configuration: OperatorConfiguration,
+    tested: str,
+) -> Iterator[Finding]:
+    """Check KubeRay: its CRD, and its version compared with the ``tested`` one."""
+    check = "kuberay"
+    if not configuration.kuberay.enabled:
+        yield skip(check, "kuberay.enabled is false")
+        return
+    install = f"install KubeRay {tested}: https://docs.ray.io/en/latest/cluster/kubernetes/getting-started.html"
+    if not crd.exists:
+        yield fail(check, "the CRD rayclusters.ray.io does not exist", install)
+        return
+    if not crd.established or "v1" not in crd.served:
+        served = ", ".join(crd.served) or "no version"
+        yield fail(check, f"the CRD rayclusters.ray.io serves {served}, the operator needs v1", install)
+        return
+    if not operators:
+        yield warn(check, "the CRD exists, but no Deployment of the KubeRay operator was found", install)
+    for key, image in operators:
+        yield _component(check, f"Deployment {key}", image, tested)
+
+
+def check_kueue(
+    crd: CustomResource,
+    operators: Sequence[tuple[NamespacedName, str]],
+    configuration: OperatorConfiguration,
+    tested: str,
+) -> Iterator[Finding]:
+    """Check Kueue: whether it is installed if the configuration needs it, and its version."""
+    check, wrappers = "kueue", configuration.appwrapper
+    needed = wrappers.enabled and (wrappers.kueue_integration or bool(wrappers.slack_queue_name))
+    if not crd.exists:
+        if needed:
+            remedy = f"install Kueue {tested}, or unset appwrapper.kueueIntegration and slackQueueName"
+            yield fail(check, "the CRD workloads.kueue.x-k8s.io does not exist, but the configuration needs it", remedy)
+        else:
+            yield skip(check, "not installed, and not needed by the configuration")
+        return
+    if not operators:
+        yield warn(check, "the CRDs exist, but no Deployment of Kueue was found", f"install Kueue {tested}")
+    for key, image in operators:
+        yield _component(check, f"Deployment {key}", image, tested)
+
+
+def check_domain(domain: Domain, configuration: OperatorConfiguration) -> Iterator[Finding]:
+    """Check whether the domain of the hosts of dashboards and Ray clients is known."""
+    check = "domain"
+    if not configuration.kuberay.enabled:
+        yield skip(check, "kuberay.enabled is false")
+    elif domain.configured:
+        yield ok(check, f"kuberay.ingressDomain is {domain.configured}")
+    elif domain.detected:
+        yield ok(check, f"{domain.detected}, from ingresses.config.openshift.io/cluster")
+    elif configuration.kuberay.gateway.dashboard_host:
+        yield ok(check, f"kuberay.gateway.dashboardHost is {configuration.kuberay.gateway.dashboard_host}")
+    else:
+        yield warn(
+            check,
+            "unknown: dashboards and Ray clients are not reachable from outside the cluster",
+            "set kuberay.ingressDomain in the ConfigMap, for example to apps.example.com, and restart the operator",
+        )
+
+
+def check_kubernetes(server: Server, supported: str) -> Iterator[Finding]:
+    """Check the version of Kubernetes; ``supported`` is a range such as ``1.34 to 1.37``."""
+    found, bounds = (
+        _parse_version(server.version),
+        [_parse_version(text) for text in re.findall(r"\d+\.\d+", supported)],
+    )
+    if found is None or len(bounds) != 2 or bounds[0] is None or bounds[1] is None:
+        yield skip("kubernetes", f"the version {server.version!r} cannot be compared with {supported}")
+    elif bounds[0][:2] <= found[:2] <= bounds[1][:2]:
+        yield ok("kubernetes", f"{server.version} is supported ({supported})")
+    else:
+        yield warn("kubernetes", f"{server.version} is not one of {supported}", "use a supported version")
+
+
+def check_clock(server: Server) -> Iterator[Finding]:
+    """Check the difference between the clocks of the API server and of this machine."""
+    check, skew = "clock", server.skew
+    remedy = "synchronize the clocks (NTP): certificates and Leases depend on them"
+    if skew is None:
+        yield skip(check, "the API server sends no Date")
+    elif abs(skew) > _SKEW_FAILURE:
+        yield fail(check, f"the API server's clock differs from this machine's by {skew:+.0f} s", remedy)
+    elif abs(skew) > _SKEW_WARNING:
+        yield warn(check, f"the API server's clock differs from this machine's by {skew:+.0f} s", remedy)
+    else:
+        yield ok(check, "the API server's clock agrees with this machine's")
+
+
+def _component(check: str, where: str, image: str, tested: str) -> Finding:
+    found, wanted = _version_of(image), _parse_version(tested)
+    if found is None or wanted is None:
+        return skip(check, f"{where}: the image {image} has no version in its tag; tested with {tested}")
+    if found[:2] == wanted[:2]:
+        return ok(check, f"{where}: {_tag_of(image)}, tested with {tested}")
+    return warn(check, f"{where}: {_tag_of(image)} is not tested, only {tested}", f"use {tested}, if you can")
+
+
+def _image_of(template: Mapping[str, Any]) -> str:
+    containers = (template.get("spec") or {}).get("containers") or [{}]
+    return str(containers[0].get("image") or "")
+
+
+def _tag_of(image: str) -> str:
+    """Return the tag of ``image``; empty if there is none, or only a digest."""
+    _, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
+    return tag
+
+
+def _version_of(image: str) -> tuple[int, ...] | None:
+    return _parse_version(_tag_of(image))
+
+
+def _parse_version(text: str) -> tuple[int, ...] | None:
+    matched = _VERSION.match(text)
+    return tuple(int(part or 0) for part in matched.groups()) if matched else None
+
+
+def _changed_at(obj: Object) -> datetime | None:
+    metadata = obj["metadata"]
+    times = [each["time"] for each in metadata.get("managedFields") or () if each.get("time")]
+    times = times or [metadata.get("creationTimestamp")]
+    return max((datetime.fromisoformat(str(time)) for time in times if time), default=None)
+
+
+def _rule_text(policy: Mapping[str, Any]) -> str:
+    names = f" named {', '.join(policy['resourceNames'])}" if policy.get("resourceNames") else ""
+    group = policy["apiGroups"][0]
+    resources = ", ".join(f"{resource}.{group}" if group else resource for resource in policy["resources"])
+    return f"{', '.join(policy['verbs'])} {resources}{names}"
+
+
+def _load(pem: bytes | None) -> x509.Certificate | None:
+    try:
+        return x509.load_pem_x509_certificate(pem) if pem else None
+    except ValueError:
+        return None
+
+
+def _dns_names(leaf: x509.Certificate) -> list[str]:
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return names.get_values_for_type(x509.DNSName)
+
+
+def _trusts(bundles: Iterable[bytes], leaf: x509.Certificate) -> bool:
+    """Return whether every bundle contains the certificate that issued ``leaf``, or ``leaf`` itself."""
+    return all(any(_issued(ca, leaf) for ca in _certificates(bundle)) for bundle in bundles)
+
+
+def _certificates(bundle: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        return []
+
+
+def _issued(ca: x509.Certificate, leaf: x509.Certificate) -> bool:
+    if ca == leaf:
+        return True
+    try:
+        leaf.verify_directly_issued_by(ca)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

@@ -1,0 +1,97 @@
+"""``cfo doctor``: check an installation of the operator."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from cfo.console.errors import ClusterUnreadable, cluster_failure
+from cfo.manifests.names import DEFAULT_NAMESPACE
+
+__all__ = ["command"]
+
+_TIMEOUT = 20.0
+
+
+@click.command("doctor", short_help="Check an installation, and print remedies.")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAMESPACE",
+    help=f"Namespace of the operator; by default that of its Deployment or ConfigMap, or {DEFAULT_NAMESPACE}.",
+)
+@click.option(
+    "--config",
+    "config_name",
+    default="codeflare-operator-config",
+    show_default=True,
+    metavar="NAME",
+    help="Name of the ConfigMap with the configuration.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Path of the kubeconfig; by default $KUBECONFIG, then ~/.kube/config, then the pod's service account.",
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default the current one.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(namespace: str | None, config_name: str, kubeconfig: str | None, context: str | None, output: str) -> None:
+    """Check an installation of the operator, and print what is wrong and how to fix it.
+
+    Checks the webhooks and their certificate, permissions, KubeRay, Kueue, the domain, versions, the configuration and
+    the clock with your own permissions. Nothing is changed; a RayCluster is created as a dry run, which is not stored.
+    What you are not allowed to read is skipped.
+
+    Exit codes: 0 if no check failed, also with warnings, 1 if a check failed, 2 for invalid arguments, 3 if the cluster
+    cannot be reached.
+    """
+    import anyio
+
+    from cfo.console.doctor.examination import examine
+    from cfo.console.doctor.facts import find_namespace
+    from cfo.console.doctor.findings import Finding, document, has_failed, lines
+    from cfo.runtime import (
+        CONFIG_MAP,
+        APIError,
+        Client,
+        ConfigError,
+        RESTMapper,
+        SystemClock,
+        Transport,
+        TransportError,
+        load_config,
+        logs,
+    )
+
+    async def work() -> list[Finding]:
+        async with Transport(await load_config(kubeconfig, context=context)) as transport:
+            client = Client(transport, RESTMapper(transport), field_manager="cfo-doctor")
+            with anyio.move_on_after(_TIMEOUT) as scope:
+                await client.mapper.resource(CONFIG_MAP)
+                where = namespace or await find_namespace(client, config_name) or DEFAULT_NAMESPACE
+            if scope.cancelled_caught:
+                raise ClusterUnreadable(f"{transport.config.server} does not answer within {_TIMEOUT:g} s")
+            return await examine(client, where, config_name, SystemClock())
+
+    logs.configure("console", "error")
+    try:
+        findings = anyio.run(work)
+    except (ConfigError, APIError, TransportError) as error:
+        raise ClusterUnreadable(cluster_failure(error, embedded=True).message) from None
+    except BaseExceptionGroup as group:
+        raise ClusterUnreadable(_cause(group)) from None
+    if output == "json":
+        click.echo(json.dumps(document(findings), indent=2))
+    else:
+        for line in lines(findings):
+            click.echo(line)
+    if has_failed(findings):
+        raise SystemExit(1)
+
+
+def _cause(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return " ".join(str(error).split())

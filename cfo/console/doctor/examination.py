@@ -1,0 +1,180 @@
+"""Runs the checks: concurrently, each with a time limit, and a failure of one does not affect the others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+import anyio
+
+from cfo.console.doctor import checks, facts
+from cfo.console.doctor.findings import Finding, fail, skip
+from cfo.manifests.names import SERVICE_ACCOUNT
+from cfo.manifests.stack import components, platforms
+from cfo.runtime import (
+    APIError,
+    Client,
+    Clock,
+    DiscoveryIncomplete,
+    Forbidden,
+    TransportError,
+    Unauthorized,
+    UnknownKind,
+)
+from cfo.version import __version__
+
+__all__ = ["examine"]
+
+_TIMEOUT: Final = 20.0
+_PARALLEL: Final = 6
+
+_Check = Callable[[], Awaitable[Iterable[Finding]]]
+
+
+async def examine(
+    client: Client, namespace: str, config_name: str, clock: Clock, *, timeout: float = _TIMEOUT
+) -> list[Finding]:
+    """Return the findings for the operator in ``namespace``, in the order of the checks.
+
+    ``timeout``: seconds for each check. Raises :class:`cfo.runtime.TransportError` and
+    :class:`cfo.runtime.Unauthorized` if the API server cannot be reached, or does not accept the credentials.
+    """
+    server = await facts.read_server(client, clock)
+    installation = await facts.read_installation(client, namespace, config_name)
+    configuration = installation.configuration
+    versions, ranges = dict(components()), dict(platforms())
+    webhooks = _Shared(lambda: facts.read_webhooks(client, installation))
+
+    async def operator() -> Iterable[Finding]:
+        if installation.deployment_error is not None:
+            raise installation.deployment_error
+        urls = [url for fact in await webhooks.get() for url in fact.urls]
+        return checks.check_operator(installation, __version__, bool(urls))
+
+    async def config() -> Iterable[Finding]:
+        if installation.config_error is not None:
+            raise installation.config_error
+        return checks.check_configuration(installation)
+
+    async def trust() -> Iterable[Finding]:
+        found = await webhooks.get()
+        certificate = await facts.read_certificate(client, installation)
+        return checks.check_certificate(certificate, found, clock.now())
+
+    async def admission() -> Iterable[Finding]:
+        return checks.check_admission(await facts.read_admission(client, namespace), configuration)
+
+    async def permissions() -> Iterable[Finding]:
+        if installation.deployment is None:
+            return checks.check_permissions(None)
+        pod = installation.deployment["spec"]["template"]["spec"]
+        account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
+        return checks.check_permissions(await facts.read_permissions(client, installation, account))
+
+    async def kuberay() -> Iterable[Finding]:
+        crd = await facts.read_custom_resource(client, "rayclusters.ray.io")
+        found = await facts.read_deployments(client, ["kuberay-operator", "kuberay"], "kuberay-operator")
+        return checks.check_kuberay(crd, found, configuration, versions["KubeRay"])
+
+    async def kueue() -> Iterable[Finding]:
+        crd = await facts.read_custom_resource(client, "workloads.kueue.x-k8s.io")
+        found = await facts.read_deployments(client, ["kueue"], "kueue-controller-manager") if crd.exists else []
+        return checks.check_kueue(crd, found, configuration, versions["Kueue"])
+
+    async def domain() -> Iterable[Finding]:
+        if installation.config_error is not None:
+            raise installation.config_error
+        return checks.check_domain(await facts.read_domain(client, configuration), configuration)
+
+    async def webhook_configurations() -> Iterable[Finding]:
+        return checks.check_webhooks(await webhooks.get())
+
+    async def kubernetes() -> Iterable[Finding]:
+        return checks.check_kubernetes(server, ranges["Kubernetes"])
+
+    async def clocks() -> Iterable[Finding]:
+        return checks.check_clock(server)
+
+    return await _run(
+        {
+            "kubernetes": kubernetes,
+            "clock": clocks,
+            "operator": operator,
+            "configuration": config,
+            "permissions": permissions,
+            "webhooks": webhook_configurations,
+            "certificate": trust,
+            "admission": admission,
+            "kuberay": kuberay,
+            "kueue": kueue,
+            "domain": domain,
+        },
+        timeout,
+    )
+
+
+class _Shared:
+    """Facts of several checks: read once, by the first check that needs them."""
+
+    def __init__(self, read: Callable[[], Awaitable[Sequence[facts.WebhookConfigurationFacts]]]) -> None:
+        self._read = read
+        self._lock = anyio.Lock()
+        self._value: Sequence[facts.WebhookConfigurationFacts] | None = None
+        self._error: Exception | None = None
+
+    async def get(self) -> Sequence[facts.WebhookConfigurationFacts]:
+        """Return the facts. Raises the error of the read."""
+        async with self._lock:
+            if self._value is None and self._error is None:
+                try:
+                    self._value = await self._read()
+                except (APIError, TransportError, UnknownKind, DiscoveryIncomplete) as error:
+                    self._error = error
+        if self._error is not None:
+            raise self._error
+        assert self._value is not None
+        return self._value
+
+
+async def _run(all_checks: dict[str, _Check], timeout: float) -> list[Finding]:
+    results: dict[str, list[Finding]] = {}
+    limiter = anyio.CapacityLimiter(_PARALLEL)
+
+    async def run(name: str, check: _Check) -> None:
+        async with limiter:
+            results[name] = await _run_one(name, check, timeout)
+
+    async with anyio.create_task_group() as tasks:
+        for name, check in all_checks.items():
+            tasks.start_soon(run, name, check)
+    return [finding for name in all_checks for finding in results[name]]
+
+
+async def _run_one(name: str, check: _Check, timeout: float) -> list[Finding]:
+    try:
+        with anyio.fail_after(timeout):
+            return list(dict.fromkeys(await check()))
+    except TimeoutError:
+        return [fail(name, f"no result within {timeout:g} s", "check the load of the API server, and try again")]
+    except Forbidden as error:
+        return [skip(name, f"not allowed to {error.verb} {error.resource}", f"grant it to your user: {error.message}")]
+    except (UnknownKind, DiscoveryIncomplete) as error:
+        return [skip(name, f"cannot be checked: {error}")]
+    except Unauthorized:
+        raise
+    except (APIError, TransportError) as error:
+        return [fail(name, f"cannot be checked: {error}", "check the API server, and try again")]
+    except ExceptionGroup as group:
+        return await _run_one(name, _raising(group), timeout)
+
+
+def _raising(group: ExceptionGroup[Exception]) -> _Check:
+    """Return a check that raises the first exception of ``group``, of parallel requests that failed alike."""
+
+    async def check() -> Iterable[Finding]:
+        error: Exception = group
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        raise error
+
+    return check

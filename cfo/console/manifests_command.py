@@ -1,0 +1,71 @@
+"""``cfo manifests``: print the manifests of an installation as one YAML stream."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+import click
+import yaml
+
+from cfo.console.errors import InvalidInput
+from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
+from cfo.manifests.overlays import COMPONENTS, OVERLAYS, render
+
+__all__ = ["command"]
+
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the emitter in C is several times as fast
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
+
+
+@click.command("manifests", short_help="Print the installation manifests.")
+@click.option(
+    "--namespace",
+    help=f"Namespace of the operator; by default {DEFAULT_NAMESPACE}, or opendatahub for the overlay odh.",
+)
+@click.option("--image", help=f"Image of the operator; by default {default_image()}.")
+@click.option(
+    "--overlay",
+    type=click.Choice(list(OVERLAYS)),
+    default="default",
+    show_default=True,
+    help="Variant of the installation: default, for the end-to-end tests, or for Open Data Hub.",
+)
+@click.option(
+    "--with",
+    "components",
+    type=click.Choice(sorted(COMPONENTS)),
+    multiple=True,
+    help="Add a component: the role of a feature, certificates from cert-manager, a NetworkPolicy, or Prometheus "
+    "monitoring. Repeatable.",
+)
+@click.option(
+    "--api-server-cidr",
+    "api_servers",
+    multiple=True,
+    metavar="CIDR",
+    help="With the component network-policy: addresses of API servers; no others can call the webhooks. Repeatable.",
+)
+def command(
+    namespace: str | None, image: str | None, overlay: str, components: tuple[str, ...], api_servers: tuple[str, ...]
+) -> None:
+    """Print the manifests that install the operator.
+
+    To install it, pipe them into: kubectl apply --server-side -f -
+    """
+    if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+        raise InvalidInput(f"--namespace: {namespace!r}: must be a lower-case DNS label")
+    if image is not None and not _IMAGE.fullmatch(image):
+        raise InvalidInput(f"--image: {image!r}: must be an image reference")
+    if api_servers and "network-policy" not in components:
+        raise InvalidInput("--api-server-cidr: requires --with network-policy")
+    for cidr in api_servers:
+        try:
+            ipaddress.ip_network(cidr)
+        except ValueError:
+            raise InvalidInput(f"--api-server-cidr: {cidr!r}: must be a CIDR such as 192.0.2.0/28") from None
+    objects = render(
+        overlay, namespace=namespace or "", image=image or "", components=components, api_servers=api_servers
+    )
+    click.echo(yaml.dump_all(objects, Dumper=_DUMPER, sort_keys=False, width=120), nl=False)

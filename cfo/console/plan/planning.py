@@ -1,0 +1,210 @@
+"""The plan of one InferenceStack: which of its objects a change creates, changes and deletes, and which pods restart.
+
+A pure function of the stack as it is, the stack as it would be, and the objects that exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from cfo.api.inferencestack.kinds import operator_version_of
+from cfo.api.inferencestack.names import INSTANCE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, is_retained
+from cfo.api.inferencestack.profiles import Profile, newest_profile
+from cfo.console.plan.comparison import restricted
+from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, is_of_chart, owns_replicas
+from cfo.controllers.inferencestack.profile_choice import choose_profile
+from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment, render
+from cfo.runtime import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    GVK,
+    Object,
+    controller_of,
+    gvk_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+
+__all__ = ["Action", "Change", "StackPlan", "objects_of", "plan_stack"]
+
+_Key = tuple[GVK, str]
+
+
+class Action(StrEnum):
+    """What happens to an object."""
+
+    CREATE = "create"
+    CHANGE = "change"
+    DELETE = "delete"
+    KEEP = "keep"
+    """A retained volume that the stack does not use any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An object that is altered: ``before`` and ``after``, of which one is ``None`` if it does not exist.
+
+    ``restarted_pods`` is the number of pods that the change restarts.
+    """
+
+    action: Action
+    before: Object | None
+    after: Object | None
+    restarted_pods: int = 0
+
+    @property
+    def object(self) -> Object:
+        """The object after the change, or before its deletion."""
+        found = self.after if self.after is not None else self.before
+        assert found is not None
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class StackPlan:
+    """What changes for one stack.
+
+    ``stack`` is the stack as it would be; ``current`` as it is, or ``None`` if it does not exist. ``pending`` is a
+    newer profile that the next change of the spec applies. ``is_compared_with_existing`` is whether existing objects
+    were compared. ``objects`` are all objects of the stack after the change.
+    """
+
+    stack: Object
+    current: Object | None
+    profile_before: Profile | None
+    profile: Profile
+    pending: Profile | None
+    is_compared_with_existing: bool
+    changes: tuple[Change, ...]
+    unchanged: int
+    objects: tuple[Object, ...]
+
+    @property
+    def restarted_pods(self) -> int:
+        """The number of pods that the change restarts."""
+        return sum(change.restarted_pods for change in self.changes)
+
+
+def plan_stack(
+    stack: Object,
+    current: Object | None,
+    existing: Iterable[Object] = (),
+    *,
+    profile: Profile | None = None,
+    spec_changes: bool = False,
+) -> StackPlan:
+    """Return the plan of changing ``current`` into ``stack``; both must be valid.
+
+    ``existing`` are objects in the cluster, of which those of the stack are compared; for kinds that it does not
+    contain, the rendered objects of ``current`` are. ``profile`` is applied instead of the one that the operator would
+    choose. ``spec_changes`` plans as if the spec changed, which applies a newer profile.
+    """
+    live = objects_of(current if current is not None else stack, existing)
+    deployments = {name: obj for (gvk, name), obj in live.items() if gvk == DEPLOYMENT}
+    newest = newest_profile(operator_version_of(stack))
+    before_profile = None
+    if current is not None:
+        before_profile = choose_profile(current, operator_version_of(current), deployments).current
+    if profile is None and (current is None or spec_changes or _spec(stack) != _spec(current)):
+        profile = newest
+    elif profile is None:
+        choice = choose_profile({**stack, "status": _status(current)}, operator_version_of(stack), deployments)
+        profile = choice.target or before_profile or choice.current
+    facts = _facts(live)
+    after = {_key(obj): obj for obj in render(stack, profile, facts)}
+    rendered = {}
+    if current is not None and before_profile is not None:
+        rendered = {_key(obj): obj for obj in render(current, before_profile, facts)}
+    kinds = {gvk for gvk, _ in live}
+    before = {key: obj for key, obj in rendered.items() if key[0] not in kinds}
+    before |= {key: restricted(obj, after.get(key, {}), rendered.get(key, {})) for key, obj in live.items()}
+    changes = [_change(before.get(key), obj, live.get(key)) for key, obj in after.items()]
+    changes += [_removal(obj, live.get(key)) for key, obj in before.items() if key not in after]
+    altered = tuple(change for change in changes if change is not None)
+    return StackPlan(
+        stack=stack,
+        current=current,
+        profile_before=before_profile,
+        profile=profile,
+        pending=newest if newest != profile else None,
+        is_compared_with_existing=bool(live),
+        changes=altered,
+        unchanged=len(changes) - len(altered),
+        objects=tuple(after.values()),
+    )
+
+
+def _spec(stack: Object) -> Any:
+    return stack.get("spec") or {}
+
+
+def _status(stack: Object | None) -> Any:
+    return (stack or {}).get("status") or {}
+
+
+def objects_of(stack: Object, existing: Iterable[Object]) -> dict[_Key, Object]:
+    """Return the objects in ``existing`` that belong to ``stack``, by kind and name.
+
+    Those are the objects that it controls, and those of its Helm release; manifests might have no owner references.
+    """
+    return {_key(obj): obj for obj in existing if namespace_of(obj) == namespace_of(stack) and _belongs_to(obj, stack)}
+
+
+def _belongs_to(obj: Object, stack: Object) -> bool:
+    if uid_of(stack) and controller_of(obj) is not None:
+        return belongs_to(obj, stack)
+    labels = labels_of(obj)
+    return labels.get(INSTANCE_LABEL) == name_of(stack) and (
+        labels.get(MANAGED_BY_LABEL) == MANAGED_BY or is_of_chart(obj)
+    )
+
+
+def _key(obj: Object) -> _Key:
+    return gvk_of(obj), name_of(obj)
+
+
+def _facts(live: Mapping[_Key, Object]) -> Facts:
+    deployments = {name: obj for (gvk, name), obj in live.items() if gvk == DEPLOYMENT}
+    return Facts(
+        deployments={
+            name: LiveDeployment.of(
+                obj, owns_replicas=owns_replicas(_managers(obj)), is_autoscaled=is_autoscaled(_managers(obj))
+            )
+            for name, obj in deployments.items()
+        },
+        config_maps={name: LiveConfigMap.of(obj) for (gvk, name), obj in live.items() if gvk == CONFIG_MAP},
+    )
+
+
+def _managers(obj: Object) -> Any:
+    return obj["metadata"].get("managedFields") or ()
+
+
+def _change(before: Object | None, after: Object, live: Object | None) -> Change | None:
+    if before is None:
+        return Change(Action.CREATE, None, after)
+    if before == after:
+        return None
+    restarted = 0
+    if gvk_of(after) == DEPLOYMENT and _template(before) != _template(after):
+        restarted = _replicas(live if live is not None else before)
+    return Change(Action.CHANGE, before, after, restarted)
+
+
+def _removal(before: Object, live: Object | None) -> Change:
+    action = Action.KEEP if is_retained(live if live is not None else before) else Action.DELETE
+    return Change(action, before, None)
+
+
+def _template(deployment: Object) -> Any:
+    return (deployment.get("spec") or {}).get("template")
+
+
+def _replicas(deployment: Object) -> int:
+    replicas = (deployment.get("spec") or {}).get("replicas")
+    return 1 if replicas is None else int(replicas)

@@ -1,0 +1,167 @@
+"""``cfo status``: print the state of all objects, what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import anyio
+import click
+
+from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput
+from cfo.console.status.documents import document
+from cfo.console.status.selection import InvalidSelection, Selection, parse_selection
+from cfo.console.status.session import NotReadable, Session, connect
+from cfo.console.summaries import Summary
+from cfo.console.view.show import NOT_INSTALLED, is_installed, is_interactive, print_changes, show_live
+from cfo.console.view.text import counts, detail, problem_lines, table
+from cfo.runtime import APIError, ConfigError, DiscoveryIncomplete, SystemClock, Transport, TransportError, load_config
+
+__all__ = ["command"]
+
+_UNHEALTHY_EXIT_CODE = 1
+_INTERRUPTED_EXIT_CODE = 130
+"""As of a process that SIGINT ended."""
+
+
+@click.command("status", short_help="Show the state of a cluster's workloads.")
+@click.argument("target", metavar="[KIND[/NAME]]", required=False)
+@click.option("--namespace", "-n", metavar="NAMESPACE", help="Namespace; by default that of the kubeconfig's context.")
+@click.option("--all-namespaces", "-A", is_flag=True, help="Show all namespaces.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["table", "wide", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="Format of the output; wide has all facts.",
+)
+@click.option("--watch", "-w", is_flag=True, help="Show changes until interrupted: live on a terminal, else as lines.")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False), metavar="FILE", help="Path of the kubeconfig.")
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default the current one.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time in which everything must be read; what could not be read by then is left out.",
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    target: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+    output: str,
+    watch: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    timeout: float,
+) -> None:
+    """Show RayClusters, AppWrappers, FluxSetups, FluxJobs, MiniClusters and InferenceStacks.
+
+    For each object: its state, what is wrong, and what to do about it. Changes nothing, and needs no more than your own
+    permissions: what you are not allowed to read, or what is not installed, is left out.
+
+    Exit codes: 0 if all is well, 1 if an object has an error or a warning (or does not exist), 2 for invalid arguments,
+    3 if the cluster cannot be reached or nothing can be read.
+    """
+    from cfo.runtime import logs
+
+    try:
+        selection = parse_selection(target)
+    except InvalidSelection as error:
+        raise InvalidInput(str(error)) from None
+    if all_namespaces and (namespace or selection.name):
+        raise InvalidInput(f"--all-namespaces cannot be used with {'--namespace' if namespace else 'a name'}")
+    if watch and output != "table":
+        raise InvalidInput(f"--watch cannot be used with --output {output}")
+    logs.configure("console", "error")
+
+    async def work() -> int:
+        config = await load_config(kubeconfig, context=context)
+        where = None if all_namespaces else namespace or config.namespace
+        async with Transport(config) as transport, connect(transport, selection.kinds, where, timeout) as session:
+            if watch:
+                await _watch(session, config.server)
+                return 0
+            summaries = selection.of(await session.overview.snapshot())
+            _report(selection, summaries, session, output, where)
+            return _UNHEALTHY_EXIT_CODE if any(each.level.is_wrong for each in summaries) else 0
+
+    try:
+        try:
+            code = anyio.run(work)
+        except BaseExceptionGroup as group:
+            raise _only_error(group) from None
+    except KeyboardInterrupt:
+        code = _INTERRUPTED_EXIT_CODE
+    except (ConfigError, APIError, TransportError, DiscoveryIncomplete, NotReadable) as error:
+        raise ClusterUnreadable(" ".join(str(error).split())) from None
+    ctx.exit(code)
+
+
+async def _watch(session: Session, server: str) -> None:
+    if is_interactive() and not is_installed():
+        click.echo(NOT_INSTALLED, err=True)
+    elif is_interactive():
+        await show_live(session.overview, title=server, with_log=False)
+        return
+    await print_changes(session.overview, click.echo)
+
+
+def _report(
+    selection: Selection, summaries: Sequence[Summary], session: Session, output: str, namespace: str | None
+) -> None:
+    """Print the result; raises :class:`CommandFailed` if the selected object does not exist."""
+    unavailable = session.unavailable()
+    if selection.name and not summaries:
+        kind = selection.kinds[0].kind
+        reason = unavailable.get(kind) or ("not installed" if session.not_served == selection.kinds else "")
+        problem = f"cannot be read ({reason})" if reason else "not found"
+        raise CommandFailed(f"{kind} {selection.name} in namespace {namespace}: {problem}")
+    if output in ("json", "yaml"):
+        content = document(summaries, unavailable)
+        click.echo(json.dumps(content, indent=2) if output == "json" else _as_yaml(content), nl=output == "json")
+        return
+    now = SystemClock().now()
+    if selection.name:
+        for number, summary in enumerate(summaries):
+            for line in ([""] if number else []) + list(detail(summary, now)):
+                click.echo(line)
+    else:
+        for line in table(summaries, now, wide=output == "wide", namespaces=namespace is None):
+            click.echo(line)
+        problems = list(problem_lines(summaries))
+        for line in ["", *problems] if problems else []:
+            click.echo(line)
+        where = "all namespaces" if namespace is None else f"namespace {namespace}"
+        click.echo(f"{chr(10) if summaries else ''}{counts(summaries)} in {where}")
+    for line in _notes(session, unavailable):
+        click.echo(line, err=True)
+
+
+def _notes(session: Session, unavailable: dict[str, str]) -> list[str]:
+    """Return one line about the kinds that cannot be read, and one about those that are not installed."""
+    notes = []
+    if unavailable:
+        notes.append(f"not read: {', '.join(f'{kind} ({reason})' for kind, reason in unavailable.items())}")
+    if session.not_served:
+        kinds = dict.fromkeys(gvk.kind for gvk in session.not_served)
+        served = {informer.gvk.kind for informer in session.overview.informers}
+        missing = [kind for kind in kinds if kind not in served]
+        notes += [f"not installed: {', '.join(missing)}"] if missing else []
+    return notes
+
+
+def _as_yaml(content: dict[str, object]) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def _only_error(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,210 @@
+"""The summaries of FluxSetups (a queue and its quota), FluxJobs and MiniClusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cfo.api.flux import EVICTED, OBJECTS_READY, SUCCEEDED, VALID, State
+from cfo.console.summaries.deletion import slow_deletion
+from cfo.console.summaries.pods import pod_problems
+from cfo.console.summaries.reading import condition_of, conditions_of, is_true, message_of, number, path, text
+from cfo.console.summaries.related import Related, warnings_of
+from cfo.console.summaries.summary import (
+    Condition,
+    Level,
+    Problem,
+    Summary,
+    WarningEvent,
+    combined_level,
+    distinct_problems,
+)
+from cfo.runtime import Object, gvk_of, is_deleting, key_of, uid_of
+
+__all__ = ["summarize_job", "summarize_minicluster", "summarize_setup"]
+
+_DESCRIBE: Final = "kubectl describe shows the Events"
+_WRONG_REASONS: Final = {
+    "TooLarge": "request fewer pods, or ask the administrator for a larger FluxSetup",
+    "NoFluxSetup": "ask the administrator for a FluxSetup that governs this namespace",
+    "PriorityClassNotFound": "use an existing PriorityClass, or priority",
+    "NameTaken": "rename the job, or delete the other object",
+    "MiniClusterRefused": "correct the spec; the message is that of the API server or a webhook",
+}
+"""Reasons for which a job is not admitted until someone acts, with the remedy. Other jobs wait for their turn."""
+
+
+def summarize_setup(setup: Object, related: Related) -> Summary:
+    """Return the summary of a FluxSetup: who holds its quota, and how many wait."""
+    conditions = conditions_of(setup)
+    active = condition_of(conditions, "Active")
+    problems = distinct_problems(
+        [
+            *(
+                [Problem(text(f"{active.reason}: {message_of(active)}"), "correct or delete the FluxSetup")]
+                if active is not None and active.status == "False"
+                else []
+            ),
+            *slow_deletion(setup, related.now),
+        ]
+    )
+    state = "" if active is None else "Active" if active.status == "True" else active.reason
+    used, total = number(path(setup, "status", "usedResources")), number(path(setup, "spec", "max-size"))
+    level = Level.PROGRESSING if active is None or is_deleting(setup) else Level.OK
+    return _summary(setup, state, level, f"{used}/{total}", _setup_facts(setup, used, total), problems, related)
+
+
+def _setup_facts(setup: Object, used: int, total: int) -> Iterator[tuple[str, str]]:
+    yield "quota", f"{used} of {total} pods used"
+    waiting = number(path(setup, "status", "pendingWorkloads"))
+    yield "jobs", f"{number(path(setup, 'status', 'admittedWorkloads'))} admitted, {waiting} waiting"
+    yield "max jobs", text(path(setup, "spec", "max-jobs"), 20)
+    yield "admitted by", "Kueue" if path(setup, "spec", "queue") == "Kueue" else "this operator"
+    yield "order", text(path(setup, "spec", "queueingStrategy"), 40)
+    yield "fairness", text(path(setup, "spec", "fairness"), 40)
+    yield "preemption", text(path(setup, "spec", "preemption"), 40)
+
+
+def summarize_job(job: Object, related: Related) -> Summary:
+    """Return the summary of a FluxJob: its place in the queue, or how it ended."""
+    conditions = conditions_of(job)
+    level = _level(job, conditions)
+    problems = distinct_problems(
+        [
+            *_spec_problems(conditions),
+            *_outcome_problems(job, conditions),
+            *_admission_problems(conditions, level),
+            *slow_deletion(job, related.now),
+            *_warning_problems(related, level),
+        ]
+    )
+    return _summary(job, _state(conditions), level, "", _job_facts(job, conditions), problems, related)
+
+
+def _job_facts(job: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
+    position = number(path(job, "status", "position"))
+    yield "position", f"{position} in the queue" if position else ""
+    yield "why", _why(conditions)
+    yield "queue", text(path(job, "status", "fluxSetup"))
+    yield "pods", text(path(job, "spec", "size"), 20)
+    yield "priority", text(path(job, "spec", "priority") or path(job, "spec", "priorityClassName"), 63)
+    yield "command", text(path(job, "spec", "command"), 120)
+    yield from _end_facts(job)
+    yield "MiniCluster", text(path(job, "status", "miniCluster"), 253)
+
+
+def _why(conditions: tuple[Condition, ...]) -> str:
+    """Return how the object ended, or the message of its state unless that only repeats the state."""
+    succeeded = condition_of(conditions, SUCCEEDED)
+    if succeeded is not None and is_true(conditions, State.FINISHED):
+        return message_of(succeeded)
+    condition = condition_of(conditions, _state(conditions))
+    return condition.message if condition is not None and condition.message != condition.type else ""
+
+
+def summarize_minicluster(cluster: Object, related: Related) -> Summary:
+    """Return the summary of a MiniCluster: how many of its brokers are ready, or how it ended."""
+    conditions = conditions_of(cluster)
+    level = _level(cluster, conditions)
+    size = number(path(cluster, "status", "size")) or number(path(cluster, "spec", "size")) or 1
+    problems = distinct_problems(
+        [
+            *_spec_problems(conditions),
+            *_outcome_problems(cluster, conditions),
+            *slow_deletion(cluster, related.now),
+            *(pod_problems(related.pods or ()) if level is not Level.OK else ()),
+            *_warning_problems(related, level),
+        ]
+    )
+    ready = f"{number(path(cluster, 'status', 'ready'))}/{size}"
+    return _summary(cluster, _state(conditions), level, ready, _cluster_facts(cluster, conditions), problems, related)
+
+
+def _cluster_facts(cluster: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
+    yield "why", _why(conditions)
+    yield "size", text(path(cluster, "status", "size"), 20)
+    yield "maximum size", text(path(cluster, "status", "maximumSize"), 20)
+    yield from _end_facts(cluster)
+
+
+def _end_facts(obj: Object) -> Iterator[tuple[str, str]]:
+    yield "exit code", text(path(obj, "status", "exitCode"), 20)
+    yield "started", text(path(obj, "status", "startTime"), 40)
+    yield "ended", text(path(obj, "status", "completionTime"), 40)
+
+
+def _state(conditions: tuple[Condition, ...]) -> str:
+    """Return the type of the first condition that is true, as kubectl's column shows it."""
+    return next((condition.type for condition in conditions if condition.status == "True"), "")
+
+
+def _level(obj: Object, conditions: tuple[Condition, ...]) -> Level:
+    succeeded = condition_of(conditions, SUCCEEDED)
+    if is_true(conditions, State.FINISHED):
+        return Level.ERROR if succeeded is not None and succeeded.status == "False" else Level.OK
+    if is_deleting(obj):
+        return Level.PROGRESSING
+    if path(obj, "spec", "suspend") is True:
+        return Level.IDLE
+    return Level.OK if is_true(conditions, State.RUNNING) else Level.PROGRESSING
+
+
+def _spec_problems(conditions: tuple[Condition, ...]) -> Iterator[Problem]:
+    for kind, remedy in (
+        (VALID, "correct the spec"),
+        ("UpToDate", "create it again; the change does not apply to a job that was started"),
+        (OBJECTS_READY, _DESCRIBE),
+    ):
+        condition = condition_of(conditions, kind)
+        if condition is not None and condition.status == "False" and condition.reason != "Creating":
+            yield Problem(text(f"{condition.reason}: {message_of(condition)}"), remedy)
+    refused = condition_of(conditions, "MiniClusterRefused")
+    if refused is not None and refused.status == "True":
+        yield Problem(text(f"The MiniCluster was refused: {message_of(refused)}"), _WRONG_REASONS["MiniClusterRefused"])
+
+
+def _outcome_problems(obj: Object, conditions: tuple[Condition, ...]) -> Iterator[Problem]:
+    succeeded = condition_of(conditions, SUCCEEDED)
+    if succeeded is not None and succeeded.status == "False" and is_true(conditions, State.FINISHED):
+        code = number(path(obj, "status", "exitCode"))
+        remedy = "read the log of the lead broker" if code else _DESCRIBE
+        yield Problem(message_of(succeeded), remedy)
+
+
+def _admission_problems(conditions: tuple[Condition, ...], level: Level) -> Iterator[Problem]:
+    reserved = condition_of(conditions, "QuotaReserved")
+    if reserved is not None and reserved.status == "False" and reserved.reason in _WRONG_REASONS:
+        yield Problem(text(f"{reserved.reason}: {message_of(reserved)}"), _WRONG_REASONS[reserved.reason])
+    evicted = condition_of(conditions, EVICTED)
+    if evicted is not None and evicted.status == "True" and level is Level.PROGRESSING:
+        yield Problem(text(f"Evicted: {message_of(evicted)}"), "none; the job starts again when there is quota for it")
+
+
+def _warning_problems(related: Related, level: Level) -> Iterator[Problem]:
+    for warning in warnings_of(related.events) if level is not Level.OK else ():
+        yield Problem(text(f"{warning.reason}: {warning.message}"), _DESCRIBE)
+
+
+def _summary(
+    obj: Object,
+    state: str,
+    level: Level,
+    ready: str,
+    facts: Iterator[tuple[str, str]],
+    problems: tuple[Problem, ...],
+    related: Related,
+) -> Summary:
+    warnings: tuple[WarningEvent, ...] = warnings_of(related.events)
+    return Summary(
+        gvk=gvk_of(obj),
+        key=key_of(obj),
+        uid=uid_of(obj),
+        state=state,
+        level=combined_level(level, problems),
+        ready=ready,
+        created=text(path(obj, "metadata", "creationTimestamp"), 40),
+        facts=tuple((name, value) for name, value in facts if value),
+        problems=problems,
+        conditions=conditions_of(obj),
+        warnings=warnings,
+    )

@@ -1,0 +1,105 @@
+"""The summary of an InferenceStack: its gateway and its applications."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from cfo.api.inferencestack.kinds import operator_version_of
+from cfo.console.summaries.deletion import slow_deletion
+from cfo.console.summaries.reading import condition_of, conditions_of, is_true, items, message_of, number, path, text
+from cfo.console.summaries.related import Related, warnings_of
+from cfo.console.summaries.summary import Condition, Level, Problem, Summary, combined_level, distinct_problems
+from cfo.runtime import Object, gvk_of, is_deleting, key_of, uid_of
+
+__all__ = ["summarize"]
+
+_MAX_APPLICATIONS: Final = 10
+"""The maximum number of applications with a fact of their own."""
+
+_REMEDIES: Final = {
+    "InvalidSpec": "correct the spec; cfo plan shows what a change does",
+    "GatewayAPINotInstalled": "install the Gateway API, or disable the route",
+    "KEDANotInstalled": "install KEDA, or set replicaCount",
+    "ReconcileError": "check the operator's permissions, and quotas and webhooks of the namespace",
+    "RolloutStalled": "check the pods of the application: kubectl describe pod",
+}
+
+
+def summarize(stack: Object, related: Related) -> Summary:
+    """Return the summary of an InferenceStack."""
+    conditions = conditions_of(stack)
+    ready = condition_of(conditions, "Ready")
+    level = _level(stack, conditions)
+    problems = distinct_problems([*_problems(stack, conditions), *slow_deletion(stack, related.now)])
+    return Summary(
+        gvk=gvk_of(stack),
+        key=key_of(stack),
+        uid=uid_of(stack),
+        state="" if ready is None else "Ready" if ready.status == "True" else ready.reason,
+        level=combined_level(level, problems),
+        ready=text(path(stack, "status", "readyApplications"), 20),
+        created=text(path(stack, "metadata", "creationTimestamp"), 40),
+        facts=tuple((name, value) for name, value in _facts(stack, conditions) if value),
+        problems=problems,
+        conditions=conditions,
+        warnings=warnings_of(related.events),
+    )
+
+
+def _level(stack: Object, conditions: tuple[Condition, ...]) -> Level:
+    if is_deleting(stack):
+        return Level.PROGRESSING
+    if is_true(conditions, "Degraded"):
+        return Level.ERROR
+    if path(stack, "spec", "suspend") is True or is_true(conditions, "Paused"):
+        return Level.IDLE
+    return Level.OK if is_true(conditions, "Ready") else Level.PROGRESSING
+
+
+def _facts(stack: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
+    yield "url", text(path(stack, "status", "url"))
+    yield "openai", text(path(stack, "status", "openai"))
+    gateway = condition_of(conditions, "GatewayReady")
+    if gateway is not None:
+        yield "gateway", "ready" if gateway.status == "True" else text(f"{gateway.reason}: {gateway.message}")
+    operator = _operator(path(stack, "status", "operator"))
+    yield "operator", " ".join(part for part in (text(operator_version_of(stack), 20), operator) if part)
+    yield "defaults", text(path(stack, "status", "profile"), 40)
+    for application in islice(items(path(stack, "status", "applications")), _MAX_APPLICATIONS):
+        yield text(f"app {text(application.get('name'), 63)}", 80), _application(application)
+
+
+def _operator(operator: object) -> str:
+    """Return the version of the operator in its part of the status, in brackets; empty if it is unknown."""
+    version = text(path(operator, "version"), 40)
+    return f"({version})" if version else ""
+
+
+def _application(application: Mapping[str, Any]) -> str:
+    pods = f"{number(application.get('readyReplicas'))}/{number(application.get('replicas'))}"
+    parts = (text(application.get("state"), 40), pods, text(application.get("model"), 120))
+    return ", ".join(part for part in parts if part)
+
+
+def _problems(stack: Object, conditions: tuple[Condition, ...]) -> Iterator[Problem]:
+    for application in items(path(stack, "status", "applications")):
+        if application.get("state") in ("Failed", "Stalled"):
+            why = ": ".join(
+                part for part in (text(application.get("reason"), 80), text(application.get("message"))) if part
+            )
+            yield Problem(
+                text(f"Application {text(application.get('name'), 63)}: {why}"),
+                "check the pods of the application: kubectl describe pod",
+            )
+    for kind, wrong in (("Degraded", "True"), ("RoutesReady", "False"), ("ScalingReady", "False")):
+        condition = condition_of(conditions, kind)
+        if condition is not None and condition.status == wrong:
+            remedy = _REMEDIES.get(condition.reason, "kubectl describe shows the Events of the InferenceStack")
+            yield Problem(text(f"{condition.reason}: {message_of(condition)}"), remedy)
+    if not operator_version_of(stack):
+        yield Problem(
+            "No operator reconciles the InferenceStack: the label operatorVersion is missing",
+            "set the label operatorVersion to the major version of the operator, such as v2",
+        )

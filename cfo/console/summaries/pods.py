@@ -1,0 +1,64 @@
+"""What prevents pods from running: pure functions of their status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cfo.console.summaries.reading import condition_of, conditions_of, items, number, path, text
+from cfo.console.summaries.summary import Problem
+
+__all__ = ["pod_problems"]
+
+_WAITING: Final = {
+    "ImagePullBackOff": "check the name of the image, and the pull secret of the ServiceAccount",
+    "ErrImagePull": "check the name of the image, and the pull secret of the ServiceAccount",
+    "InvalidImageName": "correct the name of the image",
+    "CrashLoopBackOff": "read the log of the container: kubectl logs --previous",
+    "CreateContainerConfigError": "create the ConfigMap or Secret that the container refers to",
+    "CreateContainerError": "check the command and the volumes of the container",
+    "RunContainerError": "check the command of the container",
+}
+"""Reasons for which a container waits until someone acts, with the remedy. Source: kubelet."""
+
+_MAX_NAMED: Final = 3
+"""The maximum number of pods that are named for each problem."""
+
+
+def pod_problems(pods: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Yield what is wrong with ``pods``: each cause once, with the names of the first pods."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for pod in pods:
+        name = text(path(pod, "metadata", "name"), 80)
+        for cause, remedy in dict.fromkeys(_causes(pod)):
+            found.setdefault((cause, remedy), []).append(name)
+    for (cause, remedy), names in found.items():
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        subject = "Pod" if len(names) == 1 else "Pods"
+        yield Problem(text(f"{subject} {', '.join(names[:_MAX_NAMED])}{more}: {cause}"), remedy)
+
+
+def _causes(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    scheduled = condition_of(conditions_of(pod), "PodScheduled")
+    if scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable":
+        cause = text(f"cannot be scheduled: {scheduled.message}")
+        yield cause, "request less, or wait for (or add) nodes with enough free resources"
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for status in items(path(pod, "status", field)):
+            yield from _container_causes(status)
+
+
+def _container_causes(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    container = text(status.get("name"), 63)
+    reason = text(path(status, "state", "waiting", "reason"), 80)
+    if reason in _WAITING:
+        message = text(path(status, "state", "waiting", "message"), 160)
+        yield f"container {container} waits: {reason}{f' ({message})' if message else ''}", _WAITING[reason]
+    # the state before the last restart explains why a container waits; of one that runs, it is over
+    for state in ("state", "lastState") if reason else ("state",):
+        ended = path(status, state, "terminated")
+        code = number(path(ended, "exitCode"))
+        if code and text(path(ended, "reason"), 80) == "OOMKilled":
+            yield f"container {container} used more memory than its limit", "raise the memory limit of the container"
+        elif code:
+            yield f"container {container} ended with exit code {code}", "read the log of the container: kubectl logs"

@@ -1,0 +1,238 @@
+"""The summary of a RayCluster: its state is KubeRay's, the rest is what this operator adds to it.
+
+State and conditions: ``raycluster_types.go`` of KubeRay 1.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
+from cfo.api.raycluster.cluster import has_injected_tls, is_suspended, uses_kuberay_tls
+from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.responsibility import Actor, Responsibility, responsibility_of
+from cfo.console.summaries import exposure
+from cfo.console.summaries.deletion import slow_deletion
+from cfo.console.summaries.pods import pod_problems
+from cfo.console.summaries.reading import condition_of, conditions_of, mapping, message_of, number, path, text, time_of
+from cfo.console.summaries.related import Related, have_succeeded, last_occurrence, number_of_pods, warnings_of
+from cfo.console.summaries.summary import (
+    MAX_FACTS,
+    Level,
+    Problem,
+    Summary,
+    WarningEvent,
+    combined_level,
+    distinct_problems,
+)
+from cfo.runtime import (
+    NETWORK_POLICY,
+    SECRET,
+    Object,
+    controller_of,
+    gvk_of,
+    is_deleting,
+    key_of,
+    labels_of,
+    name_of,
+    uid_of,
+)
+
+__all__ = ["summarize"]
+
+_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+_RENEWAL_TOLERANCE: Final = timedelta(days=8)
+"""The operator checks a CA at least every seven days."""
+
+_EXPOSURE_REASONS: Final = {
+    "OAuthUnavailable": "set kuberay.authentication in the configuration, or rayDashboardOAuthEnabled: false",
+    "OIDCSecretMissing": "create the Secret with the OIDC client",
+    "IngressDomainMissing": "set kuberay.ingressDomain in the operator's configuration",
+    "IngressTLSUnavailable": "set kuberay.ingress.className, kuberay.ingress.annotations or kuberay.gateway",
+    "BackendTLSUnavailable": "install BackendTLSPolicy of the Gateway API",
+    "RayTokenDisabled": "remove RAY_AUTH_MODE from the pod template",
+}
+"""Reasons of Warning Events that explain why a dashboard is not exposed, with the remedy for the administrator."""
+
+_REMEDIES: Final = {
+    "NameConflict": "rename the other object, or the RayCluster",
+    "CertificateRequestDenied": "recreate the pod; see docs/raycluster.md about certificates",
+    "CertificateAuthorityReplaced": "restart the RayCluster, so that all pods use the new CA",
+    "CertificateRequestsDisabled": "recreate the RayCluster, or restore kuberay.ca.issuer",
+    "PortRefused": "choose other ports for the head",
+    **_EXPOSURE_REASONS,
+}
+
+
+def summarize(cluster: Object, related: Related) -> Summary:
+    """Return the summary of a RayCluster."""
+    conditions = conditions_of(cluster)
+    warnings = warnings_of(related.events)
+    actors = responsibility_of(cluster, related.kuberay_features)
+    state = text(path(cluster, "status", "state"), 40)
+    level = _level(cluster, state, related)
+    problems = distinct_problems(
+        [
+            *_status_problems(cluster, state),
+            *slow_deletion(cluster, related.now),
+            *(pod_problems(related.pods or ()) if level is not Level.IDLE else ()),
+            *(_protection_problems(cluster, related, actors) if level is Level.OK and state == "ready" else ()),
+            *exposure.problems(related),
+            *_certificate_problems(cluster, related, actors),
+            *_warning_problems(cluster, related, warnings, level),
+        ]
+    )
+    return Summary(
+        gvk=gvk_of(cluster),
+        key=key_of(cluster),
+        uid=uid_of(cluster),
+        state=state,
+        level=combined_level(level, problems),
+        ready=_ready(cluster),
+        created=text(path(cluster, "metadata", "creationTimestamp"), 40),
+        facts=tuple((name, value) for name, value in _facts(cluster, related, actors) if value)[:MAX_FACTS],
+        problems=problems,
+        conditions=conditions,
+        warnings=warnings,
+    )
+
+
+def _level(cluster: Object, state: str, related: Related) -> Level:
+    if is_deleting(cluster):
+        return Level.PROGRESSING
+    if state == "failed":
+        return Level.ERROR
+    if is_suspended(cluster) or state == "suspended":
+        return Level.IDLE if is_suspended(cluster) and state in ("suspended", "") else Level.PROGRESSING
+    return Level.OK if state == "ready" or have_succeeded(related) else Level.PROGRESSING
+
+
+def _ready(cluster: Object) -> str:
+    """Return the number of ready and of desired workers, as kubectl shows them."""
+    status = mapping(path(cluster, "status"))
+    if "desiredWorkerReplicas" not in status and "availableWorkerReplicas" not in status:
+        return ""
+    available = number(status.get("readyWorkerReplicas", status.get("availableWorkerReplicas")))
+    return f"{available}/{number(status.get('desiredWorkerReplicas'))}"
+
+
+def _facts(cluster: Object, related: Related, actors: Responsibility) -> Iterator[tuple[str, str]]:
+    if exposure.is_known(related):
+        yield "dashboard", exposure.dashboard_url(cluster, related) or _not_exposed(actors.exposure)
+        yield "ray client", exposure.client_address(cluster, related) or _not_exposed(actors.exposure)
+    yield "authentication", exposure.authentication(cluster, actors.authentication)
+    yield "mTLS", _mtls(cluster, actors.mtls)
+    yield "CA expires", _ca_expiry(cluster, related)
+    yield "network policies", _policies(related, actors.network_policy)
+    yield "resources", _resources(cluster)
+    yield "pods", f"{number_of_pods(related)}{', all succeeded' if have_succeeded(related) else ''}"
+    owner = controller_of(cluster) or {}
+    yield "owner", text(f"{owner.get('kind')} {owner.get('name')}") if owner else ""
+    yield "queue", text(labels_of(cluster).get(_QUEUE_LABEL), 63)
+    yield "managed by", text(path(cluster, "spec", "managedBy"), 80)
+
+
+def _not_exposed(actor: Actor) -> str:
+    return "not exposed" if actor is Actor.OPERATOR else f"by {actor.value}"
+
+
+def _mtls(cluster: Object, actor: Actor) -> str:
+    if actor is not Actor.OPERATOR:
+        return f"by {actor.value}"
+    if has_injected_tls(cluster):
+        return "by the operator"
+    return "requested of KubeRay" if uses_kuberay_tls(cluster) else "no"
+
+
+def _policies(related: Related, actor: Actor) -> str:
+    policies = related.children.get(NETWORK_POLICY)
+    if actor is not Actor.OPERATOR:
+        return f"by {actor.value}"
+    return "" if policies is None else f"{len(policies)} by the operator" if policies else "none"
+
+
+def _resources(cluster: Object) -> str:
+    status = mapping(path(cluster, "status"))
+    names = (("desiredCPU", "CPU"), ("desiredMemory", "memory"), ("desiredGPU", "GPU"), ("desiredTPU", "TPU"))
+    amounts = ((text(status.get(field), 20), name) for field, name in names)
+    return ", ".join(f"{amount} {name}" for amount, name in amounts if amount and amount != "0")
+
+
+def _ca_secret(cluster: Object, related: Related) -> Object | None:
+    name = names_of(cluster).ca_secret
+    return next((secret for secret in related.children.get(SECRET, ()) if name_of(secret) == name), None)
+
+
+def _ca_expiry(cluster: Object, related: Related) -> str:
+    secret = _ca_secret(cluster, related)
+    renewal = recorded_renewal(secret) if secret is not None else None
+    return f"{renewal + CA_LIFETIME / 3:%Y-%m-%d} (renewed from {renewal:%Y-%m-%d})" if renewal is not None else ""
+
+
+def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
+    reason = text(path(cluster, "status", "reason"))
+    if state == "failed" or reason:
+        yield Problem(
+            f"KubeRay reports: {reason or 'failed'}", "correct the RayCluster; kubectl describe shows its Events"
+        )
+    failure = condition_of(conditions_of(cluster), "ReplicaFailure")
+    if failure is not None and failure.status == "True":
+        yield Problem(
+            text(f"KubeRay cannot create pods: {message_of(failure)}"),
+            "correct the pod template, or raise the ResourceQuota of the namespace",
+        )
+
+
+def _protection_problems(cluster: Object, related: Related, actors: Responsibility) -> Iterator[Problem]:
+    """Yield what should protect a running RayCluster, and is missing."""
+    policies = related.children.get(NETWORK_POLICY)
+    if policies is not None and not policies and actors.network_policy is Actor.OPERATOR:
+        yield Problem(
+            "No NetworkPolicy protects the RayCluster",
+            "check that the operator runs, and that no other object has the name of the policy: cfo doctor",
+        )
+
+
+def _certificate_problems(cluster: Object, related: Related, actors: Responsibility) -> Iterator[Problem]:
+    if SECRET not in related.children or actors.mtls is not Actor.OPERATOR or not has_injected_tls(cluster):
+        return
+    if is_suspended(cluster) or is_deleting(cluster):
+        return
+    secret = _ca_secret(cluster, related)
+    if secret is None:
+        yield Problem(
+            f"The Secret {names_of(cluster).ca_secret} with the CA is missing, so new pods cannot start",
+            "check that the operator runs, and that kuberay.mTLSEnabled is true",
+        )
+        return
+    renewal = recorded_renewal(secret)
+    if renewal is not None and related.now > renewal + _RENEWAL_TOLERANCE:
+        yield Problem(
+            f"The CA was due for renewal on {renewal:%Y-%m-%d}", "check that the operator runs, and read its log"
+        )
+
+
+def _warning_problems(
+    cluster: Object, related: Related, warnings: tuple[WarningEvent, ...], level: Level
+) -> Iterator[Problem]:
+    """Yield the Warning Events that are not resolved.
+
+    Those about the exposure count while the dashboard is not exposed; others while the cluster is not well, or if they
+    occurred after it became ready.
+    """
+    is_exposed = bool(exposure.dashboard_url(cluster, related))
+    since = _ready_since(cluster)
+    latest = {text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)}
+    for warning in warnings:
+        about_exposure = warning.reason in _EXPOSURE_REASONS
+        last = time_of(warning.last) or latest.get(warning.reason)
+        is_new = level is not Level.OK or since is None or (last is not None and last > since)
+        if (not is_exposed) if about_exposure else is_new:
+            remedy = _REMEDIES.get(warning.reason, "kubectl describe shows all Events of the RayCluster")
+            yield Problem(text(f"{warning.reason}: {warning.message}"), remedy)
+
+
+def _ready_since(cluster: Mapping[str, Any]) -> datetime | None:
+    return time_of(path(cluster, "status", "stateTransitionTimes", "ready"))

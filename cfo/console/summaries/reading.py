@@ -1,0 +1,120 @@
+"""Reads fields of objects whatever their type is, and makes bounded, printable text of them.
+
+CRDs with ``x-kubernetes-preserve-unknown-fields`` and other clients allow any JSON where a status is expected, and
+anyone can create Events. A terminal interprets control characters, and some Unicode characters reverse the text after
+them; none of these is printable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+
+from cfo.console.summaries.summary import MAX_CONDITIONS, Condition
+
+__all__ = [
+    "MALFORMED",
+    "MAX_ITEMS",
+    "MAX_TEXT",
+    "condition_of",
+    "conditions_of",
+    "is_true",
+    "items",
+    "mapping",
+    "message_of",
+    "number",
+    "path",
+    "text",
+    "time_of",
+]
+
+MAX_TEXT: Final = 300
+"""The maximum length of a text in characters."""
+MAX_ITEMS: Final = 200
+"""The maximum number of items of a list that are read."""
+
+MALFORMED: Final = (AttributeError, KeyError, TypeError, ValueError, ArithmeticError, RecursionError)
+"""What functions raise that expect fields of the right type, if they are not."""
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return ``value`` if it is an object; otherwise an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def items(value: object) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects among the first :data:`MAX_ITEMS` items of ``value``; nothing if it is not a list."""
+    for item in islice(value, MAX_ITEMS) if isinstance(value, list) else ():
+        if isinstance(item, Mapping):
+            yield item
+
+
+def path(value: object, *fields: str) -> Any:
+    """Return the value at ``fields``; ``None`` if one of them is missing."""
+    for field in fields:
+        value = mapping(value).get(field)
+    return value
+
+
+def text(value: object, limit: int = MAX_TEXT) -> str:
+    """Return a string or number as one printable line of at most ``limit`` characters; empty for any other type."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return ""
+    given = value if isinstance(value, str) else f"{value:.15g}" if isinstance(value, float) else _integer(value)
+    line = " ".join(given[: 4 * limit].split())
+    printable = line if line.isprintable() else "".join(char if char.isprintable() else "?" for char in line)
+    return printable if len(printable) <= limit else f"{printable[: limit - 1]}…"
+
+
+def _integer(value: int) -> str:
+    return str(value) if abs(value) < 1 << 64 else ""  # longer ones take quadratic time
+
+
+def number(value: object) -> int:
+    """Return a number that is not negative, as an integer; 0 for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value) if 0 <= value < 1 << 63 else 0
+
+
+def time_of(value: object) -> datetime | None:
+    """Return the time of an RFC 3339 string; ``None`` if it is not one."""
+    try:
+        parsed = datetime.fromisoformat(value) if isinstance(value, str) and len(value) <= 40 else None
+    except ValueError:
+        return None
+    if parsed is None:
+        return None
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+
+
+def conditions_of(obj: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """Return the first conditions of the status of ``obj``, in its order."""
+    found = (
+        Condition(
+            type=text(item.get("type"), 80),
+            status=text(item.get("status"), 10),
+            reason=text(item.get("reason"), 80),
+            message=text(item.get("message")),
+            since=text(item.get("lastTransitionTime"), 40),
+        )
+        for item in items(path(obj, "status", "conditions"))
+    )
+    return tuple(islice((condition for condition in found if condition.type), MAX_CONDITIONS))
+
+
+def condition_of(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+    """Return the condition of this type, or ``None``."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
+    """Return whether the condition of this type exists and is true."""
+    return any(condition.type == kind and condition.status == "True" for condition in conditions)
+
+
+def message_of(condition: Condition) -> str:
+    """Return the message of a condition, or its reason, or its type."""
+    return condition.message or condition.reason or condition.type

@@ -1,5 +1,0 @@
-"""Development: run a program, and restart it when its source changes.
-
-:mod:`cfo.dev.supervisor` supervises any program. ``cfo dev -- COMMAND`` runs it, and ``cfo run --dev`` runs the
-operator with it (:mod:`cfo.dev.operator_program`).
-"""

@@ -1,0 +1,66 @@
+"""Wait until an object meets a condition, without polling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+
+from cfo.runtime.cache.cache import Cache
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.selectors import Selection
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.request_target import cache_key
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, ObjectKind
+
+__all__ = ["wait_for"]
+
+T = TypeVar("T")
+
+
+async def wait_for(
+    client: Client,
+    kind: ObjectKind[T],
+    key: NamespacedName,
+    condition: Callable[[T | None], bool],
+    *,
+    timeout: float | None,
+) -> T | None:
+    """Wait until ``condition`` accepts the object (``None``: it does not exist), and return the object.
+
+    Uses an informer of the client's cache if it holds the object, and else lists and watches this one object; the
+    latter needs the permissions to list and watch. Raises :class:`TimeoutError` after ``timeout`` seconds (``None``:
+    waits forever), and the exceptions of ``condition``. Do not wait in a reconciler: return, and let the event of the
+    object queue the next reconcile.
+    """
+
+    def is_met(obj: Object | None) -> bool:
+        return condition(kind.decode(obj) if obj is not None else None)
+
+    gvk, cache = kind.gvk, client.cache
+    key = cache_key(client.mapper, gvk, key)
+    informer = cache.covering_informer(gvk, key.namespace) if isinstance(cache, Cache) else None
+    if informer is not None:
+        obj = await informer.wait_for(key, is_met, timeout=timeout)
+    else:
+        obj = await _watch_object(client, gvk, key, is_met, timeout)
+    return kind.decode(obj) if obj is not None else None
+
+
+async def _watch_object(
+    client: Client, gvk: GVK, key: NamespacedName, condition: Callable[[Object | None], bool], timeout: float | None
+) -> Object | None:
+    """Wait with an informer of only this object, which ends with the call."""
+    selection = Selection.of(field_selector=f"metadata.name={key.name}", namespaces=(key.namespace,))
+    informer = Informer(client.transport, client.mapper, gvk, selection)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(informer.run)
+            obj = await informer.wait_for(key, condition, timeout=timeout)
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from group.exceptions[0].__cause__
+        raise
+    return obj

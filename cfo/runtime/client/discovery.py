@@ -1,0 +1,382 @@
+"""Discovery: the kinds that the API server serves, and their resources.
+
+A :class:`RESTMapper` reads the aggregated discovery documents (KEP-3352; two requests for everything, with a 304
+response if nothing changed), or the documents of each group and version if a server has no aggregated discovery. It
+makes requests only when necessary: at the first lookup, after :meth:`~RESTMapper.invalidate` (a CRD was created or
+deleted), and when a lookup finds nothing, because the kind may have just been added.
+
+**"Unknown" and "not served" are different.** An aggregated API whose server is down is still listed, with freshness
+``Stale``; a failed discovery request gives no information. Both raise :class:`DiscoveryIncomplete`, after which the
+caller should retry later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote
+
+import anyio
+import orjson
+import structlog
+
+from cfo.runtime.client.api_request import JSON, APIRequest
+from cfo.runtime.client.errors import APIError, NotFound, TransportError, UnknownKind
+from cfo.runtime.client.ratelimit import BucketRateLimiter
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.objects.unstructured import GVK, GVR
+from cfo.runtime.process.clock import Clock, SystemClock
+
+__all__ = ["DiscoveryIncomplete", "DiscoveryPosition", "RESTMapper", "Resource"]
+
+_AGGREGATED = ",".join(
+    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")
+)
+_ACCEPT = f"{_AGGREGATED},{JSON}"
+_READS_PER_SECOND = 10.0
+_READ_BURST = 5
+
+_log = structlog.get_logger(__name__)
+
+
+class DiscoveryIncomplete(Exception):
+    """Raised if discovery of a part of the API failed: it is unknown which kinds that part serves; retry later."""
+
+
+class DiscoveryPosition(NamedTuple):
+    """The numbers of the last reads of both root documents that had begun at a point in time."""
+
+    core: int
+    others: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A resource, as described by discovery."""
+
+    gvk: GVK
+    plural: str
+    singular: str = ""
+    namespaced: bool
+    verbs: frozenset[str] = frozenset()
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: frozenset[str] = frozenset()
+
+    @property
+    def gvr(self) -> GVR:
+        """Group, version and plural."""
+        return GVR(self.gvk.group, self.gvk.version, self.plural)
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the percent-encoded URL path of the collection, of an object or of its subresource.
+
+        ``namespace`` is ignored for a cluster-scoped resource.
+        """
+        path = f"/apis/{self.gvk.group}/{self.gvk.version}" if self.gvk.group else f"/api/{self.gvk.version}"
+        if namespace and self.namespaced:
+            path += f"/namespaces/{quote(namespace, safe='')}"
+        path += f"/{self.plural}"
+        if name:
+            path += f"/{quote(name, safe=':')}"
+        return f"{path}/{subresource}" if subresource else path
+
+
+class _Version:
+    """The resources of one version of a group, by plural; ``resources`` is ``None`` until they have been read."""
+
+    __slots__ = ("kinds", "resources", "stale")
+
+    def __init__(self) -> None:
+        self.resources: dict[str, Resource] | None = None
+        self.kinds: dict[str, Resource] = {}
+        self.stale = False
+
+    def set_resources(self, resources: Iterable[Resource], *, stale: bool = False) -> Self:
+        self.resources = {resource.plural: resource for resource in resources}
+        self.kinds = {}
+        for resource in self.resources.values():
+            self.kinds.setdefault(resource.gvk.kind, resource)
+        self.stale = stale
+        return self
+
+
+class _Document:
+    """A root document: ``/api`` for the core group, ``/apis`` for all others.
+
+    ``etag`` makes repeated reads cheap; ``reads_begun`` and ``reads_completed`` are the numbers of the last reads.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.etag = ""
+        self.groups: dict[str, dict[str, _Version]] = {}
+        self.lock = anyio.Lock()
+        self.reads_begun = 0
+        self.reads_completed = 0
+        self.outdated = True
+
+    def version(self, group: str, version: str) -> _Version | None:
+        """Return a version of a group, or ``None`` if it is not listed."""
+        return self.groups.get(group, {}).get(version)
+
+
+class RESTMapper:
+    """Finds the resource of a kind in the API server's discovery.
+
+    The documents are read at most ten times a second, regardless of the number of failed lookups: concurrent lookups
+    share a read and wait for it instead of returning an outdated result.
+    """
+
+    def __init__(self, transport: Transport, *, clock: Clock | None = None) -> None:
+        self._transport = transport
+        self._clock = clock or SystemClock()
+        self._bucket = BucketRateLimiter(_READS_PER_SECOND, _READ_BURST, self._clock)
+        self._core = _Document("/api")
+        self._others = _Document("/apis")
+
+    def invalidate(self) -> None:
+        """Mark the cached discovery as outdated: the next lookup reads it again."""
+        self._core.outdated = self._others.outdated = True
+
+    def position(self) -> DiscoveryPosition:
+        """Return the current position in the sequence of reads, for several lookups that share a read."""
+        return DiscoveryPosition(self._core.reads_begun, self._others.reads_begun)
+
+    def cached(self, gvk: GVK) -> Resource | None:
+        """Return the resource from the last discovery, without a request."""
+        known = self._document(gvk.group).version(gvk.group, gvk.version)
+        return known.kinds.get(gvk.kind) if known is not None else None
+
+    async def resource(self, gvk: GVK, *, since: DiscoveryPosition | None = None) -> Resource:
+        """Return the resource of a kind.
+
+        A read that began after ``since``, by default the beginning of the call, proves that a kind is not served.
+
+        Raises :class:`~cfo.runtime.client.errors.UnknownKind` if the kind is not served, :class:`DiscoveryIncomplete`
+        if the server of its group does not respond or the response is no discovery, and the errors of requests.
+        """
+        found = await self._look_up(gvk.group, gvk.version, lambda known: known.kinds.get(gvk.kind), since)
+        if found is None:
+            raise UnknownKind(f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"')
+        return found
+
+    async def resource_for(self, gvr: GVR) -> Resource:
+        """Return the resource with this plural name; raises the same errors as :meth:`resource`."""
+        found = await self._look_up(gvr.group, gvr.version, lambda known: (known.resources or {}).get(gvr.resource))
+        if found is None:
+            raise UnknownKind(f'no matches for resource "{gvr}" in version "{gvr.version}"')
+        return found
+
+    async def resources(self) -> list[list[Resource]]:
+        """Return all resources that are served: one list for each version, the preferred version of a group first.
+
+        The discovery is read again after :meth:`invalidate`. APIs whose server does not respond are left out. Raises
+        the errors of requests, and :class:`DiscoveryIncomplete` if the response is no discovery.
+        """
+        found: list[list[Resource]] = []
+        for document in (self._core, self._others):
+            await self._ensure_read(document)
+            await self._wait_for_read(document)  # another task's read, which may be the first one
+            for group, versions in list(document.groups.items()):
+                for name, version in versions.items():
+                    await self._read_version(group, name, version)
+                    found.append(list((version.resources or {}).values()))
+        return found
+
+    async def serves_group(self, group: str) -> bool:
+        """Return whether any version of the group is served.
+
+        Raises :class:`DiscoveryIncomplete` if that is unknown: discovery failed, or the group is an aggregated API that
+        does not respond. Other groups whose APIs are down do not matter, because kube-aggregator lists every registered
+        group, reachable or not.
+        """
+        document = self._document(group)
+        begun = document.reads_begun
+        try:
+            await self._ensure_read(document)
+            if await self._is_served(group) or (await self._wait_for_read(document) and await self._is_served(group)):
+                return True
+            await self._read_since(document, begun)
+            return await self._is_served(group)
+        except (APIError, TransportError) as error:
+            raise DiscoveryIncomplete(f"cannot determine whether group {group} is served: {error}") from error
+
+    async def _is_served(self, group: str) -> bool:
+        versions = self._document(group).groups.get(group, {})
+        for name, version in versions.items():
+            await self._read_version(group, name, version)
+        if not versions:
+            return False
+        if all(version.stale for version in versions.values()):
+            raise DiscoveryIncomplete(f"{group} is registered, but its API server does not respond")
+        return True
+
+    async def _look_up(
+        self,
+        group: str,
+        version: str,
+        find: Callable[[_Version], Resource | None],
+        since: DiscoveryPosition | None = None,
+    ) -> Resource | None:
+        document = self._document(group)
+        begun = document.reads_begun if since is None else since.others if group else since.core
+        await self._ensure_read(document)
+        found = await self._find(document, group, version, find)
+        if found is None and await self._wait_for_read(document):
+            found = await self._find(document, group, version, find)
+        if found is None:
+            await self._read_since(document, begun)
+            found = await self._find(document, group, version, find)
+        known = document.version(group, version)
+        if found is None and known is not None and known.stale:
+            raise DiscoveryIncomplete(f"{group}/{version} is registered, but its API server does not respond")
+        return found
+
+    async def _find(
+        self, document: _Document, group: str, version: str, find: Callable[[_Version], Resource | None]
+    ) -> Resource | None:
+        known = document.version(group, version)
+        if known is None:
+            return None
+        await self._read_version(group, version, known)
+        return find(known)
+
+    def _document(self, group: str) -> _Document:
+        return self._others if group else self._core
+
+    async def _ensure_read(self, document: _Document) -> None:
+        if not document.outdated:
+            return
+        try:
+            await self._read_since(document, document.reads_begun)
+        except (APIError, TransportError, DiscoveryIncomplete) as error:
+            if not document.reads_completed:
+                raise
+            _log.warning("Discovery failed, using the previous result", error=str(error))
+
+    async def _wait_for_read(self, document: _Document) -> bool:
+        """Wait for a read in progress; return false if there is none.
+
+        Such a read started too early to prove that a kind is not served, but it may still find the kind.
+        """
+        if not document.lock.locked():
+            return False
+        async with document.lock:
+            return True
+
+    async def _read_since(self, document: _Document, begun: int) -> None:
+        """Read a root document, unless a read that began after read number ``begun`` has completed."""
+        async with document.lock:
+            if document.reads_completed > begun and not document.outdated:
+                return
+            if (delay := self._bucket.when(None)) > 0:
+                await self._clock.sleep(delay)
+            document.reads_begun += 1
+            document.outdated = False
+            try:
+                await self._read(document)
+            except BaseException:
+                document.outdated = True
+                raise
+            document.reads_completed = document.reads_begun
+
+    async def _read(self, document: _Document) -> None:
+        headers = {"If-None-Match": document.etag} if document.etag else {}
+        response = await self._transport.request(
+            APIRequest("GET", document.path, accept=_ACCEPT, headers=headers, compress=True, verb="discover")
+        )
+        if response.code == 304:
+            return
+        with _parsing(document.path):
+            content = orjson.loads(response.body)
+            kind = content["kind"]
+            if kind == "APIGroupDiscoveryList":
+                document.groups = dict(_aggregated_group(item) for item in content.get("items") or ())
+                document.etag = response.headers.get("ETag", "")
+            elif kind == "APIVersions":
+                document.groups = {"": {version: _Version() for version in content.get("versions") or ()}}
+            elif kind == "APIGroupList":
+                document.groups = {
+                    group["name"]: {version["version"]: _Version() for version in group.get("versions") or ()}
+                    for group in content.get("groups") or ()
+                }
+            else:
+                raise ValueError(kind)
+
+    async def _read_version(self, group: str, version: str, known: _Version) -> None:
+        """Read the resources of a version, unless the root document contained them."""
+        if known.resources is not None:
+            return
+        path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        try:
+            response = await self._transport.request(APIRequest("GET", path, compress=True, verb="discover"))
+            with _parsing(path):
+                resources = tuple(_listed_resources(group, version, orjson.loads(response.body)))
+        except NotFound:
+            known.set_resources(())
+        except (APIError, TransportError, DiscoveryIncomplete) as error:
+            _log.warning("Discovery failed for API version", path=path, error=str(error))
+            known.stale = True
+        else:
+            known.set_resources(resources)
+
+
+@contextmanager
+def _parsing(path: str) -> Iterator[None]:
+    """Report a response that is no discovery document, such as the page of a proxy, as a failed discovery."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DiscoveryIncomplete(f"discover {path}: the response is not a discovery document") from error
+
+
+def _aggregated_group(item: Mapping[str, Any]) -> tuple[str, dict[str, _Version]]:
+    group = (item.get("metadata") or {}).get("name") or ""
+    return group, {
+        version["version"]: _Version().set_resources(
+            _aggregated_resources(group, version), stale=version.get("freshness") == "Stale"
+        )
+        for version in item.get("versions") or ()
+    }
+
+
+def _aggregated_resources(group: str, version: Mapping[str, Any]) -> Iterator[Resource]:
+    for item in version.get("resources") or ():
+        kind = item.get("responseKind") or {}
+        if not kind.get("kind"):
+            continue  # a parent resource that is not served itself and only has subresources
+        yield Resource(
+            gvk=GVK(group, version["version"], kind["kind"]),
+            plural=item["resource"],
+            singular=item.get("singularResource") or "",
+            namespaced=item.get("scope") == "Namespaced",
+            verbs=frozenset(item.get("verbs") or ()),
+            short_names=tuple(item.get("shortNames") or ()),
+            categories=tuple(item.get("categories") or ()),
+            subresources=frozenset(sub["subresource"] for sub in item.get("subresources") or ()),
+        )
+
+
+def _listed_resources(group: str, version: str, content: Mapping[str, Any]) -> Iterator[Resource]:
+    """Yield the resources of an APIResourceList, which lists subresources (``pods/log``) like resources (``pods``)."""
+    items = content.get("resources") or ()
+    subresources: dict[str, set[str]] = {}
+    for item in items:
+        parent, _, subresource = item["name"].partition("/")
+        if subresource:
+            subresources.setdefault(parent, set()).add(subresource)
+    for item in items:
+        if "/" not in item["name"]:
+            yield Resource(
+                gvk=GVK(group, version, item["kind"]),
+                plural=item["name"],
+                singular=item.get("singularName") or "",
+                namespaced=bool(item.get("namespaced")),
+                verbs=frozenset(item.get("verbs") or ()),
+                short_names=tuple(item.get("shortNames") or ()),
+                categories=tuple(item.get("categories") or ()),
+                subresources=frozenset(subresources.get(item["name"], ())),
+            )

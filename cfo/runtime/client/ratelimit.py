@@ -1,0 +1,161 @@
+"""Rate limiters: exponential back-off for each item, a token bucket for all items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from random import random as default_random
+from typing import Protocol
+
+from cfo.runtime.process.clock import Clock, SystemClock
+
+__all__ = [
+    "Backoff",
+    "BucketRateLimiter",
+    "ExponentialRateLimiter",
+    "MaxOfRateLimiter",
+    "RateLimiter",
+    "default_rate_limiter",
+]
+
+
+class RateLimiter(Protocol):
+    """Decides how long a failed item has to wait."""
+
+    def when(self, item: Hashable) -> float:
+        """Count a failure of ``item`` and return the seconds until its next retry."""
+        ...
+
+    def forget(self, item: Hashable) -> None:
+        """Reset the failures of ``item``, because it succeeded or is not retried."""
+        ...
+
+    def num_requeues(self, item: Hashable) -> int:
+        """Return the number of failures of ``item``."""
+        ...
+
+
+class ExponentialRateLimiter:
+    """Waits ``base * 2 ** failures`` seconds for each item, at most ``maximum``.
+
+    Raises :class:`ValueError` unless 0 < base <= maximum.
+    """
+
+    def __init__(self, base: float = 0.005, maximum: float = 1000.0) -> None:
+        if not 0 < base <= maximum:
+            raise ValueError(f"base {base} s, maximum {maximum} s: must be 0 < base <= maximum")
+        self.base = base
+        self.maximum = maximum
+        self._failures: dict[Hashable, int] = {}
+
+    def when(self, item: Hashable) -> float:
+        """Count a failure of ``item`` and return the seconds until its next retry."""
+        failures = self._failures.get(item, 0)
+        self._failures[item] = failures + 1
+        return min(self.base * 2.0 ** min(failures, 1000), self.maximum)
+
+    def forget(self, item: Hashable) -> None:
+        """Reset the failures of ``item``."""
+        self._failures.pop(item, None)
+
+    def num_requeues(self, item: Hashable) -> int:
+        """Return the number of failures of ``item``."""
+        return self._failures.get(item, 0)
+
+
+class BucketRateLimiter:
+    """A token bucket for all items: ``qps`` on average, bursts of up to ``burst``.
+
+    Raises :class:`ValueError` unless qps > 0 and burst >= 1.
+    """
+
+    def __init__(self, qps: float = 10.0, burst: int = 100, clock: Clock | None = None) -> None:
+        if qps <= 0 or burst < 1:
+            raise ValueError(f"qps {qps}, burst {burst}: must be qps > 0 and burst >= 1")
+        self.qps = qps
+        self.burst = burst
+        self._clock = clock or SystemClock()
+        self._tokens = float(burst)
+        self._refilled_at = self._clock.monotonic()
+
+    def when(self, item: Hashable) -> float:
+        """Reserve a token and return the seconds until it is available."""
+        self._refill()
+        self._tokens -= 1.0
+        return max(0.0, -self._tokens / self.qps)
+
+    def try_take(self) -> bool:
+        """Take a token if one is available; return whether it was taken."""
+        if self._refill() < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def _refill(self) -> float:
+        now = self._clock.monotonic()
+        self._tokens = min(float(self.burst), self._tokens + (now - self._refilled_at) * self.qps)
+        self._refilled_at = now
+        return self._tokens
+
+    def forget(self, item: Hashable) -> None:
+        """Do nothing: the bucket does not track items."""
+
+    def num_requeues(self, item: Hashable) -> int:
+        """Return 0: the bucket does not track items."""
+        return 0
+
+
+class MaxOfRateLimiter:
+    """Combines rate limiters: the longest wait applies."""
+
+    def __init__(self, *limiters: RateLimiter) -> None:
+        self._limiters = limiters
+
+    def when(self, item: Hashable) -> float:
+        """Count a failure in every limiter and return the longest wait."""
+        return max(limiter.when(item) for limiter in self._limiters)
+
+    def forget(self, item: Hashable) -> None:
+        """Reset the failures of ``item`` in every limiter."""
+        for limiter in self._limiters:
+            limiter.forget(item)
+
+    def num_requeues(self, item: Hashable) -> int:
+        """Return the highest count of all limiters."""
+        return max(limiter.num_requeues(item) for limiter in self._limiters)
+
+
+def default_rate_limiter(clock: Clock | None = None) -> RateLimiter:
+    """Return client-go's ``DefaultTypedControllerRateLimiter``.
+
+    It backs off from 5 ms to 1000 s for each item, and allows 10 items per second with a burst of 100 in total.
+    """
+    return MaxOfRateLimiter(ExponentialRateLimiter(), BucketRateLimiter(clock=clock))
+
+
+class Backoff:
+    """Increasing delays between failures: 0.8 s, doubling up to 30 s, each with up to 100% jitter.
+
+    The delays start over after two minutes without a failure. The numbers match client-go's reflector. ``random``
+    returns numbers in [0, 1).
+    """
+
+    def __init__(self, clock: Clock, random: Callable[[], float] = default_random) -> None:
+        self._clock = clock
+        self._random = random
+        self._failures = 0
+        self._last_failure = 0.0
+
+    @property
+    def has_recovered(self) -> bool:
+        """Whether there was no failure in the last two minutes."""
+        return self._failures == 0 or self._clock.monotonic() - self._last_failure > 120.0
+
+    def record_failure(self) -> None:
+        """Count a failure."""
+        self._failures = 1 if self.has_recovered else self._failures + 1
+        self._last_failure = self._clock.monotonic()
+
+    def delay(self, at_least: float | None = None) -> float:
+        """Return the seconds to wait after the failures so far; a server's Retry-After is the minimum."""
+        delay = min(30.0, 0.8 * 2.0 ** min(self._failures - 1, 10)) * (1.0 + self._random())
+        return max(delay, at_least or 0.0)

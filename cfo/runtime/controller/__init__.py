@@ -1,0 +1,1 @@
+"""Controllers: sources, handlers, predicates, the work queue and reconciles."""

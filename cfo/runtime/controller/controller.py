@@ -1,0 +1,346 @@
+"""The controller: sources add requests to its queue, workers pass them to the reconciler.
+
+Workers start after all sources have synced, so that a reconciler never mistakes "not cached yet" for "does not exist".
+An exception in a reconcile affects only that request: it is logged once and counted, and the request is requeued with
+back-off. On :meth:`~Controller.stop` the workers stop accepting requests and finish the current ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup, TaskStatus
+
+from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, OwnerDeleted, TransportError, UnknownKind
+from cfo.runtime.client.ratelimit import RateLimiter
+from cfo.runtime.client.tracing import Tracing
+from cfo.runtime.controller.cause import Cause, Causes, CauseType
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.controller.reconcile import Reconciler, Request, Result
+from cfo.runtime.controller.source import InformerSync, Kind, Source
+from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
+from cfo.runtime.objects.errors import ReconcileError, TerminalError
+from cfo.runtime.objects.unstructured import GVK
+from cfo.runtime.process.clock import Clock, SystemClock, first_of
+
+if TYPE_CHECKING:
+    from cfo.runtime.controller.threads import SyncReconciler
+
+__all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_causes", "reconcile_id"]
+
+_log = structlog.get_logger(__name__)
+_reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
+_NO_CAUSES = Causes()
+_NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
+_reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
+
+_INFORMER_SOURCES = (InformerSync, Kind)
+
+_EXPECTED = (APIError, TransportError, UnknownKind, ReconcileError, TerminalError)
+"""Errors that are logged without a stack trace, because their message is sufficient."""
+
+_PANICS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
+"""Programming errors, which would be panics in Go; counted as ``controller_runtime_reconcile_panics_total``."""
+
+
+def reconcile_id() -> str:
+    """Return the ID of the current reconcile, as in its log lines; empty outside a reconcile."""
+    return _reconcile_id.get()
+
+
+def reconcile_causes() -> Causes:
+    """Return what queued the current reconcile, as in its log lines; empty outside a reconcile.
+
+    They are for logs and metrics. A reconciler must not decide by them what to do: events are merged, and the first
+    reconcile after a start has only the initial list as its cause.
+    """
+    return _reconcile_causes.get()
+
+
+class ReconcileTimeout(TimeoutError):
+    """Raised when a reconcile exceeds ``reconcile_timeout`` and is cancelled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerOptions:
+    """Options of a controller.
+
+    ``max_concurrent_reconciles``: the number of workers. ``reconcile_timeout``: seconds after which a reconcile is
+    cancelled and counted as failed (``None``: never). ``rate_limiter``: the back-off of failed requests (``None``:
+    :func:`~cfo.runtime.default_rate_limiter`). ``needs_leader``: whether the controller runs only on the
+    leader. Raises :class:`ValueError` for values out of range.
+    """
+
+    max_concurrent_reconciles: int = 8
+    reconcile_timeout: float | None = None
+    rate_limiter: RateLimiter | None = None
+    needs_leader: bool = True
+
+    def __post_init__(self) -> None:
+        if self.max_concurrent_reconciles < 1:
+            raise ValueError(f"max_concurrent_reconciles: {self.max_concurrent_reconciles}: must be 1 or more")
+        if self.reconcile_timeout is not None and self.reconcile_timeout <= 0:
+            raise ValueError(f"reconcile_timeout: {self.reconcile_timeout}: must be more than 0 seconds, or None")
+
+
+class Controller:
+    """Runs ``reconciler`` for the requests of its sources.
+
+    ``name`` identifies the controller in logs and metrics and is unique in a manager; ``kind`` is the primary kind, for
+    logs only. Usually created by :class:`~cfo.runtime.manager.builder.Builder`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconciler: Reconciler | SyncReconciler,
+        *,
+        kind: GVK | None = None,
+        options: ControllerOptions | None = None,
+        metrics: Metrics | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.options = options or ControllerOptions()
+        self.reconciler = self._in_threads(reconciler)
+        self._clock = clock or SystemClock()
+        registry = metrics or Metrics()
+        self._metrics = registry.controller(name, self.options.max_concurrent_reconciles)
+        self.queue: WorkQueue[Request] = WorkQueue(
+            rate_limiter=self.options.rate_limiter, clock=self._clock, metrics=registry.queue(name)
+        )
+        self.tracing: Tracing | None = None
+        """Set by the manager: what traces the reconciles."""
+        self._sources: list[Source] = []
+        self._tasks: TaskGroup | None = None
+        self._stopping = asyncio.Event()
+        self._context = {"controller": name}
+        if kind is not None:
+            self._context |= {"controllerGroup": kind.group, "controllerKind": kind.kind}
+
+    @property
+    def needs_leader(self) -> bool:
+        """Whether the controller runs only on the leader."""
+        return self.options.needs_leader
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources of the controller's requests."""
+        return tuple(self._sources)
+
+    def _in_threads(self, reconciler: Reconciler | SyncReconciler) -> Reconciler:
+        """Return a reconciler that runs a sync reconciler in threads; any other is returned unchanged."""
+        if inspect.iscoroutinefunction(reconciler.reconcile):
+            return cast("Reconciler", reconciler)
+        from cfo.runtime.controller.threads import ThreadedReconciler  # lazily: most operators have none
+
+        # Twice as many threads as workers, so that abandoned threads do not block the workers.
+        return ThreadedReconciler(cast("SyncReconciler", reconciler), 2 * self.options.max_concurrent_reconciles)
+
+    def watch(self, source: Source) -> None:
+        """Add a source; start it immediately if the controller is running."""
+        self._sources.append(source)
+        if isinstance(source, _INFORMER_SOURCES):
+            source.informer.acquire()
+        if self._tasks is not None:
+            self._tasks.start_soon(self._start, source)
+
+    def unwatch(self, source: Source) -> None:
+        """Stop a source and forget it; requests that it has added stay in the queue.
+
+        Its informer is dropped if nothing else uses it. Raises :class:`ValueError` if it is not a source of this
+        controller.
+        """
+        self._sources.remove(source)
+        source.stop()
+        if isinstance(source, _INFORMER_SOURCES):
+            source.informer.release()
+
+    def stop(self) -> None:
+        """Stop accepting requests; :meth:`run` returns when the current reconciles have finished."""
+        self.queue.shut_down()
+        self._stopping.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Start the sources, wait until they have synced, and run the workers until :meth:`stop`.
+
+        Cancelling it cancels the running reconciles.
+        """
+        try:
+            with structlog.contextvars.bound_contextvars(**self._context):
+                async with anyio.create_task_group() as tasks:
+                    self._tasks = tasks
+                    await self._sync()
+                    if not self._stopping.is_set():
+                        async with anyio.create_task_group() as workers:
+                            for _ in range(self.options.max_concurrent_reconciles):
+                                workers.start_soon(self._work)
+                            _log.info("Starting workers", workers=self.options.max_concurrent_reconciles)
+                            task_status.started()
+                    tasks.cancel_scope.cancel()
+        finally:
+            self._tasks = None
+            self.queue.shut_down()
+            for source in self._sources:
+                source.stop()
+
+    async def _start(self, source: Source) -> None:
+        await source.start(self.name, self.queue)
+        if source not in self._sources:
+            source.stop()  # removed while it started
+
+    async def _sync(self) -> None:
+        """Wait until all sources have synced or a stop is requested."""
+
+        async def sync() -> None:
+            for source in tuple(self._sources):
+                await self._start(source)
+            for source in tuple(self._sources):
+                try:
+                    await source.wait_for_sync()
+                except LookupError:
+                    if source in self._sources:
+                        raise
+
+        await first_of(sync, self._stopping.wait)
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                request, priority = await self.queue.get()
+            except QueueShutDown:
+                return
+            self._metrics.active_workers.inc()
+            try:
+                await self._handle(request, priority)
+            finally:
+                self.queue.done(request)
+                self._metrics.active_workers.dec()
+            await asyncio.sleep(0)  # a reconcile that never awaits would starve the event loop
+
+    async def _handle(self, request: Request, priority: int) -> None:
+        identity = str(uuid.uuid4())
+        causes = self.queue.causes(request)
+        _reconcile_id.set(identity)
+        _reconcile_causes.set(causes)
+        span = (
+            self.tracing.reconcile(self.name, self.kind, request, identity, causes)
+            if self.tracing is not None
+            else _NO_SPAN
+        )
+        with (
+            span as fields,
+            structlog.contextvars.bound_contextvars(
+                namespace=request.namespace,
+                name=request.name,
+                reconcileID=identity,
+                causes=causes,
+                **fields,
+            ),
+        ):
+            started = self._clock.monotonic()
+            try:
+                result = await self._reconcile(request)
+            except Exception as error:  # noqa: BLE001
+                self._failed(request, priority, error)
+                if self.tracing is not None:
+                    self.tracing.record_failure(error)
+            else:
+                self._succeeded(request, priority, result)
+            finally:
+                self._metrics.seconds.observe(self._clock.monotonic() - started)
+                _reconcile_id.set("")
+                _reconcile_causes.set(_NO_CAUSES)
+
+    async def _reconcile(self, request: Request) -> Result:
+        """Return the reconciler's result; raise an :class:`Exception` for any failure except our own cancellation."""
+        timeout = self.options.reconcile_timeout
+        with anyio.CancelScope() as scope:
+            timer = self._clock.call_later(timeout, scope.cancel) if timeout is not None else None
+            try:
+                result: Result | None = await self.reconciler.reconcile(request)
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                raise RuntimeError("an operation that the reconcile awaited was cancelled") from error
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            if not isinstance(result, Result):
+                raise TypeError(f"{type(self.reconciler).__name__}.reconcile returned {result!r}: must be a Result")
+            return result
+        self._metrics.timeouts.inc()
+        raise ReconcileTimeout(f"the reconcile exceeded its timeout of {timeout:g} s and was cancelled")
+
+    def _succeeded(self, request: Request, priority: int, result: Result) -> None:
+        self.queue.forget(request)
+        if result.requeue_after > 0:
+            self._metrics.requeue_after.inc()
+            again = priority if result.priority is None else result.priority
+            cause = Cause(CauseType.REQUEUE_AFTER, detail=f"{result.requeue_after:g} s")
+            self.queue.add_after(request, result.requeue_after, priority=again, cause=cause)
+            _log.debug("Reconciled", requeue_after=result.requeue_after)
+        else:
+            self._metrics.success.inc()
+            _log.debug("Reconciled")
+
+    def _failed(self, request: Request, priority: int, error: Exception) -> None:
+        errors = list(_flatten(error))
+        self._metrics.error.inc()
+        self._metrics.errors.inc()
+        if any(isinstance(leaf, _PANICS) and not isinstance(leaf, UnknownKind) for leaf in errors):
+            self._metrics.panics.inc()
+        if all(isinstance(leaf, TerminalError) for leaf in errors):
+            self.queue.forget(request)
+            self._metrics.terminal_errors.inc()
+            _log.error("Terminal reconcile error, will not retry until the object changes", error=_join(errors))
+            return
+        retry_after = max((leaf.retry_after or 0.0 for leaf in errors if isinstance(leaf, APIError)), default=0.0)
+        delay = max(self.queue.backoff(request), retry_after)
+        cause = Cause(CauseType.RETRY, detail=type(errors[0]).__name__)
+        self.queue.add_after(request, delay, priority=priority, cause=cause)
+        fields = {
+            "error": _join(errors),
+            "retry_in": round(delay, 3),
+            "failures": self.queue.num_requeues(request),
+        }
+        if all(isinstance(leaf, OwnerDeleted) or _is_transient_conflict(leaf) for leaf in errors):
+            _log.debug("Reconcile conflict, will retry", **fields)
+        elif all(isinstance(leaf, (*_EXPECTED, ReconcileTimeout)) for leaf in errors):
+            _log.error("Reconcile failed, will retry", **fields)
+        else:
+            _log.error("Reconcile failed, will retry", **fields, exc_info=error)
+
+
+def _flatten(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors in ``error``: task groups raise nested exception groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _flatten(inner)
+    else:
+        yield error
+
+
+def _join(errors: Iterable[BaseException]) -> str:
+    return "; ".join(f"{type(error).__name__}: {error}" for error in errors)
+
+
+def _is_transient_conflict(error: BaseException) -> bool:
+    """Return whether a retry with an updated cache resolves the conflict.
+
+    Return false if the name is taken (AlreadyExists) or another manager owns a field, because those conflicts persist.
+    """
+    if not isinstance(error, Conflict) or isinstance(error, AlreadyExists):
+        return False
+    return all(cause.get("reason") != "FieldManagerConflict" for cause in error.causes)

@@ -1,0 +1,89 @@
+"""Finalizers: cleanup that must happen before an object is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import NotFound
+from cfo.runtime.controller.reconcile import Result
+from cfo.runtime.objects.unstructured import (
+    Object,
+    TypedObject,
+    has_finalizer,
+    is_deleting,
+    key_of,
+    kind_of,
+    resource_version_of,
+    to_object,
+    uid_of,
+)
+
+__all__ = ["Finalizer", "set_finalizer"]
+
+T = TypeVar("T", bound=Object | TypedObject)
+
+
+async def set_finalizer(client: Client, obj: T, name: str, *, present: bool) -> T | None:
+    """Add or remove the finalizer ``name``; return the object as stored, or ``None`` if it no longer exists.
+
+    Sends no request if nothing changes. The uid and the resourceVersion of ``obj`` are preconditions, because the
+    request replaces the whole list: if another client has changed the object,
+    :class:`~cfo.runtime.client.errors.Conflict` is raised, and the reconcile is retried.
+    """
+    return await _set_finalizer(client, obj, to_object(obj), name, present=present)
+
+
+async def _set_finalizer(client: Client, obj: T, wire: Object, name: str, *, present: bool) -> T | None:
+    if has_finalizer(wire, name) is present:
+        return obj
+    finalizers: list[Any] = [item for item in wire["metadata"].get("finalizers") or () if item != name]
+    if present:
+        finalizers.append(name)
+    metadata = {"finalizers": finalizers or None, "uid": uid_of(wire), "resourceVersion": resource_version_of(wire)}
+    try:
+        stored: T = await client.patch(kind_of(obj), key_of(wire), {"metadata": metadata})
+    except NotFound:
+        return None
+    return stored
+
+
+class Finalizer:
+    """A finalizer of one controller: added before the first work, removed after the cleanup.
+
+    ``name`` is a qualified name such as ``example.com/bucket``. The controller needs the permission to patch the
+    objects. Raises :class:`ValueError` for a name without a domain, which the API server rejects.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        domain, slash, rest = name.partition("/")
+        if not (slash and domain and rest):
+            raise ValueError(f"finalizer {name!r}: must be a qualified name such as example.com/cleanup")
+        self.client = client
+        self.name = name
+
+    async def reconcile(
+        self,
+        obj: T,
+        *,
+        apply: Callable[[T], Awaitable[Result | None]],
+        cleanup: Callable[[T], Awaitable[Result | None]],
+    ) -> Result:
+        """Call ``apply`` with the object that has the finalizer, or ``cleanup`` once its deletion was requested.
+
+        ``cleanup`` must be idempotent, because it runs again if the finalizer cannot be removed afterwards. It keeps
+        the finalizer if it raises, or returns a :class:`Result` with ``requeue_after``. An object that is being
+        deleted and does not have the finalizer is ignored.
+        """
+        wire = to_object(obj)
+        if not is_deleting(wire):
+            stored = await _set_finalizer(self.client, obj, wire, self.name, present=True)
+            return (await apply(stored) if stored is not None else None) or Result()
+        if not has_finalizer(wire, self.name):
+            return Result()
+        result = await cleanup(obj)
+        if result is not None and result.requeue_after > 0:
+            return result
+        await _set_finalizer(self.client, obj, wire, self.name, present=False)
+        return Result()

@@ -1,0 +1,96 @@
+"""Event handlers: they map an event of an object to the requests to reconcile.
+
+Informers call handlers synchronously, so a handler must not block. A handler should use metadata (``entry.meta``,
+already decoded) and decode the object (``entry.object()``) only if it has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from cfo.runtime.cache.entry import Entry
+from cfo.runtime.cache.store import Event
+from cfo.runtime.client.discovery import RESTMapper
+from cfo.runtime.controller.reconcile import Request
+from cfo.runtime.objects.unstructured import GVK, ObjectKind
+
+__all__ = [
+    "EnqueueRequestForObject",
+    "EnqueueRequestForOwner",
+    "EnqueueRequestsFromMapFunc",
+    "EventHandler",
+    "entries_of",
+]
+
+
+def entries_of(event: Event) -> Iterable[Entry]:
+    """Return the old and the new state of the object, as far as the event has them."""
+    return [entry for entry in (event.old, event.new) if entry is not None]
+
+
+class EventHandler(Protocol):
+    """Maps an event to requests."""
+
+    async def prepare(self, mapper: RESTMapper) -> None:
+        """Prepare the handler; called once before the first event, and may call the API server."""
+        ...
+
+    def requests(self, event: Event) -> Iterable[Request]:
+        """Return the requests to enqueue; duplicates are allowed."""
+        ...
+
+
+class EnqueueRequestForObject:
+    """Enqueues a request for the object of the event."""
+
+    async def prepare(self, mapper: RESTMapper) -> None:
+        """Do nothing."""
+
+    def requests(self, event: Event) -> Iterable[Request]:
+        """Return the object's own key."""
+        return (event.key,)
+
+
+class EnqueueRequestForOwner:
+    """Enqueues requests for the owners of kind ``owner`` of the object of the event.
+
+    An owner reference matches by group and kind, regardless of its API version. With ``only_controller`` only the
+    controller reference is used. An owner whose reference was removed is enqueued, too.
+    """
+
+    def __init__(self, owner: ObjectKind[Any], *, only_controller: bool = True) -> None:
+        self.owner = owner.gvk
+        self.only_controller = only_controller
+        self._mapper: RESTMapper | None = None
+
+    async def prepare(self, mapper: RESTMapper) -> None:
+        """Store the mapper, which determines whether the owner's kind is namespaced."""
+        self._mapper = mapper
+
+    def requests(self, event: Event) -> Iterable[Request]:
+        """Return the owners in the old and in the new state."""
+        owner = self._mapper.cached(self.owner) if self._mapper else None
+        namespace = event.key.namespace if owner is None or owner.namespaced else ""
+        found: dict[Request, None] = {}
+        for entry in entries_of(event):
+            for reference in entry.meta.owner_references:
+                if reference.kind != self.owner.kind or (self.only_controller and not reference.controller):
+                    continue
+                if GVK.parse(reference.api_version, reference.kind).group == self.owner.group:
+                    found[Request(namespace, reference.name)] = None
+        return found
+
+
+class EnqueueRequestsFromMapFunc:
+    """Enqueues the requests that ``function`` returns for the old and for the new state of an object."""
+
+    def __init__(self, function: Callable[[Entry], Iterable[Request]]) -> None:
+        self.function = function
+
+    async def prepare(self, mapper: RESTMapper) -> None:
+        """Do nothing."""
+
+    def requests(self, event: Event) -> Iterable[Request]:
+        """Return the requests of the function without duplicates."""
+        return dict.fromkeys(request for entry in entries_of(event) for request in self.function(entry))

@@ -1,0 +1,327 @@
+"""Starts the runnables of a process in phases and stops them in reverse order.
+
+All runnables run in one task group. On a stop request (a signal, :meth:`Lifecycle.stop`, or a failed runnable) the
+phases stop from the last to the first within the grace period; runnables that are still running after it are
+cancelled.
+
+A runnable is an object with ``run`` (and, if it can stop gracefully, ``stop``), or a coroutine function. If a runnable
+raises, the process stops with its error; if a runnable returns, it has finished, and the others keep running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup, TaskStatus
+
+from cfo.runtime.client.write_gate import WriteGate, write_gate
+from cfo.runtime.process.clock import Clock, first_of
+from cfo.runtime.process.listener import AddressUnavailable
+
+__all__ = [
+    "GracePeriodExceeded",
+    "Lifecycle",
+    "Phase",
+    "Runnable",
+    "RunnableFailed",
+    "RunnableFunction",
+    "StopImmediately",
+]
+
+_log = structlog.get_logger(__name__)
+
+
+@runtime_checkable
+class Runnable(Protocol):
+    """A component that a manager runs.
+
+    A runnable with a method ``stop()`` is stopped by calling it; others are cancelled. A runnable whose attribute
+    ``needs_leader`` is false runs on every replica.
+    """
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Run, and call ``task_status.started()`` when later phases may start."""
+        ...
+
+
+RunnableFunction: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class Phase(IntEnum):
+    """The order in which runnables start; they stop in reverse order."""
+
+    SERVERS = 0
+    CACHES = 1
+    ALL_REPLICAS = 2
+    ELECTION = 3
+    LEADER = 4
+
+
+class RunnableFailed(Exception):
+    """Raised if a runnable failed and the process stopped; ``__cause__`` is the exception of the runnable."""
+
+
+class StopImmediately(Exception):
+    """Raised by a runnable to stop the process without a grace period."""
+
+
+class GracePeriodExceeded(Exception):
+    """Raised if a runnable was still running at the end of the grace period and was cancelled."""
+
+
+class _Status:
+    """A task status that can be set twice: by the runnable, and when the runnable returns."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    def started(self, value: object = None) -> None:
+        self.event.set()
+
+
+class _Task:
+    """A runnable and its state."""
+
+    def __init__(self, runnable: Runnable | RunnableFunction, phase: Phase) -> None:
+        self.runnable = runnable
+        self.phase = phase
+        self.status = _Status()
+        self.finished = asyncio.Event()
+        self.scope: anyio.CancelScope | None = None
+        self.stopping = False
+
+    @property
+    def name(self) -> str:
+        name = getattr(self.runnable, "name", None) or getattr(self.runnable, "__qualname__", None)
+        kind = type(self.runnable).__name__
+        return f"{kind} {name}" if isinstance(self.runnable, Runnable) and name else name or kind
+
+    async def run(self) -> None:
+        with anyio.CancelScope() as self.scope:
+            if self.stopping:
+                return
+            if isinstance(self.runnable, Runnable):
+                await self.runnable.run(task_status=self.status)
+            else:
+                self.status.started()
+                await self.runnable()
+
+    def stop(self) -> None:
+        self.stopping = True
+        stop = getattr(self.runnable, "stop", None)
+        if stop is not None:
+            stop()
+        elif self.scope is not None:
+            self.scope.cancel()
+
+
+class Lifecycle:
+    """Runs the runnables of one process.
+
+    ``grace_period``: seconds that runnables have to stop (``None``: no limit). ``gate`` is checked before each write of
+    runnables in :attr:`Phase.LEADER`.
+    """
+
+    def __init__(self, *, grace_period: float | None, clock: Clock, gate: WriteGate | None = None) -> None:
+        self._grace_period = grace_period
+        self._clock = clock
+        self._gate = gate
+        self._grace: anyio.CancelScope | None = None
+        self._pending: list[_Task] = []
+        self._running: list[_Task] = []
+        self._phase: Phase | None = None
+        self._tasks: TaskGroup | None = None
+        self._stopping = asyncio.Event()
+        self._started = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._failure: RunnableFailed | GracePeriodExceeded | None = None
+        self._interrupted = False
+
+    @property
+    def has_started(self) -> bool:
+        """Whether all phases have started."""
+        return self._started.is_set()
+
+    def has_reached(self, phase: Phase) -> bool:
+        """Return whether all phases before ``phase`` have started."""
+        return self._phase is not None and self._phase >= phase
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a stop was requested."""
+        return self._stopping.is_set()
+
+    @property
+    def not_started(self) -> list[str]:
+        """The names of the runnables that were launched and have not reported that they started."""
+        return [task.name for task in self._running if not task.status.event.is_set()]
+
+    def add(self, runnable: Runnable | RunnableFunction, phase: Phase) -> None:
+        """Add a runnable to ``phase``; start it immediately if that phase has already begun."""
+        task = _Task(runnable, phase)
+        if self._tasks is not None and self._phase is not None and phase <= self._phase:
+            self._launch(task)
+        else:
+            self._pending.append(task)
+
+    async def remove(self, runnable: Runnable | RunnableFunction) -> None:
+        """Stop a runnable and forget it; returns when it has finished.
+
+        It is cancelled at the end of the grace period. Raises :class:`ValueError` if it was not added.
+        """
+        for task in self._pending:
+            if task.runnable is runnable:
+                self._pending.remove(task)
+                return
+        found = next((task for task in self._running if task.runnable is runnable), None)
+        if found is None:
+            raise ValueError(f"{runnable!r}: was not added")
+        if not found.finished.is_set():
+            found.stop()
+            timeout, scope = self._grace_period, found.scope
+            timer = self._clock.call_later(timeout, scope.cancel) if timeout is not None and scope else None
+            await found.finished.wait()
+            if timer is not None:
+                timer.cancel()
+        if found in self._running:
+            self._running.remove(found)
+
+    def stop(self) -> None:
+        """Request a graceful stop; :meth:`run` returns when it is complete."""
+        self._stopping.set()
+
+    async def started(self) -> None:
+        """Wait until all phases have started.
+
+        Raises the exception of :meth:`run`, or :class:`RuntimeError`, if :meth:`run` ends first.
+        """
+        await first_of(self._started.wait, self._ended.wait)
+        if not self._started.is_set():
+            raise self._failure or RuntimeError("stopped before all phases had started")
+
+    async def run(
+        self, *, handle_signals: bool = False, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run until :meth:`stop` or until a runnable fails. A Lifecycle runs once.
+
+        With ``handle_signals`` (main thread only) SIGTERM, SIGINT and SIGHUP stop it; a second signal ends the grace
+        period, which is not an error, because the user asked for it. A SIGHUP that is ignored (``nohup``) stays
+        ignored. Raises :class:`RunnableFailed` if a runnable failed, and :class:`GracePeriodExceeded` if one did not
+        stop in time.
+        """
+        if self._tasks is not None or self._ended.is_set():
+            raise RuntimeError("a Lifecycle can run only once; create a new one")
+        grace = self._grace = anyio.CancelScope()
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                if handle_signals:
+                    tasks.start_soon(self._handle_signals, grace)
+                await self._start(task_status)
+                await self._stopping.wait()
+                with grace:
+                    await self._stop_gracefully(grace)
+                if grace.cancelled_caught:
+                    self._report_unfinished()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._ended.set()
+        if self._failure is not None:
+            raise self._failure
+
+    def _launch(self, task: _Task) -> None:
+        assert self._tasks is not None
+        if self._stopping.is_set():
+            return
+        self._running.append(task)
+        self._tasks.start_soon(self._run_task, task)
+
+    async def _run_task(self, task: _Task) -> None:
+        if task.phase is Phase.LEADER:
+            write_gate.set(self._gate)
+        try:
+            await task.run()
+        except Exception as error:  # noqa: BLE001
+            if self._failure is None:
+                self._failure = RunnableFailed(f"{task.name} failed: {_describe(error)}")
+                self._failure.__cause__ = error
+            immediately = isinstance(error, StopImmediately)
+            is_expected = immediately or isinstance(error, AddressUnavailable)
+            _log.error(
+                "Runnable failed, stopping",
+                runnable=task.name,
+                error=_describe(error),
+                exc_info=None if is_expected else error,
+            )
+            if immediately and self._grace is not None:
+                self._grace.cancel()
+            self.stop()
+        finally:
+            task.finished.set()
+            task.status.started()
+
+    async def _start(self, task_status: TaskStatus[None]) -> None:
+        """Start one phase after the other; return early when a stop is requested."""
+
+        async def start() -> None:
+            for phase in Phase:
+                self._phase = phase
+                tasks = [task for task in self._pending if task.phase == phase]
+                self._pending = [task for task in self._pending if task.phase != phase]
+                for task in tasks:
+                    self._launch(task)
+                for task in tasks:
+                    await task.status.event.wait()
+            self._started.set()
+            task_status.started()
+
+        await first_of(start, self._stopping.wait)
+
+    async def _stop_gracefully(self, grace: anyio.CancelScope) -> None:
+        _log.info("Stopping", grace_period=self._grace_period)
+        timeout = self._grace_period
+        timer = self._clock.call_later(timeout, grace.cancel) if timeout is not None else None
+        try:
+            for phase in reversed(Phase):
+                tasks = [task for task in self._running if task.phase == phase]
+                for task in tasks:
+                    if not task.finished.is_set():
+                        task.stop()
+                for task in tasks:
+                    await task.finished.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _report_unfinished(self) -> None:
+        unfinished = ", ".join(task.name for task in self._running if not task.finished.is_set())
+        _log.error("Grace period exceeded, cancelling the remaining runnables", unfinished=unfinished)
+        if self._failure is None and not self._interrupted:
+            self._failure = GracePeriodExceeded(f"did not stop within the grace period: {unfinished}")
+
+    async def _handle_signals(self, grace: anyio.CancelScope) -> None:
+        handled = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+            handled.append(signal.SIGHUP)
+        with anyio.open_signal_receiver(*handled) as signals:
+            async for number in signals:
+                name = signal.Signals(number).name
+                if self._stopping.is_set():
+                    _log.warning("Received second signal, ending the grace period", signal=name)
+                    self._interrupted = True
+                    grace.cancel()
+                    return
+                _log.info("Received signal, stopping", signal=name)
+                self.stop()
+
+
+def _describe(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"

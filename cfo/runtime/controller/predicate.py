@@ -1,0 +1,168 @@
+"""Predicates: functions that decide whether an event is passed to the handler.
+
+An event must pass all predicates of its watch. The predicates of this module read only metadata, which is already
+decoded, except :class:`ValueChanged`. They filter updates; creations and deletions always pass, unless stated
+otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from cfo.runtime.cache.entry import Entry
+from cfo.runtime.cache.store import Event
+from cfo.runtime.objects.resource.errors import InvalidResource
+from cfo.runtime.objects.unstructured import ObjectKind
+
+__all__ = [
+    "AnnotationChanged",
+    "GenerationChanged",
+    "LabelChanged",
+    "Predicate",
+    "ResourceVersionChanged",
+    "ValueChanged",
+    "and_",
+    "from_functions",
+    "has_labels",
+    "not_",
+    "on_update",
+    "or_",
+]
+
+Predicate: TypeAlias = Callable[[Event], bool]
+"""Returns whether an event passes."""
+
+T = TypeVar("T")
+
+
+class GenerationChanged:
+    """Passes updates that change ``metadata.generation``: changes of the spec and the start of a deletion.
+
+    Changes of only the status or the metadata are dropped. Updates of objects without a generation (such as Secrets and
+    ConfigMaps) always pass; controller-runtime drops them.
+    """
+
+    def __call__(self, event: Event) -> bool:
+        """Return whether the event passes."""
+        if event.old is None or event.new is None:
+            return True
+        old, new = event.old.meta.generation, event.new.meta.generation
+        return old != new or new == 0
+
+
+class ResourceVersionChanged:
+    """Passes updates that change the object; drops unchanged objects repeated by a relist."""
+
+    def __call__(self, event: Event) -> bool:
+        """Return whether the event passes."""
+        if event.old is None or event.new is None:
+            return True
+        return event.old.meta.resource_version != event.new.meta.resource_version
+
+
+class LabelChanged:
+    """Passes updates that change one of the labels ``keys``, or any label if there are no ``keys``."""
+
+    def __init__(self, *keys: str) -> None:
+        self._keys = keys
+
+    def __call__(self, event: Event) -> bool:
+        """Return whether the event passes."""
+        return _differs(event, lambda entry: entry.meta.labels, self._keys)
+
+
+class AnnotationChanged:
+    """Passes updates that change one of the annotations ``keys``, or any annotation if there are no ``keys``."""
+
+    def __init__(self, *keys: str) -> None:
+        self._keys = keys
+
+    def __call__(self, event: Event) -> bool:
+        """Return whether the event passes."""
+        if event.old is None or event.new is None:
+            return True
+        if event.old.meta.raw_annotations == event.new.meta.raw_annotations:
+            return False
+        return _differs(event, lambda entry: entry.annotations, self._keys)
+
+
+def _differs(event: Event, read: Callable[[Entry], Mapping[str, str]], keys: Collection[str]) -> bool:
+    if event.old is None or event.new is None:
+        return True
+    old, new = read(event.old), read(event.new)
+    return any(old.get(key) != new.get(key) for key in keys) if keys else old != new
+
+
+class ValueChanged(Generic[T]):
+    """Passes updates that change ``value(obj)``, computed from the whole object, which is read as ``kind``.
+
+    ``kind`` is a GVK or a class: ``ValueChanged(Website, lambda website: website.spec.html)``. Both states of the
+    object are decoded for each update, so place predicates that read only metadata first. An update whose old or new
+    state does not fit the class passes.
+    """
+
+    def __init__(self, kind: ObjectKind[T], value: Callable[[T], Any]) -> None:
+        self._kind = kind
+        self._value = value
+
+    def __call__(self, event: Event) -> bool:
+        """Return whether the event passes."""
+        if event.old is None or event.new is None:
+            return True
+        try:
+            old, new = self._kind.decode(event.old.object()), self._kind.decode(event.new.object())
+        except InvalidResource:
+            return True
+        return bool(self._value(old) != self._value(new))
+
+
+def on_update(changed: Callable[[Entry, Entry], bool]) -> Predicate:
+    """Return a predicate that passes updates for which ``changed(old, new)`` is true."""
+
+    def predicate(event: Event) -> bool:
+        return event.old is None or event.new is None or changed(event.old, event.new)
+
+    return predicate
+
+
+def from_functions(
+    *,
+    create: Callable[[Entry], bool] = lambda _: True,
+    update: Callable[[Entry, Entry], bool] = lambda _old, _new: True,
+    delete: Callable[[Entry], bool] = lambda _: True,
+) -> Predicate:
+    """Combine one function for each type of event; the default passes (controller-runtime's ``predicate.Funcs``)."""
+
+    def predicate(event: Event) -> bool:
+        if event.new is None:
+            return event.old is None or delete(event.old)
+        return create(event.new) if event.old is None else update(event.old, event.new)
+
+    return predicate
+
+
+def has_labels(*keys: str) -> Predicate:
+    """Return a predicate that passes any event of an object that has all labels ``keys`` in its old or new state."""
+
+    def predicate(event: Event) -> bool:
+        return any(
+            entry is not None and all(key in entry.meta.labels for key in keys) for entry in (event.old, event.new)
+        )
+
+    return predicate
+
+
+def and_(*predicates: Predicate) -> Predicate:
+    """Return a predicate that passes an event if all ``predicates`` pass it."""
+    return lambda event: all(predicate(event) for predicate in predicates)
+
+
+def or_(*predicates: Predicate) -> Predicate:
+    """Return a predicate that passes an event if at least one of ``predicates`` passes it."""
+    return lambda event: any(predicate(event) for predicate in predicates)
+
+
+def not_(predicate: Predicate) -> Predicate:
+    """Return a predicate that passes an event if ``predicate`` does not pass it."""
+    return lambda event: not predicate(event)

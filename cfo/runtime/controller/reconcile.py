@@ -1,0 +1,53 @@
+"""The reconciler's contract: given the name of an object, bring the cluster to the state that the object describes.
+
+The contract is controller-runtime's. A reconciler is level-triggered: it is not notified *which* event occurred, and
+must be idempotent, because it may run twice, late, or right after a restart. Two workers never reconcile the same
+request at the same time; different requests are reconciled concurrently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from cfo.runtime.objects.unstructured import NamespacedName
+
+__all__ = [
+    "Reconciler",
+    "Request",
+    "Result",
+]
+
+Request: TypeAlias = NamespacedName
+"""The name of the object to reconcile; ``namespace`` is empty for cluster-scoped objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a successful reconcile.
+
+    ``requeue_after``: seconds after which the request is reconciled again (0: only when something changes).
+    ``priority``: the priority of the requeued request (``None``: unchanged). Raises :class:`ValueError` for a negative
+    ``requeue_after``.
+    """
+
+    requeue_after: float = 0.0
+    priority: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.requeue_after < 0:
+            raise ValueError(f"requeue_after: {self.requeue_after}: must be 0 or more seconds")
+
+
+@runtime_checkable
+class Reconciler(Protocol):
+    """Brings the cluster to the state that one object describes."""
+
+    async def reconcile(self, request: Request) -> Result:
+        """Reconcile the object named ``request``, which may no longer exist.
+
+        Any exception requeues the request with a back-off that grows with each failure of this request; it is logged
+        and counted and affects no other request. After :class:`TerminalError` the request is not retried until
+        something changes.
+        """
+        ...

@@ -1,0 +1,167 @@
+"""Sources of the requests of a controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+
+import structlog
+
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.cache.store import Event
+from cfo.runtime.client.discovery import RESTMapper
+from cfo.runtime.controller.availability import is_served
+from cfo.runtime.controller.cause import Cause, CauseType
+from cfo.runtime.controller.handler import EventHandler
+from cfo.runtime.controller.predicate import Predicate
+from cfo.runtime.controller.reconcile import Request
+from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
+from cfo.runtime.process.clock import Clock, SystemClock
+
+__all__ = ["Channel", "InformerSync", "Kind", "Source"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Source(Protocol):
+    """Adds requests to a controller's queue."""
+
+    async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
+        """Start adding requests to ``queue``; do not wait for the first one. ``controller`` is used in logs."""
+        ...
+
+    async def wait_for_sync(self) -> None:
+        """Wait until all objects that existed at the start have been enqueued."""
+        ...
+
+    def stop(self) -> None:
+        """Stop adding requests."""
+        ...
+
+
+class Kind:
+    """Informer events: ``handler`` maps each event that passes all ``predicates`` to requests.
+
+    Objects of the initial list are enqueued with low priority, behind new changes. An exception in a predicate or
+    handler is logged and drops only that event. The controller does not wait for an ``optional`` kind that is not
+    served or whose list is forbidden; its events arrive once it becomes available.
+    """
+
+    def __init__(
+        self,
+        informer: Informer,
+        handler: EventHandler,
+        *predicates: Predicate,
+        mapper: RESTMapper,
+        optional: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.informer = informer
+        self.handler = handler
+        self.predicates = predicates
+        self.optional = optional
+        self._mapper = mapper
+        self._clock = clock or SystemClock()
+        self._controller = ""
+        self._queue: WorkQueue[Request] | None = None
+        self._listed = Cause(CauseType.LISTED, informer.gvk)
+
+    async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
+        """Start adding requests to ``queue``, first for the objects that the informer already holds."""
+        await self.handler.prepare(self._mapper)
+        self._controller, self._queue = controller, queue
+        self.informer.add_handler(self._deliver)
+
+    async def wait_for_sync(self) -> None:
+        """Wait until the objects of the informer's initial list have been enqueued."""
+        if self.optional and not await is_served(self._mapper, self.informer.gvk, self._clock):
+            return
+        await self.informer.wait_for_sync(unless_forbidden=self.optional)
+
+    def stop(self) -> None:
+        """Stop adding requests."""
+        if self._queue is not None:
+            self._queue = None
+            self.informer.remove_handler(self._deliver)
+
+    def _deliver(self, event: Event) -> None:
+        if self._queue is None:
+            return
+        try:
+            if not all(predicate(event) for predicate in self.predicates):
+                return
+            requests = tuple(self.handler.requests(event))
+        except Exception:  # noqa: BLE001 - predicates and handlers are user code and see unvalidated objects
+            _log.exception(
+                "Predicate or handler failed, event dropped",
+                controller=self._controller,
+                kind=str(self.informer.gvk),
+                namespace=event.key.namespace,
+                name=event.key.name,
+            )
+            return
+        if not requests:
+            return
+        if event.initial:
+            priority, cause = LOW_PRIORITY, self._listed
+        else:
+            priority, cause = 0, Cause.of_event(self.informer.gvk, event)
+        for request in requests:
+            self._queue.add(request, priority=priority, cause=cause)
+
+
+class InformerSync:
+    """Delays the start of the controller until ``informer`` has synced, and enqueues nothing.
+
+    It is used for informers that a reconciler reads from without reacting to their events.
+    """
+
+    def __init__(self, informer: Informer) -> None:
+        self.informer = informer
+
+    async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
+        """Do nothing."""
+
+    async def wait_for_sync(self) -> None:
+        """Wait until the informer has listed its objects."""
+        await self.informer.wait_for_sync()
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+class Channel:
+    """Requests that the program enqueues, for triggers that no watch reports, such as timers or external calls."""
+
+    def __init__(self) -> None:
+        self._queue: WorkQueue[Request] | None = None
+        self._pending: dict[Request, tuple[int, Cause]] = {}
+
+    def enqueue(self, requests: Iterable[Request], *, priority: int = 0, reason: str = "") -> None:
+        """Enqueue ``requests``; requests enqueued before the start are kept until then.
+
+        ``reason`` says why, in a few words, for :func:`~cfo.runtime.reconcile_causes` and log lines.
+        """
+        cause = Cause(CauseType.GENERIC, detail=reason)
+        for request in requests:
+            if self._queue is None:
+                known, _ = self._pending.get(request, (priority, cause))
+                self._pending[request] = max(priority, known), cause
+            else:
+                self._queue.add(request, priority=priority, cause=cause)
+
+    async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
+        """Enqueue the requests kept so far in ``queue``, and later requests directly."""
+        self._queue = queue
+        for request, (priority, cause) in self._pending.items():
+            queue.add(request, priority=priority, cause=cause)
+        self._pending.clear()
+
+    async def wait_for_sync(self) -> None:
+        """Return immediately."""
+        await asyncio.sleep(0)
+
+    def stop(self) -> None:
+        """Stop adding requests."""
+        self._queue = None

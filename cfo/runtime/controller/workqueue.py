@@ -1,0 +1,362 @@
+"""The work queue between event handlers and workers: client-go's contract with controller-runtime's priorities.
+
+An item is in the queue at most once, no matter how often it is added. While a worker processes an item, the queue does
+not hand it out again: if it is added meanwhile, it waits until :meth:`WorkQueue.done`. Therefore two workers never
+reconcile the same object at the same time, and no change is lost. An item can be added with a delay (``after``) or with
+a back-off that grows with each failure (``rate_limited``); if an item is added several times, the earliest time and the
+highest priority apply. Items with a higher priority are handed out first; items of equal priority are handed out in the
+order in which they became ready.
+
+Each entry has the causes that queued it (:mod:`.cause`). To compare the states of an updated object, a cause
+refers to both; a queue holds at most 4 MiB of such states and records later causes without them.
+
+A queue belongs to one event loop and uses no locks; only :meth:`WorkQueue.get` and
+:meth:`WorkQueue.shut_down_with_drain` wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Hashable, Iterator
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from cfo.runtime.client.ratelimit import RateLimiter, default_rate_limiter
+from cfo.runtime.controller.cause import Cause, Causes, CauseType
+from cfo.runtime.controller.metrics import QueueMetrics
+from cfo.runtime.process.clock import Clock, SystemClock, Timer
+
+__all__ = ["LOW_PRIORITY", "QueueShutDown", "QueuedItem", "WorkQueue"]
+
+LOW_PRIORITY = -100
+"""The priority of objects of an initial list (controller-runtime's ``LowPriority``)."""
+
+_MAX_STALE = 64
+_MAX_HELD: Final = 4 * 1024 * 1024
+_NO_CAUSES: Final = Causes()
+_GENERIC: Final = Cause(CauseType.GENERIC)
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class QueueShutDown(Exception):
+    """Raised by :meth:`WorkQueue.get` after the queue was shut down."""
+
+
+class _Entry(Generic[Item]):
+    """A queued item. ``ready_at`` is None when it can be handed out; ``stale`` means that another entry replaced it."""
+
+    __slots__ = ("causes", "item", "order", "priority", "queued_at", "ready_at", "stale")
+
+    def __init__(self, item: Item, priority: int, order: int, ready_at: float | None, queued_at: float) -> None:
+        self.item = item
+        self.priority = priority
+        self.order = order
+        self.ready_at = ready_at
+        self.queued_at = queued_at
+        self.stale = False
+        self.causes = _NO_CAUSES
+
+
+class _Running(NamedTuple):
+    started_at: float
+    causes: Causes
+
+
+class QueuedItem(NamedTuple, Generic[Item]):
+    """An item of a queue, for reports.
+
+    ``running``: a worker processes it. ``seconds``: how long it has been running or ready, or, negative, until it
+    becomes ready.
+    """
+
+    item: Item
+    running: bool
+    priority: int
+    seconds: float
+    causes: Causes
+
+
+class WorkQueue(Generic[Item]):
+    """A queue of hashable items for one controller."""
+
+    def __init__(
+        self,
+        *,
+        rate_limiter: RateLimiter | None = None,
+        clock: Clock | None = None,
+        metrics: QueueMetrics | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._limiter = rate_limiter or default_rate_limiter(self._clock)
+        self._metrics = metrics
+        self._entries: dict[Item, _Entry[Item]] = {}
+        self._ready: list[tuple[int, int, _Entry[Item]]] = []
+        self._waiting: list[tuple[float, int, _Entry[Item]]] = []
+        self._ready_count = 0
+        self._stale_count = 0
+        self._processing: dict[Item, _Running] = {}
+        self._held = 0
+        self._order = 0
+        self._getters: deque[asyncio.Future[None]] = deque()
+        self._timer: Timer | None = None
+        self._timer_at = 0.0
+        self._shut_down = False
+        self._idle: asyncio.Event = asyncio.Event()
+        self._idle.set()
+        if metrics:
+            metrics.observe_running(self._ages)
+
+    def __len__(self) -> int:
+        """Return the number of ready items, including those that wait for :meth:`done`, without delayed items."""
+        return self._ready_count
+
+    @property
+    def waiting(self) -> int:
+        """The number of delayed items."""
+        return len(self._entries) - self._ready_count
+
+    @property
+    def processing(self) -> int:
+        """The number of items that workers are processing."""
+        return len(self._processing)
+
+    @property
+    def shutting_down(self) -> bool:
+        """Whether :meth:`shut_down` was called."""
+        return self._shut_down
+
+    def causes(self, item: Item) -> Causes:
+        """Return the causes of ``item`` while a worker processes it, else no causes."""
+        running = self._processing.get(item)
+        return running.causes if running is not None else _NO_CAUSES
+
+    def items(self) -> Iterator[QueuedItem[Item]]:
+        """Yield the items that are running, ready and delayed. Use it at once: changes of the queue invalidate it."""
+        now = self._clock.monotonic()
+        for item, running in self._processing.items():
+            yield QueuedItem(item, True, 0, now - running.started_at, running.causes)
+        for item, entry in self._entries.items():
+            since = entry.queued_at if entry.ready_at is None else entry.ready_at
+            yield QueuedItem(item, False, entry.priority, now - since, entry.causes)
+
+    def add(
+        self,
+        item: Item,
+        *,
+        priority: int = 0,
+        after: float = 0.0,
+        rate_limited: bool = False,
+        cause: Cause = _GENERIC,
+    ) -> None:
+        """Add ``item`` now, after ``after`` seconds, or after the rate limiter's delay (the earlier of both).
+
+        ``cause`` is merged with the causes of an item that is ready already. For a delayed item, the causes are those
+        of its earliest time. Has no effect after :meth:`shut_down`.
+        """
+        if self._shut_down:
+            return
+        if rate_limited:
+            limited = self._limiter.when(item)
+            after = min(after, limited) if after > 0 else limited
+        now = self._clock.monotonic()
+        ready_at = now + after if after > 0 else None
+        if ready_at is not None and self._metrics:
+            self._metrics.retries.inc()
+        entry = self._entries.get(item)
+        if entry is None:
+            self._insert(item, priority, ready_at, now, self._hold(Causes.of(cause)))
+        elif entry.ready_at is None:
+            if ready_at is None:
+                self._held -= entry.causes.held
+                entry.causes = self._hold(entry.causes.followed_by(cause))
+            if priority > entry.priority:
+                self._raise_priority(entry, priority)
+        elif ready_at is None or ready_at < entry.ready_at or priority > entry.priority:
+            self._make_stale(entry)
+            causes = entry.causes
+            if ready_at is None or ready_at < entry.ready_at:
+                self._held -= causes.held
+                causes = self._hold(Causes.of(cause))
+            earliest = None if ready_at is None else min(ready_at, entry.ready_at)
+            self._insert(item, max(priority, entry.priority), earliest, now, causes)
+
+    def add_after(self, item: Item, seconds: float, *, priority: int = 0, cause: Cause = _GENERIC) -> None:
+        """Add ``item`` after ``seconds``."""
+        self.add(item, priority=priority, after=seconds, cause=cause)
+
+    def add_rate_limited(self, item: Item, *, priority: int = 0) -> None:
+        """Count a failure of ``item`` and add it after the rate limiter's delay."""
+        self.add(item, priority=priority, rate_limited=True)
+
+    def backoff(self, item: Item) -> float:
+        """Count a failure of ``item`` and return the seconds to wait, without adding it."""
+        return self._limiter.when(item)
+
+    def forget(self, item: Item) -> None:
+        """Reset the failures of ``item``, because it succeeded or is not retried."""
+        self._limiter.forget(item)
+
+    def num_requeues(self, item: Item) -> int:
+        """Return the number of failures of ``item``."""
+        return self._limiter.num_requeues(item)
+
+    async def get(self) -> tuple[Item, int]:
+        """Wait for the next item and return it with its priority. The caller must call :meth:`done` afterwards.
+
+        Raises :class:`QueueShutDown` as soon as the queue is shut down, even if it still holds items: the next process
+        reconciles all objects after its start.
+        """
+        while True:
+            if self._shut_down:
+                raise QueueShutDown
+            entry = self._take()
+            if entry is not None:
+                return entry.item, entry.priority
+            getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._getters.append(getter)
+            try:
+                await getter
+            except asyncio.CancelledError:
+                if getter.done() and not getter.cancelled():
+                    self._wake(1)
+                elif getter in self._getters:
+                    self._getters.remove(getter)
+                raise
+
+    def done(self, item: Item) -> None:
+        """Mark ``item``, which :meth:`get` returned, as finished, so that it can be handed out again."""
+        running = self._processing.pop(item, None)
+        if running is None:
+            return
+        if self._metrics:
+            self._metrics.work_seconds.observe(self._clock.monotonic() - running.started_at)
+        entry = self._entries.get(item)
+        if entry is not None and entry.ready_at is None:
+            heapq.heappush(self._ready, (-entry.priority, entry.order, entry))
+            self._wake(1)
+        if not self._processing:
+            self._idle.set()
+
+    def shut_down(self) -> None:
+        """Accept and hand out no more items; callers that wait in :meth:`get` get :class:`QueueShutDown`."""
+        self._shut_down = True
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        self._wake(len(self._getters))
+
+    async def shut_down_with_drain(self) -> None:
+        """Call :meth:`shut_down` and wait until all items that were handed out are :meth:`done`."""
+        self.shut_down()
+        await self._idle.wait()
+
+    def _hold(self, causes: Causes) -> Causes:
+        """Count the states that ``causes`` refer to, or return the causes without states if they are too many."""
+        held = causes.held
+        if held and self._held + held > _MAX_HELD:
+            return causes.without_states()
+        self._held += held
+        return causes
+
+    def _insert(self, item: Item, priority: int, ready_at: float | None, now: float, causes: Causes) -> None:
+        self._order += 1
+        entry = _Entry(item, priority, self._order, ready_at, now)
+        entry.causes = causes
+        self._entries[item] = entry
+        if ready_at is None:
+            self._make_ready(entry)
+        else:
+            heapq.heappush(self._waiting, (ready_at, entry.order, entry))
+            self._set_timer()
+
+    def _make_stale(self, entry: _Entry[Item]) -> None:
+        """Mark a delayed entry to be skipped.
+
+        Stale entries are removed when they are more than half of all, because they may not be due for days.
+        """
+        entry.stale = True
+        self._stale_count += 1
+        if self._stale_count > max(_MAX_STALE, len(self._waiting) // 2):
+            self._waiting = [waiting for waiting in self._waiting if not waiting[2].stale]
+            heapq.heapify(self._waiting)
+            self._stale_count = 0
+
+    def _make_ready(self, entry: _Entry[Item]) -> None:
+        self._ready_count += 1
+        if self._metrics:
+            self._metrics.adds.inc()
+            self._metrics.depth(entry.priority).inc()
+        if entry.item not in self._processing:
+            heapq.heappush(self._ready, (-entry.priority, entry.order, entry))
+            self._wake(1)
+
+    def _raise_priority(self, entry: _Entry[Item], priority: int) -> None:
+        if self._metrics:
+            self._metrics.depth(entry.priority).dec()
+            self._metrics.depth(priority).inc()
+        entry.stale = True
+        self._order += 1
+        raised = _Entry(entry.item, priority, self._order, None, entry.queued_at)
+        raised.causes = entry.causes
+        self._entries[entry.item] = raised
+        if entry.item not in self._processing:
+            heapq.heappush(self._ready, (-priority, raised.order, raised))
+
+    def _take(self) -> _Entry[Item] | None:
+        while self._ready:
+            _, _, entry = heapq.heappop(self._ready)
+            if entry.stale:
+                continue
+            del self._entries[entry.item]
+            self._ready_count -= 1
+            now = self._clock.monotonic()
+            self._held -= entry.causes.held
+            self._processing[entry.item] = _Running(now, entry.causes)
+            self._idle.clear()
+            if self._metrics:
+                self._metrics.depth(entry.priority).dec()
+                self._metrics.queued_seconds.observe(now - entry.queued_at)
+            return entry
+        return None
+
+    def _wake(self, count: int) -> None:
+        while count and self._getters:
+            getter = self._getters.popleft()
+            if not getter.done():
+                getter.set_result(None)
+                count -= 1
+
+    def _set_timer(self) -> None:
+        while self._waiting and self._waiting[0][2].stale:
+            self._pop_waiting()
+        if not self._waiting:
+            return
+        first = self._waiting[0][0]
+        if self._timer:
+            if self._timer_at <= first:
+                return
+            self._timer.cancel()
+        self._timer_at = first
+        self._timer = self._clock.call_later(max(0.0, first - self._clock.monotonic()), self._release_due)
+
+    def _release_due(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        while self._waiting and (self._waiting[0][0] <= now or self._waiting[0][2].stale):
+            entry = self._pop_waiting()
+            if not entry.stale:
+                self._order += 1
+                entry.order, entry.ready_at, entry.queued_at = self._order, None, now
+                self._make_ready(entry)
+        self._set_timer()
+
+    def _pop_waiting(self) -> _Entry[Item]:
+        _, _, entry = heapq.heappop(self._waiting)
+        self._stale_count -= entry.stale
+        return entry
+
+    def _ages(self) -> list[float]:
+        now = self._clock.monotonic()
+        return [now - running.started_at for running in self._processing.values()]

@@ -1,0 +1,1 @@
+"""The manager: start and stop, leader election, Events, health, metrics and debug servers."""

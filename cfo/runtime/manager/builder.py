@@ -1,0 +1,221 @@
+"""Builds a controller from the kinds that it reconciles, owns and watches.
+
+``Builder(manager, "raycluster-ingress").for_(RAY_CLUSTER).owns(INGRESS).complete(reconciler)``
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+
+from cfo.runtime.cache.informer import Informer
+from cfo.runtime.client.ratelimit import RateLimiter
+from cfo.runtime.controller.controller import Controller, ControllerOptions
+from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueRequestForOwner, EventHandler
+from cfo.runtime.controller.predicate import Predicate
+from cfo.runtime.controller.reconcile import Reconciler
+from cfo.runtime.controller.source import InformerSync, Kind, Source
+from cfo.runtime.manager.elected_controllers import ElectedControllers
+from cfo.runtime.objects.unstructured import GVK, ObjectKind
+
+if TYPE_CHECKING:
+    from cfo.runtime.controller.threads import SyncReconciler
+    from cfo.runtime.manager.manager import Manager
+
+__all__ = ["Builder", "SelectionKeywords"]
+
+
+class SelectionKeywords(TypedDict, total=False):
+    """The keywords of :class:`Builder` that limit the cached objects of a kind and the cached part of each object.
+
+    ``label_selector`` and ``field_selector`` have kubectl's syntax (empty: all objects); ``namespace`` limits the
+    informer to one namespace (empty: all namespaces of the manager). With ``metadata_only`` only metadata is requested
+    and cached. Objects larger than ``max_bytes`` are not cached (0: no limit).
+    """
+
+    label_selector: str
+    field_selector: str
+    namespace: str
+    metadata_only: bool
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watch:
+    gvk: GVK
+    handler: EventHandler | None
+    predicates: tuple[Predicate, ...]
+    selection: SelectionKeywords
+    only_controller: bool = True
+    optional: bool = False
+
+
+class Builder:
+    """Builds one controller for ``manager``.
+
+    ``name`` identifies the controller in logs and metrics; the default is the primary kind in lower case. Every method
+    except :meth:`complete` returns the builder. :meth:`for_`, :meth:`owns` and :meth:`watches` take the keywords of
+    :class:`SelectionKeywords`. Controllers of a manager share one informer for each combination of kind and selection.
+    """
+
+    def __init__(self, manager: Manager, name: str = "") -> None:
+        self._manager = manager
+        self._name = name
+        self._primary: GVK | None = None
+        self._watches: list[_Watch] = []
+        self._sources: list[Source] = []
+        self._predicates: tuple[Predicate, ...] = ()
+        self._options = ControllerOptions()
+        self._group: ElectedControllers | None = None
+
+    def for_(self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]) -> Self:
+        """Reconcile objects of ``kind``: an event of an object enqueues a request for it.
+
+        Raises :class:`ValueError` on a second call.
+        """
+        gvk = kind.gvk
+        if self._primary is not None:
+            raise ValueError(f"for_ was called twice: with {self._primary} and {gvk}")
+        self._primary = gvk
+        handler = EnqueueRequestForObject()
+        self._watches.append(_Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection))
+        return self
+
+    def owns(
+        self,
+        kind: ObjectKind[Any],
+        *predicates: Predicate,
+        only_controller: bool = True,
+        **selection: Unpack[SelectionKeywords],
+    ) -> Self:
+        """Watch objects of ``kind`` that reconciled objects own; an event enqueues a request for the owner.
+
+        The owner is the controller of the object; with ``only_controller`` false, every owner of the primary kind.
+        """
+        self._watches.append(
+            _Watch(
+                gvk=kind.gvk,
+                handler=None,
+                predicates=predicates,
+                selection=selection,
+                only_controller=only_controller,
+            )
+        )
+        return self
+
+    def watches(
+        self,
+        kind: ObjectKind[Any],
+        handler: EventHandler,
+        *predicates: Predicate,
+        optional: bool = False,
+        **selection: Unpack[SelectionKeywords],
+    ) -> Self:
+        """Watch objects of ``kind``: ``handler`` maps an event to requests.
+
+        A controller starts when all its kinds have synced. It does not wait for a kind that is ``optional``, and
+        receives the events of that kind once the kind becomes available. Set ``optional`` for kinds that may never be
+        served (such as another project's CRD) or that RBAC may forbid.
+        """
+        self._watches.append(
+            _Watch(gvk=kind.gvk, handler=handler, predicates=predicates, selection=selection, optional=optional)
+        )
+        return self
+
+    def reads(self, *informers: Informer) -> Self:
+        """Make the controller wait until ``informers`` have synced, without receiving their events.
+
+        Use it for informers that the reconciler only reads from; informers of watched kinds are always waited for.
+        """
+        self._sources += map(InformerSync, informers)
+        return self
+
+    def watches_source(self, source: Source) -> Self:
+        """Add any other source of requests, such as a :class:`~cfo.runtime.controller.source.Channel`."""
+        self._sources.append(source)
+        return self
+
+    def with_predicates(self, *predicates: Predicate) -> Self:
+        """Apply ``predicates`` to every watched kind, in addition to the predicates of each watch."""
+        self._predicates += predicates
+        return self
+
+    def elected_by(self, group: ElectedControllers | None) -> Self:
+        """Run the controller only while the Lease of ``group`` is held (:meth:`Manager.elect`); ``None``: always."""
+        self._group = group
+        return self
+
+    def with_options(
+        self,
+        *,
+        max_concurrent_reconciles: int | None = None,
+        reconcile_timeout: float | None = None,
+        rate_limiter: RateLimiter | None = None,
+        needs_leader: bool | None = None,
+    ) -> Self:
+        """Set options of :class:`~cfo.runtime.ControllerOptions`; ``None`` keeps the current value.
+
+        Raises :class:`ValueError` for values out of range.
+        """
+        given: dict[str, Any] = {
+            "max_concurrent_reconciles": max_concurrent_reconciles,
+            "reconcile_timeout": reconcile_timeout,
+            "rate_limiter": rate_limiter,
+            "needs_leader": needs_leader,
+        }
+        self._options = replace(self._options, **{key: value for key, value in given.items() if value is not None})
+        return self
+
+    def complete(self, reconciler: Reconciler | SyncReconciler) -> Controller:
+        """Create the controller and add it to the manager, which starts it (immediately if the manager is running).
+
+        A reconciler whose ``reconcile`` is not a coroutine function runs in threads (:mod:`cfo.runtime.threads`).
+
+        Raises :class:`ValueError` when nothing is watched, when :meth:`owns` is used without :meth:`for_`, or when the
+        manager already has a controller of this name.
+        """
+        if not self._watches and all(isinstance(source, InformerSync) for source in self._sources):
+            raise ValueError("no watches: call for_, watches or watches_source")
+        name = self._name or (self._primary.kind.lower() if self._primary else "")
+        if not name:
+            raise ValueError("a controller without a primary kind needs a name")
+        manager = self._manager
+        controller = Controller(
+            name,
+            reconciler,
+            kind=self._primary,
+            options=self._options,
+            metrics=manager.metrics,
+            clock=manager.clock,
+        )
+        for watch in self._watches:
+            controller.watch(self._source(watch))
+            if watch.optional:
+                manager.when_available(watch.gvk, partial(_wake_informers, watch.gvk))
+        for source in self._sources:
+            controller.watch(source)
+        manager.add_controller(controller, self._group)
+        return controller
+
+    def _handler(self, watch: _Watch) -> EventHandler:
+        if watch.handler is not None:
+            return watch.handler
+        if self._primary is None:
+            raise ValueError(f"owns({watch.gvk}): the owner kind is unknown: call for_, too")
+        return EnqueueRequestForOwner(self._primary, only_controller=watch.only_controller)
+
+    def _source(self, watch: _Watch) -> Kind:
+        return Kind(
+            self._manager.cache.shared_informer(watch.gvk, **watch.selection),
+            self._handler(watch),
+            *self._predicates,
+            *watch.predicates,
+            mapper=self._manager.mapper,
+            optional=watch.optional,
+            clock=self._manager.clock,
+        )
+
+
+def _wake_informers(gvk: GVK, manager: Manager) -> None:
+    manager.cache.wake(gvk)

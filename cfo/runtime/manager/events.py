@@ -1,0 +1,368 @@
+"""Recording of Kubernetes Events, which ``kubectl describe`` shows.
+
+:meth:`EventRecorder.event` returns immediately and does not fail on API errors: a bounded queue feeds one sender, which
+writes ``events.k8s.io/v1`` Events, or core ``v1`` Events in namespaces where the former are forbidden. Repeated events
+are combined into a series: one object whose count is written each time it doubles, so a reconcile that fails a thousand
+times costs ten requests. As in client-go's correlator, events that differ only in their message become one series after
+ten of them within ten minutes, and each object has a rate limit (a burst of 25 events, then one every five minutes).
+Events are best effort: those that cannot be written are dropped and logged.
+
+Sources: `Event v1`_ (field lengths, ``series``, ``reportingController``), client-go's ``tools/record`` (the limits).
+
+.. _Event v1: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple
+
+import anyio
+import structlog
+from anyio.abc import TaskStatus
+
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import APIError, Forbidden, NotFound, TransportError, UnknownKind
+from cfo.runtime.client.ratelimit import BucketRateLimiter
+from cfo.runtime.objects.kinds import CORE_EVENT, EVENT
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, TypedObject, gvk_of, key_of, uid_of
+from cfo.runtime.process.clock import Clock, SystemClock, micro_time, rfc3339, sleep_unless
+
+__all__ = ["CORE_EVENT", "EVENT", "EVENT_RULES", "EventBroadcaster", "EventRecorder", "EventType"]
+
+_log = structlog.get_logger(__name__)
+
+
+EVENT_RULES = (Rule("events.k8s.io", "events", ("create", "patch")),)
+"""The permissions that recording requires; the same permissions on core ``events`` are also sufficient."""
+
+EventType = Literal["Normal", "Warning"]
+
+_NOTE_BYTES = 1024
+_REASON_LENGTH = 128
+_INSTANCE_LENGTH = 128
+_NAME_LENGTH = 253
+_QUEUE_LENGTH = 1000
+_MAX_TRACKED = 4096
+_SERIES_IDLE = timedelta(minutes=6)
+_MAX_SIMILAR = 10
+_SIMILAR_INTERVAL = timedelta(minutes=10)
+_COMBINED_PREFIX = "(combined from similar events): "
+_BURST = 25
+_REFILL_PER_SECOND = 1 / 300
+_RETRIES = (1.0, 2.0, 4.0, 8.0)
+
+
+class _Key(NamedTuple):
+    """The identity of an event: events with equal keys form one series."""
+
+    component: str
+    regarding: str
+    type: str
+    reason: str
+    action: str
+    note: str
+
+
+@dataclass(slots=True)
+class _Similar:
+    """The recent messages of events that differ only in their message."""
+
+    last: datetime
+    notes: set[str]
+    combined: _Key | None = None
+
+
+class _Reference(NamedTuple):
+    """An ObjectReference, without the resourceVersion."""
+
+    kind: GVK
+    key: NamespacedName
+    uid: str
+
+    @classmethod
+    def to(cls, obj: Mapping[str, Any] | TypedObject) -> _Reference:
+        obj = obj.to_object() if isinstance(obj, TypedObject) else obj
+        return cls(gvk_of(obj), key_of(obj), uid_of(obj))
+
+    def as_object(self) -> Object:
+        fields = {
+            "apiVersion": self.kind.api_version,
+            "kind": self.kind.kind,
+            "namespace": self.key.namespace,
+            "name": self.key.name,
+            "uid": self.uid,
+        }
+        return {name: value for name, value in fields.items() if value}
+
+
+@dataclass(slots=True)
+class _Series:
+    """An event, the number of its occurrences, and the number that was written."""
+
+    regarding: _Reference
+    related: _Reference | None
+    first: datetime
+    last: datetime
+    count: int = 1
+    written: int = 0
+    queued: bool = False
+    event: NamespacedName | None = None
+
+
+class EventRecorder:
+    """Records events reported by ``component``. Created by :meth:`EventBroadcaster.recorder`."""
+
+    def __init__(self, broadcaster: EventBroadcaster, component: str) -> None:
+        self._broadcaster = broadcaster
+        self.component = component
+
+    def event(
+        self,
+        obj: Mapping[str, Any] | TypedObject,
+        type: EventType,  # noqa: A002
+        reason: str,
+        message: str,
+        *,
+        action: str = "Reconcile",
+        related: Mapping[str, Any] | TypedObject | None = None,
+    ) -> None:
+        """Record an event about ``obj``; return immediately, before it is written.
+
+        ``reason`` and ``action`` are CamelCase words for machines, ``message`` is a sentence for users (truncated to
+        1024 bytes); never include secrets. ``related`` is a second object that the event concerns. Raises
+        :class:`ValueError` for a type other than Normal and Warning, and for a reason that is empty or longer than 128
+        characters.
+        """
+        if type not in ("Normal", "Warning"):
+            raise ValueError(f"event type {type!r}: must be Normal or Warning")
+        if not reason or len(reason) > _REASON_LENGTH:
+            raise ValueError(f"reason {reason!r}: must be 1 to {_REASON_LENGTH} characters")
+        self._broadcaster.record(self.component, obj, type, reason, message, action=action, related=related)
+
+
+class EventBroadcaster:
+    """Aggregates and writes the events of all recorders; a runnable of the manager.
+
+    ``client`` writes them; ``instance`` identifies this process (default: the hostname).
+    """
+
+    name = "events"
+    needs_leader = False
+
+    def __init__(self, client: Client, *, clock: Clock | None = None, instance: str = "") -> None:
+        self._client = client
+        self._clock = clock or SystemClock()
+        self._instance = instance or socket.gethostname()
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        self._budgets: OrderedDict[tuple[str, str], BucketRateLimiter] = OrderedDict()
+        self._similar: OrderedDict[_Key, _Similar] = OrderedDict()
+        self._core_namespaces: set[str] = set()
+        self._queue: deque[tuple[_Key, _Series]] = deque()
+        self._woken = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._last_stamp = 0
+        self.dropped = 0
+        """The number of events not written: rate limit of the object exceeded, queue full, or write failed."""
+
+    def recorder(self, component: str) -> EventRecorder:
+        """Return a recorder for ``component``, which becomes ``reportingController``."""
+        return EventRecorder(self, component)
+
+    def record(
+        self,
+        component: str,
+        obj: Mapping[str, Any] | TypedObject,
+        type: EventType,  # noqa: A002
+        reason: str,
+        note: str,
+        *,
+        action: str,
+        related: Mapping[str, Any] | TypedObject | None,
+    ) -> None:
+        """Queue an event; see :meth:`EventRecorder.event`."""
+        regarding = _Reference.to(obj)
+        note = _truncate(note, _NOTE_BYTES)
+        identity = regarding.uid or f"{regarding.kind} {regarding.key}"
+        now = self._clock.now()
+        key = self._aggregate(_Key(component, identity, type, reason, action, note), now)
+        series = self._series.get(key)
+        if series is None or now - series.last > _SERIES_IDLE:
+            if not self._within_budget(component, identity):
+                self._drop(key, "the object exceeded its event rate limit")
+                return
+            series = _Series(regarding, _Reference.to(related) if related is not None else None, now, now)
+            self._series[key] = series
+        else:
+            series.count += 1
+            series.last = now
+        self._series.move_to_end(key)
+        if len(self._series) > _MAX_TRACKED:
+            self._series.popitem(last=False)
+        if not series.queued and series.count >= 2 * series.written:
+            self._enqueue(key, series)
+
+    def stop(self) -> None:
+        """Stop retrying; :meth:`run` returns when each queued event was written or attempted once."""
+        self._stopping.set()
+        self._woken.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Write events until :meth:`stop`."""
+        task_status.started()
+        while True:
+            while self._queue:
+                key, series = self._queue.popleft()
+                series.queued = False
+                await self._write_with_retries(key, series)
+            if self._stopping.is_set():
+                return
+            self._woken.clear()
+            await self._woken.wait()
+
+    def _aggregate(self, key: _Key, now: datetime) -> _Key:
+        """Return the key of the series: the event's own key, or the key of all similar events if there are too many."""
+        similar_key = key._replace(note="")
+        similar = self._similar.get(similar_key)
+        if similar is None or now - similar.last > _SIMILAR_INTERVAL:
+            similar = self._similar[similar_key] = _Similar(now, set())
+            if len(self._similar) > _MAX_TRACKED:
+                self._similar.popitem(last=False)
+        self._similar.move_to_end(similar_key)
+        similar.last = now
+        if len(similar.notes) < _MAX_SIMILAR:
+            similar.notes.add(key.note)
+        if key.note in similar.notes:
+            return key
+        if similar.combined is None:
+            similar.combined = key._replace(note=_truncate(_COMBINED_PREFIX + key.note, _NOTE_BYTES))
+        return similar.combined
+
+    def _enqueue(self, key: _Key, series: _Series) -> None:
+        if len(self._queue) >= _QUEUE_LENGTH:
+            self._drop(key, "the event queue is full")
+            return
+        series.queued = True
+        self._queue.append((key, series))
+        self._woken.set()
+
+    def _within_budget(self, component: str, regarding: str) -> bool:
+        limiter = self._budgets.get((component, regarding))
+        if limiter is None:
+            limiter = self._budgets[component, regarding] = BucketRateLimiter(_REFILL_PER_SECOND, _BURST, self._clock)
+            if len(self._budgets) > _MAX_TRACKED:
+                self._budgets.popitem(last=False)
+        self._budgets.move_to_end((component, regarding))
+        return limiter.try_take()
+
+    def _drop(self, key: _Key, cause: str) -> None:
+        self.dropped += 1
+        _log.debug("Dropped event", cause=cause, reason=key.reason, regarding=key.regarding)
+
+    async def _write_with_retries(self, key: _Key, series: _Series) -> None:
+        for pause in (*_RETRIES, None):
+            try:
+                await self._write(key, series)
+            except Exception as error:  # noqa: BLE001 - events are best effort
+                transient = isinstance(error, TransportError) or (isinstance(error, APIError) and error.code >= 429)
+                if pause is None or not transient or self._stopping.is_set():
+                    self.dropped += 1
+                    _log.warning("Failed to write event", error=str(error), reason=key.reason, note=key.note)
+                    return
+                await sleep_unless(self._clock, pause, self._stopping)
+            else:
+                return
+
+    async def _write(self, key: _Key, series: _Series) -> None:
+        """Write an ``events.k8s.io/v1`` Event, or a core Event if the former is forbidden in the namespace."""
+        namespace = series.regarding.key.namespace or "default"
+        if namespace not in self._core_namespaces:
+            try:
+                await self._write_as(EVENT, key, series)
+            except (Forbidden, UnknownKind) as error:
+                try:
+                    await self._write_as(CORE_EVENT, key, series)
+                except (Forbidden, UnknownKind):
+                    raise error from None
+                self._core_namespaces.add(namespace)
+                _log.info("Falling back to core v1 Events", namespace=namespace, cause=str(error))
+            return
+        await self._write_as(CORE_EVENT, key, series)
+
+    async def _write_as(self, gvk: GVK, key: _Key, series: _Series) -> None:
+        count = series.count
+        series_state = {"count": count, "lastObservedTime": micro_time(series.last)}
+        core = gvk == CORE_EVENT
+        if series.event is not None:
+            repeated = {"count": count, "lastTimestamp": rfc3339(series.last)} if core else {"series": series_state}
+            try:
+                await self._client.patch(gvk, series.event, repeated)
+            except NotFound:
+                _log.debug("Event expired, creating a new one", expired=str(series.event))
+            else:
+                series.written = count
+                return
+        event = self._event(key, series)
+        if count > 1:
+            event["series"] = series_state
+        await self._client.create(_as_core(event, series, self._instance) if core else event)
+        series.event = key_of(event)
+        series.written = count
+
+    def _event(self, key: _Key, series: _Series) -> Object:
+        regarding = series.regarding
+        stamp = int(self._clock.now().timestamp() * 1e9)
+        self._last_stamp = stamp = max(stamp, self._last_stamp + 1)
+        suffix = f".{stamp:x}"
+        event: Object = {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
+            "metadata": {
+                "namespace": regarding.key.namespace or "default",
+                "name": regarding.key.name[: _NAME_LENGTH - len(suffix)].rstrip("-.") + suffix,
+            },
+            "eventTime": micro_time(series.first),
+            "reportingController": key.component,
+            "reportingInstance": f"{key.component}-{self._instance}"[:_INSTANCE_LENGTH],
+            "regarding": regarding.as_object(),
+            "type": key.type,
+            "reason": key.reason,
+            "action": key.action,
+            "note": key.note,
+        }
+        if series.related is not None:
+            event["related"] = series.related.as_object()
+        return event
+
+
+def _as_core(event: Object, series: _Series, host: str) -> Object:
+    """Convert an ``events.k8s.io/v1`` Event to core ``v1``, which has a count instead of a series."""
+    core = {
+        "apiVersion": CORE_EVENT.api_version,
+        "kind": CORE_EVENT.kind,
+        "metadata": event["metadata"],
+        "involvedObject": event["regarding"],
+        "reason": event["reason"],
+        "message": event["note"],
+        "type": event["type"],
+        "action": event["action"],
+        "source": {"component": event["reportingController"], "host": host},
+        "reportingComponent": event["reportingController"],
+        "reportingInstance": event["reportingInstance"],
+        "firstTimestamp": rfc3339(series.first),
+        "lastTimestamp": rfc3339(series.last),
+        "count": series.count,
+    }
+    return {**core, "related": event["related"]} if "related" in event else core
+
+
+def _truncate(message: str, limit: int) -> str:
+    """Truncate ``message`` to at most ``limit`` bytes of UTF-8."""
+    raw = message.encode()
+    return message if len(raw) <= limit else raw[: limit - 3].decode(errors="ignore") + "..."

@@ -1,0 +1,418 @@
+"""Leader election: one of several replicas holds a Lease and renews it while it works.
+
+The protocol is the same as in client-go's ``tools/leaderelection``, so that Go and Python replicas can share a Lease,
+and `Lease v1`_ shows the current leader. A replica that is not the leader reads the Lease every ``retry_period`` plus a
+random delay of up to 1.2 times that period. It acquires the Lease if the Lease has no holder, or if this replica has
+not *observed* a change of the Lease for the duration in the Lease. Only the local clock is used; the timestamps in the
+Lease are informational.
+
+The leader renews the Lease every ``retry_period``. Its leadership ends ``renew_deadline`` after the start of the last
+successful renewal. No other replica can hold the Lease by then, because it must wait for the longer ``lease_duration``,
+counted from a later point in time. From then on :meth:`LeaderElector.check`, the :mod:`write gate
+<cfo.runtime.client.write_gate>` of everything that runs only on the leader, rejects every write, and the process stops.
+The deadline is measured with a clock that includes the time of machine suspends, and the gate depends on no timer: a
+process that was paused for a minute writes nothing when it resumes.
+
+Limit: a write that was sent in time may be processed late by an API server that hangs. If a late write would be
+harmful, use a precondition (a resourceVersion).
+
+.. _Lease v1: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import ceil
+from random import random as default_random
+from typing import Any, Final, Protocol
+
+import anyio
+import orjson
+import structlog
+from anyio.abc import TaskStatus
+
+from cfo.runtime.client.api_request import APIRequest
+from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, NotFound, TransportError
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.write_gate import WriteRejected
+from cfo.runtime.controller.lifecycle import StopImmediately
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.manager.events import EventRecorder
+from cfo.runtime.objects.kinds import LEASE
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import NamespacedName, Object
+from cfo.runtime.process.clock import Clock, SystemClock, micro_time, sleep_unless
+
+__all__ = [
+    "LeaderElectionOptions",
+    "LeaderElector",
+    "LeadershipLost",
+    "LeaseLock",
+    "Lock",
+    "leader_election_rules",
+]
+
+_log = structlog.get_logger(__name__)
+
+_JITTER: Final = 1.2
+_RELEASED_SECONDS: Final = 1
+
+
+def leader_election_rules(name: str, namespace: str) -> tuple[Rule, ...]:
+    """Return the permissions that leader election with the Lease ``name`` in ``namespace`` requires."""
+    return (
+        Rule(LEASE.group, "leases", "create", namespace=namespace),
+        Rule(LEASE.group, "leases", ("get", "update"), (name,), namespace=namespace),
+    )
+
+
+def _identity() -> str:
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderElectionOptions:
+    """Options of leader election.
+
+    ``name`` and ``namespace`` identify the Lease; ``identity`` identifies this process in it and must be unique among
+    all replicas (default: the hostname and a random UUID). In seconds: other replicas wait ``lease_duration`` (rounded
+    up to whole seconds in the Lease) before they acquire a Lease that is not renewed, the leader gives up after
+    ``renew_deadline`` without a successful renewal, and each replica retries every ``retry_period``. With
+    ``release_on_cancel`` a graceful stop releases the Lease, so that the next leader does not have to wait. ``labels``
+    are those of a Lease that is created. Raises :class:`ValueError` for values that client-go rejects.
+    """
+
+    name: str
+    namespace: str
+    identity: str = field(default_factory=_identity)
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+    release_on_cancel: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.namespace or not self.identity:
+            raise ValueError("leader election: name, namespace and identity must not be empty")
+        if self.lease_duration < 1:
+            raise ValueError(f"lease_duration ({self.lease_duration:g} s) must be at least 1 s")
+        if self.lease_duration <= self.renew_deadline:
+            raise ValueError(
+                f"lease_duration ({self.lease_duration:g} s) must be greater than "
+                f"renew_deadline ({self.renew_deadline:g} s)"
+            )
+        if self.retry_period <= 0 or self.renew_deadline <= _JITTER * self.retry_period:
+            raise ValueError(
+                f"renew_deadline ({self.renew_deadline:g} s) must be greater than {_JITTER} times "
+                f"retry_period ({self.retry_period:g} s), which must be more than 0"
+            )
+
+
+class LeadershipLost(StopImmediately):
+    """Raised when this process loses leadership; all leader-only work must stop immediately."""
+
+
+class Lock(Protocol):
+    """Stores the Lease; each method times out after ``timeout`` seconds.
+
+    All methods raise :class:`~cfo.runtime.client.errors.APIError` and
+    :class:`~cfo.runtime.client.errors.TransportError`.
+    """
+
+    async def get(self, *, timeout: float) -> Object | None:
+        """Return the Lease, or ``None`` if it does not exist."""
+        ...
+
+    async def create(self, lease: Object, *, timeout: float) -> Object:
+        """Create the Lease; return it as persisted."""
+        ...
+
+    async def update(self, lease: Object, *, timeout: float) -> Object:
+        """Replace the Lease, which must still have the resourceVersion of ``lease``; return it as persisted."""
+        ...
+
+
+class LeaseLock(Lock):
+    """A Lease on an API server.
+
+    Use a dedicated ``transport`` without a rate limit, because a renewal that waits for other requests may be too late.
+    Discovery is not used.
+    """
+
+    def __init__(self, transport: Transport, key: NamespacedName) -> None:
+        self._transport = transport
+        self._path = f"/apis/{LEASE.group}/{LEASE.version}/namespaces/{key.namespace}/leases"
+        self._name = key.name
+
+    async def get(self, *, timeout: float) -> Object | None:
+        """Return the Lease, or ``None`` if it does not exist."""
+        try:
+            return await self._request("GET", "get", f"{self._path}/{self._name}", timeout)
+        except NotFound:
+            return None
+
+    async def create(self, lease: Object, *, timeout: float) -> Object:
+        """Create the Lease; return it as persisted."""
+        return await self._request("POST", "create", self._path, timeout, lease)
+
+    async def update(self, lease: Object, *, timeout: float) -> Object:
+        """Replace the Lease; return it as persisted."""
+        return await self._request("PUT", "update", f"{self._path}/{self._name}", timeout, lease)
+
+    async def _request(self, method: str, verb: str, path: str, timeout: float, body: Object | None = None) -> Object:
+        response = await self._transport.request(
+            APIRequest(
+                method,
+                path,
+                body=orjson.dumps(body) if body is not None else None,
+                timeout=timeout,
+                verb=verb,
+                resource=f"leases.{LEASE.group} {self._name}",
+            )
+        )
+        lease: Object = orjson.loads(response.body)
+        return lease
+
+
+class LeaderElector:
+    """Acquires and renews the Lease; a runnable, and the leader's write gate.
+
+    It reports that it has started once this process is the leader, and raises :class:`LeadershipLost` once it no longer
+    is. ``events`` records changes of leadership on the Lease, ``metrics`` expose them; ``random`` returns numbers in
+    [0, 1).
+    """
+
+    name = "leader-election"
+    needs_leader = False
+
+    def __init__(
+        self,
+        lock: Lock,
+        options: LeaderElectionOptions,
+        *,
+        clock: Clock | None = None,
+        events: EventRecorder | None = None,
+        metrics: Metrics | None = None,
+        random: Callable[[], float] = default_random,
+    ) -> None:
+        self.options = options
+        self._lock = lock
+        self._clock = clock or SystemClock()
+        self._events = events
+        self._metrics = (metrics or Metrics()).leader_election(options.name)
+        self._random = random
+        self._stopping = asyncio.Event()
+        self._leading = False
+        self._renewed_at = 0.0
+        self._lease: Object = {}
+        self._observed_at = 0.0
+        self._reported_leader = ""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process is the leader at this moment."""
+        return self._leading and self._remaining() > 0
+
+    @property
+    def leader(self) -> str:
+        """The identity of the last observed leader; empty if the Lease has no holder."""
+        return str(self._spec.get("holderIdentity") or "")
+
+    @property
+    def lease_seconds(self) -> float:
+        """The seconds for which this process remains the leader without another renewal; 0 if it is not the leader."""
+        return max(self._remaining(), 0.0) if self._leading else 0.0
+
+    def check(self) -> None:
+        """Raise :class:`~cfo.runtime.client.write_gate.WriteRejected` unless this process is the leader right now."""
+        if not self._leading:
+            raise WriteRejected("not written: this process is not the leader")
+        expired_for = -self._remaining()
+        if expired_for >= 0:
+            raise WriteRejected(
+                f"not written: leadership ended {expired_for:.1f} s ago, {self.options.renew_deadline:g} s after the "
+                f"last renewal of Lease {self.options.namespace}/{self.options.name}"
+            )
+
+    def stop(self) -> None:
+        """Release the Lease if this process holds it; :meth:`run` returns afterwards."""
+        self._stopping.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Acquire the Lease, report that the elector has started, and renew the Lease until :meth:`stop`.
+
+        Raises :class:`LeadershipLost` when the Lease was not renewed in time or another replica acquired it.
+        """
+        _log.info("Attempting to acquire leader lease", lease=self._lease_name, identity=self.options.identity)
+        if not await self._acquire():
+            return
+        self._metrics.is_leader.set(1)
+        _log.info("Successfully acquired lease", lease=self._lease_name, identity=self.options.identity)
+        self._record("became leader")
+        task_status.started()
+        try:
+            while not await self._pause(self.options.retry_period):
+                await self._renew()
+            if self.options.release_on_cancel:
+                await self._release()
+        except LeadershipLost as error:
+            _log.error("Leader election lost", lease=self._lease_name, error=str(error))
+            raise
+        finally:
+            self._leading = False
+            self._metrics.is_leader.set(0)
+            self._record("stopped leading")
+
+    @property
+    def _lease_name(self) -> str:
+        return f"{self.options.namespace}/{self.options.name}"
+
+    @property
+    def _spec(self) -> dict[str, Any]:
+        return self._lease.get("spec") or {}
+
+    def _remaining(self) -> float:
+        return self._renewed_at + self.options.renew_deadline - self._clock.boottime()
+
+    async def _acquire(self) -> bool:
+        """Acquire the Lease, with retries; return false if a stop was requested first."""
+        while not self._stopping.is_set():
+            if await self._try_acquire_or_renew(self.options.renew_deadline / 2):
+                return True
+            if await self._pause(self.options.retry_period * (1.0 + _JITTER * self._random())):
+                break
+        return False
+
+    async def _renew(self) -> None:
+        """Renew the Lease, with retries until the deadline; return early if a stop was requested."""
+        deadline = self.options.renew_deadline
+        while not self._stopping.is_set():
+            remaining = self._remaining()
+            if remaining <= 0:
+                raise LeadershipLost(f"Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s")
+            if await self._try_acquire_or_renew(min(remaining, deadline / 2)) and self._remaining() > 0:
+                return
+            if self.leader not in ("", self.options.identity):
+                raise LeadershipLost(f"Lease {self._lease_name} was acquired by {self.leader}")
+            period = self.options.retry_period
+            await self._pause(min(period, max(self._remaining() / 2, period / 10)))
+
+    async def _try_acquire_or_renew(self, timeout: float) -> bool:
+        """Try once to acquire or renew the Lease; log API, network and decoding errors and return false."""
+        try:
+            if self._leading:
+                try:
+                    await self._write(self._lease, timeout)
+                except (Conflict, NotFound) as error:
+                    self._metrics.slow_path.inc()
+                    _log.info("Lease changed, rereading", lease=self._lease_name, cause=str(error))
+                else:
+                    return True
+            return await self._acquire_if_free(timeout)
+        except (AlreadyExists, Conflict) as error:
+            _log.debug("Another replica updated the Lease first", lease=self._lease_name, cause=str(error))
+        except (APIError, TransportError) as error:
+            event = "Failed to renew lease" if self._leading else "Failed to acquire lease"
+            _log.warning(event, lease=self._lease_name, error=str(error))
+        except orjson.JSONDecodeError as error:
+            _log.warning("Failed to decode lease", lease=self._lease_name, error=str(error))
+        return False
+
+    async def _acquire_if_free(self, timeout: float) -> bool:
+        lease = await self._lock.get(timeout=timeout)
+        if lease is None:
+            self._observe({})
+            await self._write({}, timeout)
+            return True
+        self._observe(lease)
+        if self.leader not in ("", self.options.identity) and self._is_held():
+            _log.debug("Lease is held by another replica", lease=self._lease_name, leader=self.leader)
+            return False
+        await self._write(lease, timeout)
+        return True
+
+    def _observe(self, lease: Object) -> None:
+        if self._spec != (lease.get("spec") or {}):
+            self._observed_at = self._clock.boottime()
+        self._lease = lease
+        if self.leader != self._reported_leader:
+            self._reported_leader = self.leader
+            _log.info("New leader observed", lease=self._lease_name, leader=self.leader or "<none>")
+
+    def _is_held(self) -> bool:
+        """Return whether the holder may still be working: it is until the spec has not changed for its duration."""
+        seconds = self._spec.get("leaseDurationSeconds")
+        held = float(seconds) if isinstance(seconds, int) else 0.0
+        return self._observed_at + held > self._clock.boottime()
+
+    async def _write(self, lease: Object, timeout: float) -> None:
+        """Write the Lease with this process as the holder; create it if ``lease`` is empty."""
+        began = self._clock.boottime()
+        written = _with_holder(lease, self.options, self._clock.now())
+        persisted = await (self._lock.update if lease else self._lock.create)(written, timeout=timeout)
+        self._observe(persisted)
+        # Other replicas count from their observation of this write, which is later than its start.
+        self._renewed_at = began
+        self._leading = True
+
+    async def _release(self) -> None:
+        """Release the Lease; if this fails, the next leader has to wait until it expires."""
+        self._leading = False
+        now = micro_time(self._clock.now())
+        spec = {
+            **self._spec,
+            "holderIdentity": "",
+            "leaseDurationSeconds": _RELEASED_SECONDS,
+            "renewTime": now,
+            "acquireTime": now,
+        }
+        try:
+            await self._lock.update({**self._lease, "spec": spec}, timeout=self.options.renew_deadline / 2)
+            _log.info("Released lease", lease=self._lease_name)
+        except (APIError, TransportError) as error:
+            _log.warning("Failed to release lease", lease=self._lease_name, error=str(error))
+
+    async def _pause(self, seconds: float) -> bool:
+        """Sleep until ``seconds`` have passed or a stop is requested; return whether one is requested."""
+        return await sleep_unless(self._clock, seconds, self._stopping)
+
+    def _record(self, change: str) -> None:
+        if self._events is not None:
+            reference = {
+                "apiVersion": LEASE.api_version,
+                "kind": LEASE.kind,
+                "metadata": {
+                    "namespace": self.options.namespace,
+                    "name": self.options.name,
+                    "uid": (self._lease.get("metadata") or {}).get("uid", ""),
+                },
+            }
+            self._events.event(reference, "Normal", "LeaderElection", f"{self.options.identity} {change}")
+
+
+def _with_holder(lease: Object, options: LeaderElectionOptions, now: datetime) -> Object:
+    """Return ``lease`` with this process as the holder and ``now`` as the renewal time."""
+    old = lease.get("spec") or {}
+    stamp = micro_time(now)
+    ours = old.get("holderIdentity") == options.identity
+    transitions = old.get("leaseTransitions")
+    count = transitions if isinstance(transitions, int) else 0
+    spec = {
+        **old,
+        "holderIdentity": options.identity,
+        "leaseDurationSeconds": ceil(options.lease_duration),
+        "acquireTime": (old.get("acquireTime") if ours else None) or stamp,
+        "renewTime": stamp,
+        "leaseTransitions": count if ours or not lease else count + 1,
+    }
+    if lease:
+        return {**lease, "spec": spec}
+    metadata: Object = {"namespace": options.namespace, "name": options.name}
+    if options.labels:
+        metadata["labels"] = dict(options.labels)
+    return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}

@@ -1,0 +1,408 @@
+"""The manager: shared dependencies of an operator's controllers, and their start and stop.
+
+A manager starts the servers first (health, metrics, webhooks), then the caches, then the runnables of every replica;
+with leader election it then waits until it is the leader. Controllers start last, each as soon as its sources have
+synced. On shutdown, running reconciles finish within the grace period, then the Lease is released, and the servers stop
+last. When leadership is lost, everything stops immediately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+from aiohttp import web
+from anyio.abc import TaskStatus
+
+from cfo.runtime.cache.cache import Cache
+from cfo.runtime.cache.reflector import ReflectorOptions
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
+from cfo.runtime.client.tracing import Tracing
+from cfo.runtime.client.transport import Transport
+from cfo.runtime.controller.availability import Availability
+from cfo.runtime.controller.controller import Controller
+from cfo.runtime.controller.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.manager.elected_controllers import ElectedControllers
+from cfo.runtime.manager.events import EventBroadcaster, EventRecorder
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions
+from cfo.runtime.manager.leadership import Leadership
+from cfo.runtime.manager.servers import Servers
+from cfo.runtime.objects.unstructured import ByKind, ObjectKind
+from cfo.runtime.process.clock import Clock, SystemClock
+from cfo.runtime.process.health import Health
+from cfo.runtime.process.logs import hide_local_variables
+from cfo.runtime.process.watchdog import EventLoopWatchdog
+
+if TYPE_CHECKING:
+    from cfo.runtime.client.partial_objects import Transform
+    from cfo.runtime.manager.debug import DebugReports
+    from cfo.runtime.manager.metrics_server import MetricsTLS
+    from cfo.runtime.webhook.options import WebhookOptions
+    from cfo.runtime.webhook.registration import Webhooks
+    from cfo.runtime.webhook.setup import WebhookService
+
+__all__ = ["Manager", "ManagerOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerOptions:
+    """Options of a manager.
+
+    ``field_manager`` is the field manager of its client. ``field_managers`` are the other field managers that its
+    controllers write with: the cache stores their managedFields entries, so that applies that change nothing are
+    skipped. ``namespaces`` limits the cache (``None``: the whole cluster); ``selectors`` (label selectors by kind)
+    limit it to some objects of each kind. ``metrics_bind_address`` and ``health_bind_address`` are ``HOST:PORT``,
+    ``:PORT``, or ``0`` to disable the server. ``metrics_tls`` serves metrics over HTTPS to authorized clients only.
+    ``graceful_shutdown_timeout``: seconds that running reconciles have to finish (``None``: no limit). ``qps`` and
+    ``burst`` limit the rate of requests on the client side (``None``: only the server limits it). With
+    ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
+    while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
+    webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`.debug`, or ``metrics`` to serve
+    them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces reconciles,
+    requests and webhooks (:class:`.OpenTelemetryTracing`; ``None``: no traces). ``transforms`` remove fields of the
+    objects of a kind before they are cached (:func:`~cfo.runtime.cache.transform.drop_fields`, or a function).
+    ``watch_list`` lets informers request their lists as events of the watch, where the API server supports it.
+    """
+
+    field_manager: str = "cfo"
+    field_managers: Collection[str] = ()
+    namespaces: Collection[str] | None = None
+    selectors: ByKind[str] = field(default_factory=dict)
+    metrics_bind_address: str = "0"
+    metrics_tls: MetricsTLS | None = None
+    health_bind_address: str = "0"
+    debug_bind_address: str = "0"
+    tracing: Tracing | None = None
+    graceful_shutdown_timeout: float | None = 30.0
+    qps: float | None = None
+    burst: int | None = None
+    leader_election: LeaderElectionOptions | None = None
+    webhook: WebhookOptions | None = None
+    transforms: ByKind[Transform] = field(default_factory=dict)
+    watch_list: bool = False
+
+
+class Manager:
+    """Holds the shared dependencies of an operator's controllers and runs the controllers.
+
+    ``target`` selects the API server: a configuration, or an open transport, which the caller closes (create it with
+    ``observe=metrics.observe_exchange`` for the ``rest_client_*`` metrics). Call :meth:`run`, or use
+    ``async with Manager(...) as manager: await manager.started()``, which stops the manager at the end of the block.
+
+    ``client`` reads from the cache if possible; ``api_reader`` always reads from the API server.
+    """
+
+    def __init__(
+        self,
+        target: ClientConfig | Transport,
+        options: ManagerOptions | None = None,
+        *,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.options = options or ManagerOptions()
+        self.clock: Clock = clock or SystemClock()
+        self.metrics = metrics or Metrics()
+        self._owns_transport = isinstance(target, ClientConfig)
+        self.transport = self._new_transport(target) if isinstance(target, ClientConfig) else target
+        self.mapper = RESTMapper(self.transport, clock=self.clock)
+        self.cache = self._new_cache()
+        self.client = Client(self.transport, self.mapper, field_manager=self.options.field_manager, cache=self.cache)
+        self.api_reader = Client(self.transport, self.mapper, field_manager=self.options.field_manager)
+        self._events = EventBroadcaster(self.api_reader, clock=self.clock)
+        self.health = Health()
+        self._controllers: dict[str, Controller] = {}
+        self._groups: dict[str, ElectedControllers] = {}
+        self._context: AbstractAsyncContextManager[Self] | None = None
+        self._availability = Availability(self.mapper, self.cache, clock=self.clock)
+        self._leadership = Leadership(
+            self.transport.config,
+            self.options.leader_election,
+            clock=self.clock,
+            events=self.events,
+            metrics=self.metrics,
+        )
+        self._lifecycle = Lifecycle(
+            grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._leadership.elector
+        )
+        self._servers = Servers(
+            self.metrics,
+            self.health,
+            self._debug_reports,
+            metrics_address=self.options.metrics_bind_address,
+            metrics_tls=self.options.metrics_tls,
+            health_address=self.options.health_bind_address,
+            debug_address=self.options.debug_bind_address,
+            api_reader=self.api_reader,
+            clock=self.clock,
+        )
+        self._add_own_runnables()
+        self.metrics.observe_cache(lambda: self.cache.informers)
+        self.health.add_ready_check("controllers", self._check_started)
+        self._webhook_service = self._new_webhook_service()
+
+    def add(self, runnable: Runnable | RunnableFunction, *, phase: Phase | None = None) -> None:
+        """Add a runnable; a running manager starts it immediately.
+
+        Without a ``phase`` it starts together with the controllers and only on the leader, unless its attribute
+        ``needs_leader`` is false.
+        """
+        if phase is None:
+            phase = Phase.LEADER if getattr(runnable, "needs_leader", True) else Phase.ALL_REPLICAS
+        self._lifecycle.add(runnable, phase)
+
+    def add_controller(self, controller: Controller, group: ElectedControllers | None = None) -> None:
+        """Add a controller, to ``group`` if it needs a Lease of its own (:meth:`elect`).
+
+        Raises :class:`ValueError` for a duplicate name.
+        """
+        if controller.name in self._controllers:
+            raise ValueError(f"controller {controller.name!r} already exists: logs and metrics need unique names")
+        self._controllers[controller.name] = controller
+        controller.tracing = self.options.tracing
+        if group is not None:
+            self._groups[controller.name] = group
+            group.add_controller(controller)
+        else:
+            self.add(controller)
+
+    async def remove_controller(self, controller: Controller) -> None:
+        """Stop a controller and forget it; returns when its running reconciles have finished.
+
+        Informers that only its sources use are dropped, with their memory. Informers that the program itself requested
+        from the cache stay, until :meth:`Cache.release`. A controller of the same name can be added again. Do not call
+        it from a reconcile of the controller, for which it would wait. Raises :class:`ValueError` if the manager does
+        not have the controller.
+        """
+        if self._controllers.get(controller.name) is not controller:
+            raise ValueError(f"controller {controller.name!r}: is not a controller of this manager")
+        group = self._groups.pop(controller.name, None)
+        if group is not None:
+            await group.remove_controller(controller)
+        else:
+            await self._lifecycle.remove(controller)
+        del self._controllers[controller.name]
+        for source in controller.sources:
+            controller.unwatch(source)
+
+    def elect(self, options: LeaderElectionOptions) -> ElectedControllers:
+        """Return a group of controllers that run only while this process, as the leader, also holds another Lease.
+
+        Losing the Lease stops the process, like the loss of the leadership.
+        """
+        group = self._leadership.elect(options)
+        self.add(group)
+        return group
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica is the leader at this moment; always true without leader election."""
+        return self._leadership.is_leader
+
+    @property
+    def controllers(self) -> tuple[Controller, ...]:
+        """All controllers, including those that have not started."""
+        return tuple(self._controllers.values())
+
+    @property
+    def metrics_port(self) -> int:
+        """The port of the metrics server; 0 while it is not running."""
+        return self._servers.metrics.port
+
+    @property
+    def health_port(self) -> int:
+        """The port of the health server; 0 while it is not running."""
+        return self._servers.health.port
+
+    @property
+    def debug_port(self) -> int:
+        """The port of the debug server on the loopback address; 0 while it is not running."""
+        return self._servers.debug.port if self._servers.debug is not None else 0
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """The webhooks that every replica serves; register them here.
+
+        Raises :class:`RuntimeError` if ``ManagerOptions.webhook`` is not set.
+        """
+        if self._webhook_service is None:
+            raise RuntimeError("webhooks are disabled: set ManagerOptions(webhook=WebhookOptions(...))")
+        return self._webhook_service.webhooks
+
+    @property
+    def webhook_port(self) -> int:
+        """The port of the webhook server; 0 while it is not running."""
+        return self._webhook_service.server.port if self._webhook_service is not None else 0
+
+    def when_available(
+        self,
+        kind: ObjectKind[Any],
+        setup: Callable[[Manager], Awaitable[None] | None],
+        *,
+        teardown: Callable[[Manager], Awaitable[None] | None] | None = None,
+        hint: str = "",
+    ) -> None:
+        """Call ``setup`` once with this manager, as soon as the API server serves ``kind``.
+
+        If the kind is served at the start, this happens before the first controller starts, otherwise once its CRD is
+        established. An exception in ``setup`` stops the manager. Waiting for a missing kind requires the permission to
+        list and watch CustomResourceDefinitions (:data:`~cfo.runtime.controller.availability.AVAILABILITY_RULES`).
+
+        With a ``teardown``, that function is called when the kind is no longer served, because its CRD was deleted, and
+        ``setup`` is called again when it is served again. Typically it removes controllers
+        (:meth:`remove_controller`). It requires the same permission. Without it, what ``setup`` started stays:
+        informers of the kind report their objects as deleted, and wait for the kind.
+
+        ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
+        """
+        self._availability.when_available(
+            kind.gvk,
+            lambda: setup(self),
+            teardown=(lambda: teardown(self)) if teardown is not None else None,
+            hint=hint,
+        )
+
+    def add_metrics_server_routes(self, routes: Iterable[web.RouteDef], *, public_paths: Collection[str] = ()) -> None:
+        """Serve more routes with the metrics, as controller-runtime's ``AddMetricsServerExtraHandler``.
+
+        A client needs the permission to ``get`` the path of a route, except for ``public_paths``, whose content must
+        not be secret. Raises :class:`RuntimeError` if the metrics server does not authorize clients
+        (``ManagerOptions.metrics_tls``), or is running.
+        """
+        self._servers.add_metrics_routes(routes, public_paths)
+
+    def events(self, component: str) -> EventRecorder:
+        """Return a recorder for Events reported by ``component`` (usually a controller's name)."""
+        return self._events.recorder(component)
+
+    async def started(self) -> None:
+        """Wait until everything has started, including the controllers.
+
+        With leader election, it therefore waits until this replica is the leader. Raises the exception of :meth:`run`,
+        or :class:`RuntimeError`, if :meth:`run` ends first.
+        """
+        await self._lifecycle.started()
+
+    def stop(self) -> None:
+        """Request a graceful stop; :meth:`run` returns when it is complete."""
+        self._lifecycle.stop()
+
+    async def run(
+        self, *, handle_signals: bool = False, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run until :meth:`stop` or until a runnable fails. A manager runs once.
+
+        With ``handle_signals`` (main thread only) SIGTERM, SIGINT and SIGHUP stop it; a second signal ends the grace
+        period. Raises :class:`~cfo.runtime.controller.lifecycle.RunnableFailed` if a runnable failed, and
+        :class:`~cfo.runtime.controller.lifecycle.GracePeriodExceeded` if one did not stop in time.
+        """
+        hide_local_variables()
+        async with AsyncExitStack() as stack:
+            if self._owns_transport:
+                await stack.enter_async_context(self.transport)
+            if self._leadership.transport is not None:
+                await stack.enter_async_context(self._leadership.transport)
+            await self._lifecycle.run(handle_signals=handle_signals, task_status=task_status)
+
+    async def __aenter__(self) -> Self:
+        self._context = self._run_in_background()
+        return await self._context.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._context is not None
+        return await self._context.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def _run_in_background(self) -> AsyncIterator[Self]:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.run)
+                try:
+                    yield self
+                finally:
+                    self.stop()
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) == 1:
+                raise group.exceptions[0] from group.exceptions[0].__cause__
+            raise
+
+    def _add_own_runnables(self) -> None:
+        self._lifecycle.add(EventLoopWatchdog(self.metrics.event_loop_lag), Phase.SERVERS)
+        for endpoint in self._servers.endpoints:
+            self._lifecycle.add(endpoint, Phase.SERVERS)
+        self._lifecycle.add(self.cache, Phase.CACHES)
+        self._lifecycle.add(self._events, Phase.ALL_REPLICAS)
+        self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
+        if self._leadership.elector is not None:
+            self._lifecycle.add(self._leadership.elector, Phase.ELECTION)
+
+    def _new_transport(self, config: ClientConfig) -> Transport:
+        return Transport(
+            config,
+            qps=self.options.qps,
+            burst=self.options.burst,
+            observe=self.metrics.observe_exchange,
+            clock=self.clock,
+            tracing=self.options.tracing,
+        )
+
+    def _new_cache(self) -> Cache:
+        return Cache(
+            self.transport,
+            self.mapper,
+            field_managers={self.options.field_manager, *self.options.field_managers},
+            namespaces=self.options.namespaces,
+            selectors=self.options.selectors,
+            clock=self.clock,
+            transforms=self.options.transforms,
+            options=ReflectorOptions(watch_list=self.options.watch_list),
+        )
+
+    def _debug_reports(self) -> DebugReports:
+        from cfo.runtime.manager.debug import DebugReports  # lazily: disabled by default
+
+        return DebugReports(
+            controllers=lambda: self.controllers,
+            informers=lambda: self.cache.informers,
+            electors=lambda: self._leadership.electors,
+        )
+
+    def _new_webhook_service(self) -> WebhookService | None:
+        if self.options.webhook is None:
+            return None
+        # Imported lazily: only needed with webhooks, and loads cryptography.
+        from cfo.runtime.webhook.setup import WebhookDependencies, WebhookService
+
+        dependencies = WebhookDependencies(
+            transport=self.transport,
+            mapper=self.mapper,
+            field_manager=self.options.field_manager,
+            clock=self.clock,
+            metrics=self.metrics,
+            health=self.health,
+            add=self._lifecycle.add,
+            add_controller=self.add_controller,
+            tracing=self.options.tracing,
+        )
+        return WebhookService(dependencies, self.options.webhook)
+
+    def _check_started(self) -> None:
+        if self._lifecycle.is_stopping:
+            raise RuntimeError("stopping")
+        if self._leadership.elector is not None and self._lifecycle.has_reached(Phase.ELECTION):
+            return  # a replica that waits for the Lease is ready, like the leader
+        if not self._lifecycle.has_started:
+            waiting = ", ".join(self._lifecycle.not_started) or "nothing"
+            unsynced = [str(informer.gvk) for informer in self.cache.informers if not informer.has_synced]
+            raise RuntimeError(
+                f"not started yet: {waiting}" + (f"; not synced: {', '.join(unsynced)}" if unsynced else "")
+            )

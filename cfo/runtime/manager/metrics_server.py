@@ -1,0 +1,188 @@
+"""Metrics over HTTPS with authentication and authorization by the API server.
+
+Like controller-runtime's ``WithAuthenticationAndAuthorization``: a TokenReview authenticates the scraper's bearer
+token, and a SubjectAccessReview checks that the user is allowed to ``get`` the path. A ClusterRole with
+``nonResourceURLs: ["/metrics"]`` grants that permission. Decisions are cached, as in API servers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import anyio
+import structlog
+from aiohttp import web
+from anyio.abc import TaskStatus
+
+from cfo.runtime.client.client import Client
+from cfo.runtime.client.errors import APIError, TransportError
+from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.unstructured import NamespacedName
+from cfo.runtime.process.clock import Clock
+from cfo.runtime.process.endpoint import Endpoint
+from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
+from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatcher
+from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
+from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
+
+__all__ = ["SECURE_METRICS_RULES", "MetricsAuthorizer", "MetricsTLS", "SecureMetricsEndpoint"]
+
+_log = structlog.get_logger(__name__)
+
+SECURE_METRICS_RULES = (
+    Rule("authentication.k8s.io", "tokenreviews", "create"),
+    Rule("authorization.k8s.io", "subjectaccessreviews", "create"),
+)
+"""The permissions that authenticating and authorizing scrapers requires."""
+
+_ALLOWED_SECONDS: Final = 60.0
+_DENIED_SECONDS: Final = 10.0
+_MAX_CACHED: Final = 512
+_MAX_TOKEN_LENGTH: Final = 16 * 1024
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsTLS:
+    """Options of the HTTPS server for metrics.
+
+    ``cert_dir`` contains ``tls.crt`` and ``tls.key``, which are reloaded when they change. Without it a certificate for
+    the DNS names ``names`` is generated, which clients cannot verify.
+    """
+
+    cert_dir: Path | None = None
+    names: tuple[str, ...] = ("localhost",)
+
+
+class _Decision(NamedTuple):
+    status: int
+    reason: str
+    until: float
+
+
+class MetricsAuthorizer:
+    """Authenticates and authorizes a caller via TokenReview and SubjectAccessReview.
+
+    Decisions are cached by the hash of the token, 60 s if allowed and 10 s if denied, 512 at most.
+    """
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._decisions: OrderedDict[tuple[bytes, str], _Decision] = OrderedDict()
+
+    async def denial(self, authorization: str, path: str) -> tuple[int, str] | None:
+        """Return the HTTP status and the reason for denying a ``get`` of ``path``, or ``None`` if it is allowed."""
+        kind, _, token = authorization.partition(" ")
+        token = token.strip()
+        if kind.lower() != "bearer" or not token or len(token) > _MAX_TOKEN_LENGTH:
+            return 401, "Authentication failed: a bearer token is required"
+        key = (hashlib.sha256(token.encode()).digest(), path)
+        decision = self._decisions.get(key)
+        if decision is None or self._clock.monotonic() >= decision.until:
+            try:
+                status, reason = await self._decide(token, path)
+            except (APIError, TransportError) as error:
+                _log.warning("Failed to authorize metrics request", error=str(error))
+                return 500, "Authorization failed: cannot query the API server"
+            seconds = _ALLOWED_SECONDS if status == 200 else _DENIED_SECONDS
+            decision = self._decisions[key] = _Decision(status, reason, self._clock.monotonic() + seconds)
+            self._decisions.move_to_end(key)
+            if len(self._decisions) > _MAX_CACHED:
+                self._decisions.popitem(last=False)
+        return None if decision.status == 200 else (decision.status, decision.reason)
+
+    async def _decide(self, token: str, path: str) -> tuple[int, str]:
+        review = await self._client.create(
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        )
+        status = review.get("status") or {}
+        if not status.get("authenticated"):
+            return 401, "Authentication failed"
+        user: dict[str, Any] = status.get("user") or {}
+        access = await self._client.create(
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": {
+                    "user": user.get("username", ""),
+                    "uid": user.get("uid", ""),
+                    "groups": user.get("groups") or [],
+                    "extra": user.get("extra") or {},
+                    "nonResourceAttributes": {"path": path, "verb": "get"},
+                },
+            }
+        )
+        if (access.get("status") or {}).get("allowed"):
+            return 200, ""
+        return 403, f"Authorization denied for user {user.get('username', '')}"
+
+
+class SecureMetricsEndpoint(Endpoint):
+    """Serves ``routes`` over HTTPS; ``authorizer`` authorizes each request, except for :meth:`add_public_paths`."""
+
+    needs_leader = False
+
+    def __init__(
+        self,
+        bind_address: str,
+        routes: list[web.RouteDef],
+        tls: MetricsTLS,
+        authorizer: MetricsAuthorizer,
+        clock: Clock,
+    ) -> None:
+        self._serving = ServingCertificate()
+        tls_context = self._serving.ssl_context()
+        super().__init__("metrics", bind_address, routes, tls=tls_context, middlewares=[self._authorize])
+        self._tls = tls
+        self._public: frozenset[str] = frozenset()
+        self._authorizer = authorizer
+        self._clock = clock
+        self._files: CertificateFilesWatcher | None = None
+        if tls.cert_dir is not None:
+            source = CertificateFiles(directory=tls.cert_dir)
+            self._files = CertificateFilesWatcher(source, self._serving, self.name)
+
+    def check(self) -> None:
+        """Check that there is a certificate to serve. Raises :class:`RuntimeError` until the files have been read.
+
+        A file that cannot be read later does not fail the check, because the previous certificate is served.
+        """
+        if self._files is not None and self._address is not None and not self._serving.is_ready:
+            raise RuntimeError(f"no certificate for metrics: {self._files.failure}")
+
+    def add_public_paths(self, paths: Iterable[str]) -> None:
+        """Serve these paths without authorization, for files that contain no data."""
+        self._public |= frozenset(paths)
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Raises :class:`AddressUnavailable` if the address cannot be bound."""
+        if self._address is None:
+            task_status.started()
+            return
+        async with anyio.create_task_group() as tasks:
+            if self._files is not None:
+                tasks.start_soon(self._files.run)
+            else:
+                policy = RotatedCertificates(secret=NamespacedName("", ""), common_name="metrics")
+                certificates, _ = ensure_certificates(
+                    StoredCertificates(), policy, self._tls.names, now=self._clock.now()
+                )
+                self._serving.serve(certificates.pair)
+            await super().run(task_status=task_status)
+
+    @web.middleware
+    async def _authorize(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if request.path in self._public:
+            return await handler(request)
+        denial = await self._authorizer.denial(request.headers.get("Authorization", ""), request.path)
+        if denial is not None:
+            status, reason = denial
+            return web.Response(status=status, text=f"{reason}\n")
+        return await handler(request)

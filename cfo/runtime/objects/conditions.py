@@ -1,0 +1,150 @@
+"""The conditions of an object's status, as the API conventions define them.
+
+https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from cfo.runtime.objects.unstructured import Object, TypedObject, find_condition, set_condition, to_object
+from cfo.runtime.process.clock import rfc3339
+
+if TYPE_CHECKING:
+    from cfo.runtime.objects.resource.field_types import Condition  # imports pydantic
+
+__all__ = ["Conditions", "has_condition"]
+
+_MAX_MESSAGE: Final = 32768
+_MAX_REASON: Final = 1024
+_REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+
+
+class Conditions:
+    """The conditions of the next status of ``obj``: a copy of those it has, changed by :meth:`set`.
+
+    Each change records the generation of ``obj``, and ``now`` if the status of the condition changes. Stored elements
+    that are not conditions (objects with a type) are left out.
+    """
+
+    def __init__(self, obj: Mapping[str, Any] | TypedObject, *, now: datetime) -> None:
+        wire = obj.to_object() if isinstance(obj, TypedObject) else obj
+        self._generation = _generation_of(wire)
+        self._now = rfc3339(now)
+        self._conditions: list[dict[str, Any]] = deepcopy(_conditions_of(wire))
+
+    def set(self, condition_type: str, status: bool | None, reason: str, message: str = "") -> bool:
+        """Add or replace a condition (``None``: Unknown); return whether anything changed.
+
+        ``message`` is cut at 32768 characters. Raises :class:`ValueError` for a reason that is not a CamelCase word,
+        because API servers reject it.
+        """
+        if not _is_reason(reason):
+            raise ValueError(f"condition {condition_type}: reason {reason!r}: must be a word such as PodsNotReady")
+        condition = {
+            "type": condition_type,
+            "status": "Unknown" if status is None else str(bool(status)),
+            "reason": reason,
+            "message": message[:_MAX_MESSAGE],
+        }
+        if self._generation is not None:
+            condition["observedGeneration"] = self._generation
+        return set_condition(self._conditions, condition, now=self._now)
+
+    def remove(self, condition_type: str) -> None:
+        """Remove a condition if it exists."""
+        self._conditions = [item for item in self._conditions if item.get("type") != condition_type]
+
+    def is_true(self, condition_type: str) -> bool:
+        """Return whether a condition is true."""
+        return (find_condition(self._conditions, condition_type) or {}).get("status") == "True"
+
+    def summarize(self, types: Iterable[str], *, ready: str = "Ready") -> bool:
+        """Set the condition ``ready`` to the summary of ``types``; return whether anything changed.
+
+        False if one of them is false, else unknown if one of them is unknown, missing, or of an earlier generation,
+        else true. Reason and message are those of the first such condition; the message names it. Raises
+        :class:`ValueError` if ``types`` contains ``ready``.
+        """
+        found = [(kind, self._current(kind)) for kind in types]
+        if any(kind == ready for kind, _ in found):
+            raise ValueError(f"condition {ready}: must not be a part of its own summary")
+        for status in ("False", "Unknown"):
+            for kind, condition in found:
+                if condition["status"] == status:
+                    message = f"{kind}: {condition['message']}" if condition["message"] else str(kind)
+                    return self.set(ready, False if status == "False" else None, condition["reason"], message)
+        return self.set(ready, True, ready)
+
+    def as_list(self) -> list[dict[str, Any]]:
+        """Return the conditions in their wire form, for ``status.conditions``."""
+        return self._conditions
+
+    def as_models(self) -> list[Condition]:
+        """Return the conditions for the field ``conditions`` of a typed status.
+
+        Raises :class:`pydantic.ValidationError` if a stored condition has a field of another type.
+        """
+        from cfo.runtime.objects.resource.field_types import Condition  # lazily: pydantic
+
+        return [Condition.model_validate(condition) for condition in self._conditions]
+
+    def _current(self, condition_type: str) -> dict[str, str]:
+        """Return status, reason and message of a condition, as far as they apply to the current generation."""
+        condition = find_condition(self._conditions, condition_type)
+        if condition is None:
+            return {"status": "Unknown", "reason": "Missing", "message": ""}
+        if _is_outdated(condition, self._generation):
+            return {"status": "Unknown", "reason": "Outdated", "message": "reported for an earlier generation"}
+        reason, status = str(condition.get("reason") or ""), condition.get("status")
+        return {
+            "status": str(status) if status in ("True", "False") else "Unknown",
+            "reason": reason if _is_reason(reason) else "Unknown",
+            "message": str(condition.get("message") or ""),
+        }
+
+
+def has_condition(condition_type: str, *, status: str = "True") -> Callable[[Object | TypedObject | None], bool]:
+    """Return a condition for :func:`~cfo.runtime.cache.wait.wait_for`: the object has this condition with this status.
+
+    A condition of an earlier generation does not count.
+    """
+
+    def check(obj: Object | TypedObject | None) -> bool:
+        if obj is None:
+            return False
+        wire = to_object(obj)
+        condition = find_condition(_conditions_of(wire), condition_type)
+        return (
+            condition is not None
+            and condition.get("status") == status
+            and not _is_outdated(condition, _generation_of(wire))
+        )
+
+    return check
+
+
+def _generation_of(obj: Mapping[str, Any]) -> Any:
+    return (obj.get("metadata") or {}).get("generation")
+
+
+def _conditions_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the stored conditions; the status of a kind without a schema can have any type."""
+    status = obj.get("status")
+    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+    if not isinstance(conditions, list):
+        return []
+    return [item for item in conditions if isinstance(item, dict) and isinstance(item.get("type"), str)]
+
+
+def _is_reason(text: str) -> bool:
+    return len(text) <= _MAX_REASON and _REASON.fullmatch(text) is not None
+
+
+def _is_outdated(condition: Mapping[str, Any], generation: Any) -> bool:
+    observed = condition.get("observedGeneration")
+    return isinstance(observed, int) and isinstance(generation, int) and observed < generation

@@ -1,0 +1,62 @@
+"""GVK constants of the built-in kinds, and the names of resources."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cfo.runtime.objects.unstructured import GVK
+
+__all__ = [
+    "CLUSTER_ROLE",
+    "CLUSTER_ROLE_BINDING",
+    "CONFIG_MAP",
+    "CORE_EVENT",
+    "CUSTOM_RESOURCE_DEFINITION",
+    "DEPLOYMENT",
+    "EVENT",
+    "INGRESS",
+    "JOB",
+    "LEASE",
+    "MUTATING_WEBHOOK_CONFIGURATION",
+    "NAMESPACE",
+    "NETWORK_POLICY",
+    "NODE",
+    "POD",
+    "PRIORITY_CLASS",
+    "SECRET",
+    "SERVICE",
+    "SERVICE_ACCOUNT",
+    "VALIDATING_WEBHOOK_CONFIGURATION",
+    "plural",
+]
+
+CLUSTER_ROLE: Final = GVK("rbac.authorization.k8s.io", "v1", "ClusterRole")
+CLUSTER_ROLE_BINDING: Final = GVK("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding")
+CONFIG_MAP: Final = GVK("", "v1", "ConfigMap")
+CORE_EVENT: Final = GVK("", "v1", "Event")
+CUSTOM_RESOURCE_DEFINITION: Final = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+DEPLOYMENT: Final = GVK("apps", "v1", "Deployment")
+EVENT: Final = GVK("events.k8s.io", "v1", "Event")
+INGRESS: Final = GVK("networking.k8s.io", "v1", "Ingress")
+JOB: Final = GVK("batch", "v1", "Job")
+LEASE: Final = GVK("coordination.k8s.io", "v1", "Lease")
+MUTATING_WEBHOOK_CONFIGURATION: Final = GVK("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration")
+NAMESPACE: Final = GVK("", "v1", "Namespace")
+NETWORK_POLICY: Final = GVK("networking.k8s.io", "v1", "NetworkPolicy")
+NODE: Final = GVK("", "v1", "Node")
+POD: Final = GVK("", "v1", "Pod")
+PRIORITY_CLASS: Final = GVK("scheduling.k8s.io", "v1", "PriorityClass")
+SECRET: Final = GVK("", "v1", "Secret")
+SERVICE: Final = GVK("", "v1", "Service")
+SERVICE_ACCOUNT: Final = GVK("", "v1", "ServiceAccount")
+VALIDATING_WEBHOOK_CONFIGURATION: Final = GVK("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration")
+
+
+def plural(kind: str) -> str:
+    """Guess the plural resource name of a kind, as apimachinery's ``UnsafeGuessKindToResource`` does."""
+    word = kind.lower()
+    if word.endswith("s"):
+        return f"{word}es"
+    if word.endswith("y"):
+        return f"{word[:-1]}ies"
+    return f"{word}s"

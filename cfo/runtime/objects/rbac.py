@@ -1,0 +1,76 @@
+"""RBAC rules, declared next to the code that needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["CRUD", "READ", "WRITE", "Rule", "policy_rules"]
+
+READ = ("get", "list", "watch")
+"""The RBAC verbs that an informer requires."""
+
+WRITE = ("create", "delete", "patch", "update")
+"""The RBAC verbs that change an object."""
+
+CRUD = ("create", "delete", "get", "list", "patch", "update", "watch")
+"""``READ`` and ``WRITE``."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Rule:
+    """A permission that a controller requires, declared next to its code; manifests are generated from these rules.
+
+    ``group`` is the API group (empty: core), ``resources`` and ``verbs`` are the fields of a `PolicyRule`_;
+    ``resource_names`` limits the rule to objects of these names, ``namespace`` to one namespace (the rule then belongs
+    in a Role). Raises :class:`ValueError` without resources or verbs.
+
+    .. _PolicyRule: https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/role-v1/
+    """
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    resource_names: tuple[str, ...]
+    namespace: str
+
+    def __init__(
+        self,
+        group: str,
+        resources: str | Iterable[str],
+        verbs: str | Iterable[str],
+        resource_names: Iterable[str] = (),
+        *,
+        namespace: str = "",
+    ) -> None:
+        names = (resources,) if isinstance(resources, str) else tuple(resources)
+        allowed = (verbs,) if isinstance(verbs, str) else tuple(verbs)
+        if not names or not allowed:
+            raise ValueError(f"rule for group {group!r}: resources {names} and verbs {allowed}: must not be empty")
+        object.__setattr__(self, "group", group)
+        object.__setattr__(self, "resources", names)
+        object.__setattr__(self, "verbs", allowed)
+        object.__setattr__(self, "resource_names", tuple(resource_names))
+        object.__setattr__(self, "namespace", namespace)
+
+
+def policy_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:
+    """Return the smallest sorted list of PolicyRules that grants exactly ``rules`` (their ``namespace`` is ignored).
+
+    Merges the verbs of each resource, then the resources of each group that have the same verbs.
+    """
+    verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+    for rule in rules:
+        for resource in rule.resources:
+            verbs.setdefault((rule.group, resource, tuple(sorted(rule.resource_names))), set()).update(rule.verbs)
+    resources: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for (group, resource, names), allowed in sorted(verbs.items()):
+        resources.setdefault((group, names, tuple(sorted(allowed))), []).append(resource)
+    merged: list[dict[str, Any]] = []
+    for (group, names, allowed_verbs), of_group in resources.items():
+        policy: dict[str, Any] = {"apiGroups": [group], "resources": of_group, "verbs": list(allowed_verbs)}
+        if names:
+            policy["resourceNames"] = list(names)
+        merged.append(policy)
+    return merged

@@ -1,0 +1,111 @@
+"""What the class of a typed resource declares about its kind, except the schema."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cfo.runtime.objects.kinds import plural
+from cfo.runtime.objects.resource.errors import SchemaError
+from cfo.runtime.objects.unstructured import GVK, Object, ObjectKind
+
+__all__ = ["Declaration", "PrinterColumn", "Scale", "plural_of"]
+
+_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
+_KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class PrinterColumn:
+    """A column of ``kubectl get``: ``PrinterColumn("Ready", ".status.readyReplicas", "integer")``.
+
+    ``json_path`` is the path of the value in the object. Columns with a ``priority`` above 0 are shown only with
+    ``-o wide``.
+    """
+
+    name: str
+    json_path: str
+    type: Literal["boolean", "date", "integer", "number", "string"] = "string"
+    priority: int = 0
+    description: str = ""
+    format: str = ""
+
+    def entry(self) -> Object:
+        """Return the entry of ``additionalPrinterColumns``."""
+        column: Object = {"name": self.name, "type": self.type, "jsonPath": self.json_path}
+        optional = {"priority": self.priority, "description": self.description, "format": self.format}
+        return column | {name: value for name, value in optional.items() if value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The scale subresource: the paths of the numbers of replicas, and of a label selector of the pods.
+
+    ``Scale(spec_replicas=".spec.replicas", status_replicas=".status.readyReplicas")``
+    """
+
+    spec_replicas: str
+    status_replicas: str
+    label_selector: str = ""
+
+    def entry(self) -> Object:
+        """Return the value of ``subresources.scale``."""
+        selector = {"labelSelectorPath": self.label_selector} if self.label_selector else {}
+        return {**selector, "specReplicasPath": self.spec_replicas, "statusReplicasPath": self.status_replicas}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """One version of a kind. Raises :class:`SchemaError` for an invalid name."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    scope: Literal["Namespaced", "Cluster"]
+    short_names: tuple[str, ...]
+    categories: tuple[str, ...]
+    printer_columns: tuple[PrinterColumn, ...]
+    scale: Scale | None
+    storage: bool
+    served: bool
+    deprecation_warning: str
+
+    def __post_init__(self) -> None:
+        if not _KIND.fullmatch(self.kind):
+            raise self._invalid("kind", self.kind, "a CamelCase word of at most 63 characters")
+        if not _SUBDOMAIN.fullmatch(self.group) or len(self.group) > 253:
+            raise self._invalid("group", self.group, "a domain name of two or more parts, such as example.com")
+        for name, value in (("version", self.version), ("plural", self.plural), ("singular", self.singular)):
+            if not _LABEL.fullmatch(value):
+                raise self._invalid(name, value, "a lower-case DNS label that starts with a letter")
+        if self.scope not in ("Namespaced", "Cluster"):
+            raise self._invalid("scope", self.scope, "Namespaced or Cluster")
+
+    def _invalid(self, keyword: str, value: Any, allowed: str) -> SchemaError:
+        return SchemaError(f"class {self.kind}: {keyword}: {value!r}: must be {allowed}")
+
+    @property
+    def gvk(self) -> GVK:
+        """Group, version and kind."""
+        return GVK(self.group, self.version, self.kind)
+
+    @property
+    def names(self) -> Object:
+        """The value of ``spec.names`` of the CRD."""
+        names: Object = {"kind": self.kind, "listKind": f"{self.kind}List", "plural": self.plural}
+        names["singular"] = self.singular
+        if self.short_names:
+            names["shortNames"] = list(self.short_names)
+        if self.categories:
+            names["categories"] = list(self.categories)
+        return names
+
+
+def plural_of(kind: ObjectKind[Any]) -> str:
+    """Return the plural resource name that the class ``kind`` declares; it is guessed for a GVK."""
+    declared: Declaration | None = getattr(kind, "declaration", None)
+    return declared.plural if declared is not None else plural(kind.gvk.kind)

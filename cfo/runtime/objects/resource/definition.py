@@ -1,0 +1,136 @@
+"""CRDs of typed resources."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from types import ModuleType
+
+from cfo.runtime.objects.resource.custom_resource import CustomResource
+from cfo.runtime.objects.resource.declaration import Declaration
+from cfo.runtime.objects.resource.errors import SchemaError
+from cfo.runtime.objects.resource.schema import structural_schema, without_defaults
+from cfo.runtime.objects.unstructured import NamespacedName, Object
+
+__all__ = ["custom_resource_definition", "custom_resource_definitions", "resources_in"]
+
+
+def custom_resource_definition(
+    *versions: type[CustomResource], conversion_service: NamespacedName | None = None
+) -> Object:
+    """Return the CRD of one kind; ``versions`` are its classes, the newest first.
+
+    ``conversion_service`` is the Service of the webhook server that converts between the versions (see
+    :class:`Conversions`). It is required if the versions have different schemas, because the API server would otherwise
+    drop the fields that the other version does not have.
+
+    Raises :class:`SchemaError` if the classes do not belong to one kind, if not exactly one has ``storage`` true, or if
+    a field has no structural schema.
+    """
+    declarations = [_declaration_of(version) for version in versions]
+    if not declarations:
+        raise SchemaError("a CRD needs at least one version")
+    first = declarations[0]
+    _check_versions(declarations)
+    schemas = [_schema(version) for version in versions]
+    if conversion_service is None and any(_without_texts(other) != _without_texts(schemas[0]) for other in schemas[1:]):
+        raise SchemaError(f"{first.kind}: the versions have different schemas: a conversion_service is required")
+    spec: Object = {
+        "group": first.group,
+        "names": first.names,
+        "scope": first.scope,
+        "versions": [_served(declared, schema) for declared, schema in zip(declarations, schemas, strict=True)],
+    }
+    if conversion_service is not None:
+        service = {**conversion_service._asdict(), "path": "/convert"}
+        webhook = {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]}
+        spec["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{first.plural}.{first.group}"},
+        "spec": spec,
+    }
+
+
+def custom_resource_definitions(
+    classes: Iterable[type[CustomResource]], *, conversion_service: NamespacedName | None = None
+) -> list[Object]:
+    """Return the CRD of each kind among ``classes``; ``conversion_service`` is for kinds with several versions."""
+    kinds: dict[tuple[str, str], list[type[CustomResource]]] = {}
+    for resource in classes:
+        declared = _declaration_of(resource)
+        kinds.setdefault((declared.group, declared.kind), []).append(resource)
+    return [
+        custom_resource_definition(*versions, conversion_service=conversion_service if len(versions) > 1 else None)
+        for versions in kinds.values()
+    ]
+
+
+def resources_in(module: ModuleType) -> list[type[CustomResource]]:
+    """Return the classes in ``module`` that declare a kind, in the order of their names in the module."""
+    found = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, CustomResource)]
+    return [resource for resource in dict.fromkeys(found) if hasattr(resource, "declaration")]
+
+
+def _declaration_of(resource: type[CustomResource]) -> Declaration:
+    if not hasattr(resource, "declaration"):
+        raise SchemaError(f"class {resource.__name__}: declares no kind: set the class keywords group and version")
+    return resource.declaration
+
+
+def _check_versions(declarations: Collection[Declaration]) -> None:
+    first, *others = declarations
+    for other in others:
+        if (other.group, other.names, other.scope) != (first.group, first.names, first.scope):
+            raise SchemaError(
+                f"{first.kind}: group, names and scope of {other.version} and {first.version} must be equal"
+            )
+    if len({declared.version for declared in declarations}) != len(declarations):
+        raise SchemaError(f"{first.kind}: several classes declare the same version")
+    stored = [declared.version for declared in declarations if declared.storage]
+    if len(stored) != 1:
+        raise SchemaError(f"{first.kind}: storage must be true for one version, is for: {', '.join(stored) or 'none'}")
+
+
+def _schema(resource: type[CustomResource]) -> Object:
+    schema = structural_schema(resource)
+    properties = schema["properties"]
+    if "status" in properties:  # a default of the class is not a default of the API
+        properties["status"] = without_defaults(properties["status"])
+    schema["properties"] = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        **properties,
+        "metadata": {"type": "object"},
+    }
+    return schema
+
+
+def _served(declared: Declaration, schema: Object) -> Object:
+    version: Object = {
+        "name": declared.version,
+        "served": declared.served,
+        "storage": declared.storage,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    if declared.deprecation_warning:
+        version |= {"deprecated": True, "deprecationWarning": declared.deprecation_warning}
+    subresources: Object = {"status": {}} if "status" in schema["properties"] else {}
+    if declared.scale is not None:
+        subresources["scale"] = declared.scale.entry()
+    if subresources:
+        version["subresources"] = subresources
+    if declared.printer_columns:
+        version["additionalPrinterColumns"] = [column.entry() for column in declared.printer_columns]
+    return version
+
+
+def _without_texts(schema: Object) -> Object:
+    """Return ``schema`` without descriptions, which do not matter for a conversion."""
+    result = {key: value for key, value in schema.items() if key != "description"}
+    if properties := schema.get("properties"):
+        result["properties"] = {name: _without_texts(child) for name, child in properties.items()}
+    for key in ("additionalProperties", "items"):
+        if key in schema:
+            result[key] = _without_texts(schema[key])
+    return result

@@ -1,0 +1,264 @@
+"""The object model: plain dicts, and accessors for the fields that every Kubernetes object has.
+
+An object is a plain ``dict`` in its wire form (see docs/architecture.md). Nothing is converted, so unknown fields
+survive every read-modify-write. A :class:`TypedObject` is the same object as an instance of a class; the client accepts
+both. The functions here read and write the standard metadata (`ObjectMeta`_) of dicts of any kind. None of them copies
+the object: objects returned by the cache are already copies.
+
+.. _ObjectMeta: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+
+__all__ = [
+    "GVK",
+    "GVR",
+    "ByKind",
+    "NamespacedName",
+    "Object",
+    "ObjectKind",
+    "TypedObject",
+    "annotations_of",
+    "controller_of",
+    "find_condition",
+    "gvk_of",
+    "has_finalizer",
+    "is_controlled_by",
+    "is_deleting",
+    "key_of",
+    "kind_of",
+    "labels_of",
+    "name_of",
+    "namespace_of",
+    "owner_reference",
+    "owner_references_of",
+    "resource_version_of",
+    "set_condition",
+    "to_object",
+    "uid_of",
+]
+
+Object: TypeAlias = dict[str, Any]
+"""A Kubernetes object in its wire form."""
+
+T_co = TypeVar("T_co", covariant=True)
+V = TypeVar("V")
+
+
+class GVK(NamedTuple):
+    """Group, version and kind; the core group is the empty string."""
+
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        """``group/version``, or only ``version`` in the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @classmethod
+    def parse(cls, api_version: str, kind: str) -> GVK:
+        """Return the GVK for the ``apiVersion`` and ``kind`` of an object or a reference."""
+        group, _, version = api_version.rpartition("/")
+        return cls(group, version, kind)
+
+    @property
+    def gvk(self) -> GVK:
+        """This GVK itself, which is therefore an :class:`ObjectKind` whose objects are dicts."""
+        return self
+
+    def decode(self, obj: Object) -> Object:
+        """Return ``obj`` unchanged (see :class:`ObjectKind`)."""
+        return obj
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.version}.{self.group}" if self.group else f"{self.kind}.{self.version}"
+
+
+class ObjectKind(Protocol[T_co]):
+    """A kind, whose objects are read as ``T_co``: a :class:`GVK` (dicts), or a class of :class:`TypedObject`."""
+
+    @property
+    def gvk(self) -> GVK:
+        """Group, version and kind."""
+        ...
+
+    def decode(self, obj: Object, /) -> T_co:
+        """Return ``obj``, which the caller no longer uses, as ``T_co``."""
+        ...
+
+
+ByKind: TypeAlias = Mapping[GVK, V] | Mapping[ObjectKind[Any], V]
+"""Values by kind; a GVK and a class of this kind are the same key."""
+
+
+class TypedObject:
+    """Base class of the classes whose instances are objects of one kind (see :class:`cfo.runtime.CustomResource`)."""
+
+    gvk: ClassVar[GVK]
+
+    @classmethod
+    def decode(cls, obj: Object) -> Self:
+        """Return ``obj`` as an instance. Raises :class:`cfo.runtime.InvalidResource` if it does not fit the class."""
+        raise NotImplementedError
+
+    def to_object(self) -> Object:
+        """Return the object in its wire form."""
+        raise NotImplementedError
+
+
+def to_object(obj: Object | TypedObject) -> Object:
+    """Return the wire form of ``obj``: a dict is returned unchanged."""
+    return obj.to_object() if isinstance(obj, TypedObject) else obj
+
+
+def kind_of(obj: Object | TypedObject) -> ObjectKind[Any]:
+    """Return the kind that decodes an object of the same type as ``obj``: the class of an instance, or a GVK."""
+    return type(obj) if isinstance(obj, TypedObject) else gvk_of(obj)
+
+
+class GVR(NamedTuple):
+    """Group, version and resource, the plural name in URLs."""
+
+    group: str
+    version: str
+    resource: str
+
+    def __str__(self) -> str:
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+class NamespacedName(NamedTuple):
+    """The namespace and name of an object; ``namespace`` is empty for cluster-scoped objects."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    return obj.get("metadata") or {}
+
+
+def gvk_of(obj: Mapping[str, Any]) -> GVK:
+    """Return the GVK from the ``apiVersion`` and ``kind`` of an object; missing parts are empty."""
+    return GVK.parse(obj.get("apiVersion") or "", obj.get("kind") or "")
+
+
+def name_of(obj: Mapping[str, Any]) -> str:
+    """Return ``metadata.name``, or the empty string."""
+    return _metadata(obj).get("name") or ""
+
+
+def namespace_of(obj: Mapping[str, Any]) -> str:
+    """Return ``metadata.namespace``, or the empty string."""
+    return _metadata(obj).get("namespace") or ""
+
+
+def key_of(obj: Mapping[str, Any]) -> NamespacedName:
+    """Return the namespace and name of the object."""
+    metadata = _metadata(obj)
+    return NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
+
+
+def uid_of(obj: Mapping[str, Any]) -> str:
+    """Return ``metadata.uid``, or the empty string for an object that was never persisted."""
+    return _metadata(obj).get("uid") or ""
+
+
+def resource_version_of(obj: Mapping[str, Any]) -> str:
+    """Return ``metadata.resourceVersion``, or the empty string."""
+    return _metadata(obj).get("resourceVersion") or ""
+
+
+def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
+    """Return ``metadata.labels``, or an empty dict (not attached to the object)."""
+    return _metadata(obj).get("labels") or {}
+
+
+def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
+    """Return ``metadata.annotations``, or an empty dict (not attached to the object)."""
+    return _metadata(obj).get("annotations") or {}
+
+
+def is_deleting(obj: Mapping[str, Any]) -> bool:
+    """Return whether deletion was requested, so that only finalizers delay it."""
+    return bool(_metadata(obj).get("deletionTimestamp"))
+
+
+def has_finalizer(obj: Mapping[str, Any], finalizer: str) -> bool:
+    """Return whether the object has ``finalizer``."""
+    return finalizer in (_metadata(obj).get("finalizers") or ())
+
+
+def owner_references_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return ``metadata.ownerReferences``, or an empty list."""
+    return _metadata(obj).get("ownerReferences") or []
+
+
+def owner_reference(
+    owner: Mapping[str, Any], *, controller: bool = True, block_owner_deletion: bool | None = None
+) -> dict[str, Any]:
+    """Return an owner reference to ``owner``, which must have been persisted, because the reference contains its uid.
+
+    ``controller`` marks the single managing controller; ``block_owner_deletion`` is written only if it is not ``None``
+    (it requires permission to update the finalizers of the owner).
+    """
+    gvk = gvk_of(owner)
+    reference: dict[str, Any] = {
+        "apiVersion": gvk.api_version,
+        "kind": gvk.kind,
+        "name": name_of(owner),
+        "uid": uid_of(owner),
+    }
+    if controller:
+        reference["controller"] = True
+    if block_owner_deletion is not None:
+        reference["blockOwnerDeletion"] = block_owner_deletion
+    return reference
+
+
+def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the owner reference whose ``controller`` is true, or ``None``."""
+    for reference in owner_references_of(obj):
+        if reference.get("controller"):
+            return reference
+    return None
+
+
+def is_controlled_by(obj: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+    """Return whether ``owner`` (by uid) is the managing controller of ``obj``."""
+    reference = controller_of(obj)
+    return reference is not None and reference.get("uid") == uid_of(owner)
+
+
+def find_condition(conditions: Iterable[Mapping[str, Any]] | None, condition_type: str) -> Mapping[str, Any] | None:
+    """Return the condition of type ``condition_type``, or ``None``."""
+    for condition in conditions or ():
+        if condition.get("type") == condition_type:
+            return condition
+    return None
+
+
+def set_condition(conditions: list[dict[str, Any]], condition: dict[str, Any], *, now: str) -> bool:
+    """Add or replace the condition of the same type; return whether anything changed.
+
+    ``lastTransitionTime`` is set to ``now`` (RFC 3339) only if the status changes, as
+    apimachinery's ``meta.SetStatusCondition`` does.
+    """
+    for index, existing in enumerate(conditions):
+        if existing.get("type") != condition["type"]:
+            continue
+        status_changed = existing.get("status") != condition["status"]
+        merged = {**existing, **condition}
+        merged["lastTransitionTime"] = now if status_changed else existing.get("lastTransitionTime", now)
+        conditions[index] = merged
+        return merged != existing
+    conditions.append({**condition, "lastTransitionTime": now})
+    return True

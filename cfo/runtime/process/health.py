@@ -1,0 +1,117 @@
+"""Liveness and readiness: named checks behind ``/healthz`` and ``/readyz``.
+
+Paths and responses match controller-runtime's ``pkg/healthz`` (from apiserver): ``ok``, or 500 with one line for each
+check; ``?verbose`` also lists the checks on success, ``?exclude=NAME`` skips a check, and ``/readyz/NAME`` runs only
+one. Unlike in controller-runtime, the response contains the reasons for failures.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import structlog
+from aiohttp import web
+
+from cfo.runtime.process.endpoint import Endpoint
+
+__all__ = ["Check", "Health", "ping"]
+
+_log = structlog.get_logger(__name__)
+
+Check: TypeAlias = Callable[[], Awaitable[None] | None]
+"""A check returns if healthy, and otherwise raises an exception whose message is the reason (visible to any client)."""
+
+
+def ping() -> None:
+    """Always succeed: a response proves that the process is alive."""
+
+
+class Health:
+    """The liveness and readiness checks of one process."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, Check] = {}
+        self._ready: dict[str, Check] = {}
+
+    def add_health_check(self, name: str, check: Check) -> None:
+        """Add a liveness check. Raises :class:`ValueError` for a duplicate or invalid name."""
+        _add(self._live, name, check)
+
+    def add_ready_check(self, name: str, check: Check) -> None:
+        """Add a readiness check. Raises :class:`ValueError` for a duplicate or invalid name."""
+        _add(self._ready, name, check)
+
+    async def failures(self, *, ready: bool = True) -> dict[str, str]:
+        """Run the readiness (or liveness) checks; return the reasons for failures by check name."""
+        found = {name: await _failure(check) for name, check in (self._ready if ready else self._live).items()}
+        return {name: reason for name, reason in found.items() if reason is not None}
+
+    def endpoint(self, bind_address: str) -> Endpoint:
+        """Return an HTTP server for ``/healthz`` and ``/readyz``."""
+        routes: list[web.RouteDef] = []
+        for path, checks in (("/healthz", self._live), ("/readyz", self._ready)):
+            routes += [
+                web.get(path, _run_all(path.strip("/"), checks)),
+                web.get(path + "/", _run_all(path.strip("/"), checks)),
+                web.get(path + "/{name}", _run_one(path.strip("/"), checks)),
+            ]
+        return Endpoint("health", bind_address, routes)
+
+
+def _add(checks: dict[str, Check], name: str, check: Check) -> None:
+    if not name or "/" in name:
+        raise ValueError(f"health check {name!r}: name must be a non-empty path segment without '/'")
+    if name in checks:
+        raise ValueError(f"health check {name!r} already exists")
+    checks[name] = check
+
+
+async def _failure(check: Check) -> str | None:
+    try:
+        result = check()
+        if inspect.isawaitable(result):
+            await result
+    except Exception as error:  # noqa: BLE001
+        return str(error) or type(error).__name__
+    return None
+
+
+def _run_all(title: str, checks: dict[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def respond(request: web.Request) -> web.Response:
+        excluded = set(request.query.getall("exclude", []))
+        lines, failed = [], []
+        for name, check in (checks or {"ping": ping}).items():
+            if name in excluded:
+                lines.append(f"[+]{name} excluded: ok")
+                continue
+            reason = await _failure(check)
+            lines.append(f"[+]{name} ok" if reason is None else f"[-]{name} failed: {reason}")
+            if reason is not None:
+                failed.append(name)
+        lines += [
+            f"warn: some health checks cannot be excluded: no matches for {name!r}"
+            for name in sorted(excluded - checks.keys())
+        ]
+        if failed:
+            _log.debug("Health checks failed", endpoint=title, failed=failed)
+            return web.Response(status=500, text="\n".join([*lines, "healthz check failed", ""]))
+        if "verbose" in request.query:
+            return web.Response(text="\n".join([*lines, "healthz check passed", ""]))
+        return web.Response(text="ok")
+
+    return respond
+
+
+def _run_one(title: str, checks: dict[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def respond(request: web.Request) -> web.Response:
+        check = (checks or {"ping": ping}).get(request.match_info["name"])
+        if check is None:
+            return web.Response(status=404, text=f"{title}: no check named {request.match_info['name']!r}\n")
+        reason = await _failure(check)
+        if reason is not None:
+            return web.Response(status=500, text=f"internal server error: {reason}\n")
+        return web.Response(text="ok")
+
+    return respond

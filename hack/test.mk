@@ -1,0 +1,84 @@
+# Targets for tests beyond `make test`; the GitHub workflows run them.
+.PHONY: test-envtest test-envtest-musl test-programs test-tools test-install test-releases soak chaos test-browser \
+	test-sdk test-clients test-kopf-examples
+
+test-envtest test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
+
+test-envtest: $(VENV)/.installed ## Run the tests of envtest
+	cd envtest && $(abspath $(BIN))/python -m pytest $(PARALLEL)
+
+# The library of CEL has no wheel for musl; test/conftest.py leaves out the tests that need it.
+test-envtest-musl: ## Run the tests of envtest in an Alpine container (needs docker)
+	$(ENGINE) run --rm --volume "$(CURDIR)/envtest:/src:ro" python:3.13-alpine sh -euc '\
+		apk add --no-cache bash && cp -r /src /tmp/envtest && cd /tmp/envtest && sed -i /cel-expr-python/d pyproject.toml && \
+		python -m pip install --quiet --disable-pip-version-check -e ".[dev]" && \
+		python -m pytest $(PARALLEL)'
+
+test-programs: $(VENV)/.installed ## Run the integration tests on the programs of "envtest assets" instead of the embedded control plane
+	KUBEBUILDER_ASSETS="$$($(abspath $(BIN))/envtest assets)" $(BIN)/python -m pytest $(PARALLEL) test/integration
+
+test-tools: ## Install promtool from Debian's or Ubuntu's packages; without it, the tests of the alerts are skipped
+	$(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get update && apt-get install --yes --no-install-recommends prometheus'
+
+test-install: ## Install each distribution separately in a fresh virtual environment and run a smoke test
+	PYTHON=$(PYTHON) .ci/test-install
+
+test-releases: $(VENV)/.installed ## Run a sequence of releases and hotfixes in a scratch clone
+	$(BIN)/python -m pytest -m nightly test/integration/test_release.py
+
+SOAK_SECONDS ?= 180
+SOAK_SEED    ?= 0
+
+soak: $(VENV)/.installed ## Inject random faults, then run hostile tenants, together for SOAK_SECONDS (SOAK_SEED repeats a run)
+	CFO_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 3)) CFO_SOAK_SEED=$(SOAK_SEED) $(BIN)/python -m pytest -s -k test_soak \
+		test/integration/test_faults_soak.py test/integration/hostile/test_soak.py
+
+chaos: $(VENV)/.installed ## Run this operator and kopf operators with a fault at each of their writes, for several minutes
+	$(BIN)/python -m pytest -s -m nightly test/integration/test_chaos.py
+	cd envtest && $(abspath $(BIN))/python -m pytest -s -m nightly
+
+test-browser: $(VENV)/.browser ## Test the page of the dashboard in the Chromium on PATH; screenshots are in build/screenshots
+	$(BIN)/python -m pytest -m browser test/browser
+
+SDK        := build/sdk
+SDK_OLDEST ?= 0.30.0
+$(SDK)/newest/.installed: config/stack.yaml | $(VENV)/.installed
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+		"codeflare-sdk==$$($(BIN)/python -m hack.release.stack CodeFlare-SDK)"
+	@touch $@
+
+$(SDK)/oldest/.installed: hack/test.mk
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check "codeflare-sdk==$(SDK_OLDEST)"
+	@touch $@
+
+test-sdk: $(VENV)/.installed $(SDK)/newest/.installed $(SDK)/oldest/.installed ## Test releases of the CodeFlare SDK from PyPI: the one in config/stack.yaml, and SDK_OLDEST
+	CODEFLARE_SDK=$(SDK) $(BIN)/python -m pytest -s test/sdk
+
+CLIENTS      := build/clients
+NODE_RELEASE ?= $(shell node -p 'parseInt(process.versions.node) < 22 ? "1" : "latest"' 2>/dev/null)
+$(CLIENTS)/python/.installed: hack/test.mk
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check kubernetes kubernetes_asyncio kopf
+	@touch $@
+
+# Release 2 of the client needs Node 22. Without npm, its test is skipped.
+$(CLIENTS)/node/.installed: hack/test.mk
+	mkdir -p $(@D)
+	if command -v npm >/dev/null; then npm install --silent --no-fund --no-audit --prefix $(@D) @kubernetes/client-node@$(NODE_RELEASE); fi
+	@touch $@
+
+test-clients: $(VENV)/.installed $(CLIENTS)/python/.installed $(CLIENTS)/node/.installed ## Test envtest with foreign clients: kubectl, and clients from PyPI and npm
+	cd envtest && ENVTEST_CLIENTS=$(abspath $(CLIENTS)) $(abspath $(BIN))/python -m pytest -m clients
+
+KOPF := build/kopf
+$(KOPF)/.installed: hack/test.mk
+	rm -rf $(@D) && mkdir -p $(@D)/examples
+	$(PYTHON) -m pip download -q --no-deps --no-binary kopf --dest $(@D) kopf
+	tar xzf $(@D)/kopf-*.tar.gz -C $(@D) --strip-components=1
+	$(PYTHON) -m pip install -q --target $(@D)/site pykube-ng
+	touch $@
+
+test-kopf-examples: $(VENV)/.installed $(KOPF)/.installed ## Run kopf's own examples with a changed import
+	KOPF_EXAMPLES=$(abspath $(KOPF))/examples PYTHONPATH=$(abspath $(KOPF))/site $(BIN)/python -m pytest test/integration/test_kopf_examples.py

@@ -1,0 +1,143 @@
+"""What a page shows of objects: rows, waiting orders, phases, and their bounds."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.flux import FLUX_SETUP
+from cfo.console.dashboard import state as state_module
+from cfo.console.dashboard.history import MAX_TRACKED, Orders, Phases
+from cfo.console.dashboard.rows import milliseconds, past_phases, row_of
+from cfo.console.dashboard.state import State
+from cfo.console.dashboard.streams import Stream, StreamDropped
+from cfo.console.summaries import Change, ChangeType, Condition, Level, Summary
+from test.support.dashboards import job, samples, summary
+
+NOW = milliseconds("2026-01-01T01:00:00Z")
+
+
+def added(*summaries: Summary) -> list[Change]:
+    return [Change(ChangeType.ADDED, each) for each in summaries]
+
+
+def test_row_of_a_raycluster_has_the_expiry_of_its_ca() -> None:
+    row = row_of(summary(facts=(("CA expires", "2036-01-01 (renewed from 2032-09-01)"),)))
+    assert row["expires"] == milliseconds("2036-01-01")
+    assert "expires" not in row_of(summary(facts=(("CA expires", "2036-99-99"),)))
+
+
+def test_row_of_a_fluxsetup_has_its_quotas() -> None:
+    facts = (("jobs", "3 admitted, 9 waiting"), ("max jobs", "4"))
+    assert row_of(summary(FLUX_SETUP, ready="5/8", facts=facts))["quotas"] == [
+        ("Pods", 5, 8, "5", "8"),
+        ("Jobs", 3, 4, "3", "4"),
+    ]
+    assert row_of(summary(FLUX_SETUP, ready="", facts=()))["quotas"] == []
+
+
+def test_waiting_jobs_are_in_the_order_of_their_positions() -> None:
+    setup = summary(FLUX_SETUP, "batch", namespace="team")
+    state = State()
+    created = "2026-01-01T00:00:00Z"
+    changes = added(
+        setup, job(0, "team", "b", 2, created), job(0, "team", "a", 1, created), job(0, "team", "run", 0, created)
+    )
+    message = state.apply(changes, NOW)
+    assert message["orders"] == {setup.uid: [(NOW, ("a", "b"))]}
+    assert "orders" not in state.apply(added(setup), NOW + 1)
+    message = state.apply([Change(ChangeType.REMOVED, job(0, "team", "a", 1, created))], NOW + 2)
+    assert message["orders"] == {setup.uid: [(NOW + 2, ("b",))]}
+    assert state.snapshot()["orders"] == {setup.uid: [(NOW, ("a", "b")), (NOW + 2, ("b",))]}
+
+
+def test_past_phases_are_read_from_conditions() -> None:
+    wrapper = summary(
+        APPWRAPPER,
+        created="2026-01-01T00:00:00Z",
+        state="Succeeded",
+        conditions=(
+            Condition("QuotaReserved", "True", "", "", "2026-01-01T00:01:00Z"),
+            Condition("PodsReady", "True", "", "", "2026-01-01T00:02:00Z"),
+            Condition("ResourcesDeployed", "False", "", "", "2026-01-01T00:09:00Z"),
+        ),
+    )
+    minute, start = 60_000, milliseconds("2026-01-01T00:00:00Z")
+    assert past_phases(wrapper) == [
+        (start, "Suspended", "idle"),
+        (start + minute, "Resuming", "progressing"),
+        (start + 2 * minute, "Running", "ok"),
+        (start + 9 * minute, "Succeeded", "ok"),
+    ]
+
+
+def test_phase_changes_are_recorded_once() -> None:
+    state = State()
+    before = summary(APPWRAPPER, state="Suspended", level=Level.PROGRESSING)
+    assert len(state.apply(added(before), NOW)["phases"][before.uid]) == 1
+    running = summary(APPWRAPPER, state="Running")
+    assert state.apply([Change(ChangeType.CHANGED, running)], NOW + 5)["phases"] == {
+        before.uid: [(NOW + 5, "Running", "ok")]
+    }
+    assert state.apply([Change(ChangeType.CHANGED, running)], NOW + 6) == {}
+
+
+def test_history_is_bounded() -> None:
+    phases = Phases()
+    for index in range(MAX_TRACKED + 5):
+        phases.record(f"uid-{index}", NOW, "Running", "ok", lambda: ())
+    for index in range(100):
+        phases.record("uid-900", NOW + index, f"state-{index}", "ok", lambda: ())
+    assert len(phases.snapshot()) == MAX_TRACKED
+    assert len(phases.snapshot()["uid-900"]) == 32
+    orders = Orders()
+    for index in range(500):
+        orders.record("queue", NOW + index, [str(index + each) for each in range(50)])
+    (samples_of_queue,) = orders.snapshot().values()
+    assert len(samples_of_queue) == 120
+    assert len(samples_of_queue[0][1]) == 10
+
+
+def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "MAX_ROWS", 3)
+    state = State()
+    state.apply(added(*(summary(name=f"cluster-{index}") for index in range(5))), NOW)
+    assert len(state.snapshot()["rows"]) == 3
+    assert state.is_truncated
+    removed = Change(ChangeType.REMOVED, summary(name="cluster-4"))
+    assert state.apply([removed], NOW) == {}
+
+
+def test_rows_hold_no_more_memory_than_they_need() -> None:
+    state = State()
+    objects = [summary(name=f"cluster-{index}") for index in range(100)]
+    tracemalloc.start()
+    try:
+        state.apply(added(*objects), NOW)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 100 * 2_000
+
+
+def test_state_forgets_deleted_objects() -> None:
+    state, objects = State(), samples(20)
+    state.apply(added(*objects), NOW)
+    state.apply([Change(ChangeType.REMOVED, each) for each in objects], NOW)
+    assert state.snapshot() == {"rows": [], "events": [], "phases": {}, "orders": {}}
+
+
+async def test_stream_that_is_too_far_behind_is_dropped() -> None:
+    by_number, by_size = Stream(lambda: False), Stream(lambda: False)
+    for _ in range(121):
+        by_number.send(b"x")
+    for _ in range(5):
+        by_size.send(b"x" * (1 << 20))
+    for stream in (by_number, by_size):
+        with pytest.raises(StreamDropped):
+            await stream.receive()
+        stream.send(b"later")
+        with pytest.raises(StreamDropped):
+            stream.restart()

@@ -1,0 +1,255 @@
+"""The checks of ``cfo doctor``: facts in, findings out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from cfo.config import ConfigurationError, OperatorConfiguration, ParsedConfiguration, parse
+from cfo.console.doctor import checks
+from cfo.console.doctor.facts import (
+    Admission,
+    Certificate,
+    CustomResource,
+    Domain,
+    Installation,
+    Permissions,
+    Server,
+    WebhookConfigurationFacts,
+)
+from cfo.console.doctor.findings import Finding, Status, document, has_failed, lines
+from cfo.runtime import NamespacedName, Object, Rule
+from test.support.certificates import create_ca, create_certificate
+
+SERVICE = NamespacedName("ops", "webhooks")
+HOST = "webhooks.ops.svc"
+SECRET = NamespacedName("ops", "cert")
+
+
+def states(findings: Any) -> list[str]:
+    return [str(finding.status) for finding in findings]
+
+
+def deployment(image: str = "x/codeflare-operator:v0.1.0", *, replicas: int = 2, ready: int = 2) -> Object:
+    template = {"spec": {"containers": [{"name": "manager", "image": image}]}}
+    return {"spec": {"replicas": replicas, "template": template}, "status": {"readyReplicas": ready}}
+
+
+def pod(image: str = "x/codeflare-operator:v0.1.0", started: str = "2026-01-01T10:00:00Z") -> Object:
+    status = {"containerStatuses": [{"state": {"running": {"startedAt": started}}}]}
+    return {"spec": {"containers": [{"image": image}]}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("installed", "pods", "url", "expected"),
+    [
+        (None, (), False, ["fail"]),
+        (None, (), True, ["ok"]),
+        (deployment(), (), False, ["ok", "ok"]),
+        (deployment(ready=1), (), False, ["warn", "ok"]),
+        (deployment(ready=0), (), False, ["fail", "ok"]),
+        (deployment(replicas=0, ready=0), (), False, ["fail", "ok"]),
+        (deployment("x/codeflare-operator:v0.2.0"), (), False, ["ok", "warn"]),
+        (deployment("x/codeflare-operator@sha256:0123"), (), False, ["ok", "skip"]),
+        (deployment("host:5000/codeflare-operator"), (), False, ["ok", "skip"]),
+        (deployment("host:5000/codeflare-operator:0.1.0@sha256:0"), (), False, ["ok", "ok"]),
+        (deployment(), (pod(), pod("x/codeflare-operator:v0.0.9")), False, ["ok", "warn"]),
+    ],
+)
+def test_operator_has_ready_replicas_of_this_version(
+    installed: Object | None, pods: tuple[Object, ...], url: bool, expected: list[str]
+) -> None:
+    found = checks.check_operator(Installation("ops", deployment=installed, pods=pods), "0.1.0", url)
+    assert states(found) == expected
+
+
+def config_map(changed: str) -> Object:
+    managed = [{"manager": "old", "time": "2025-01-01T00:00:00Z"}, {"manager": "kubectl", "time": changed}]
+    return {"metadata": {"name": "config", "managedFields": managed, "creationTimestamp": "2024-01-01T00:00:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("parsed", "changed", "expected"),
+    [
+        (parse(""), "2026-01-01T09:00:00Z", ["ok"]),
+        (parse(""), "2026-01-01T10:00:00Z", ["ok"]),
+        (parse(""), "2026-01-01T10:00:01Z", ["warn"]),
+        (parse("kubray: {}"), "2026-01-01T09:00:00Z", ["warn"]),
+        (ConfigurationError("a", "b"), "2026-01-01T09:00:00Z", ["fail", "fail"]),
+    ],
+)
+def test_configuration_is_valid_and_was_read_by_the_operator(
+    parsed: ParsedConfiguration | ConfigurationError, changed: str, expected: list[str]
+) -> None:
+    installation = Installation("ops", config_map(changed), parsed, pods=(pod(), pod(started="2026-01-02T00:00:00Z")))
+    assert states(checks.check_configuration(installation)) == expected
+
+
+def test_missing_configuration_is_a_warning() -> None:
+    assert states(checks.check_configuration(Installation("ops"))) == ["warn"]
+
+
+def webhooks(**fields: Any) -> WebhookConfigurationFacts:
+    return WebhookConfigurationFacts(**{"name": "validating", "exists": True, "services": {SERVICE: 2}, **fields})
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ([], ["skip"]),
+        ([webhooks()], ["ok"]),
+        ([webhooks(exists=False)], ["fail"]),
+        ([webhooks(missing=("vraycluster",))], ["fail"]),
+        ([webhooks(services={SERVICE: 0})], ["fail"]),
+        ([webhooks(services={SERVICE: None})], ["fail"]),
+        ([webhooks(services={}, urls=("https://127.0.0.1:9443/x",))], ["ok"]),
+    ],
+)
+def test_webhooks_lead_to_ready_endpoints(facts: list[WebhookConfigurationFacts], expected: list[str]) -> None:
+    assert states(checks.check_webhooks(facts)) == expected
+
+
+def test_serving_certificate_is_valid_and_trusted() -> None:
+    ca, other = create_ca(), create_ca()
+    leaf = create_certificate(ca, "webhooks", HOST, days=365)
+    now = leaf.certificate.not_valid_before_utc + timedelta(hours=1)
+    trusting = webhooks(bundles=(other.cert_pem + ca.cert_pem,))
+
+    def findings_of(
+        pem: bytes | None, facts: list[WebhookConfigurationFacts], later: timedelta = timedelta()
+    ) -> list[Finding]:
+        return list(checks.check_certificate(Certificate(SECRET, pem), facts, now + later))
+
+    assert states(findings_of(leaf.cert_pem, [trusting])) == ["ok", "ok"]
+    assert states(findings_of(leaf.cert_pem, [webhooks(bundles=(leaf.cert_pem,))])) == ["ok", "ok"]
+    assert states(findings_of(leaf.cert_pem, [trusting], timedelta(days=350))) == ["warn", "ok"]
+    assert states(findings_of(leaf.cert_pem, [trusting], timedelta(days=366))) == ["fail", "ok"]
+    assert states(findings_of(leaf.cert_pem, [trusting], timedelta(days=-1))) == ["fail", "ok"]
+    assert states(findings_of(None, [trusting])) == ["fail"]
+    assert states(findings_of(b"text", [trusting])) == ["fail"]
+    for bundle in (other.cert_pem, b"", b"text"):
+        assert states(findings_of(leaf.cert_pem, [trusting, webhooks(bundles=(ca.cert_pem, bundle))])) == ["ok", "fail"]
+    unnamed = create_certificate(ca, "webhooks", "other.ops.svc", days=365)
+    assert states(findings_of(unnamed.cert_pem, [trusting])) == ["ok", "fail", "ok"]
+    assert states(findings_of(create_certificate(ca, "x", days=365).cert_pem, [trusting])) == ["ok", "fail", "ok"]
+    assert states(findings_of(None, [webhooks(services={}, urls=("https://x",))])) == ["skip"]
+
+
+@pytest.mark.parametrize(
+    ("admission", "enabled", "expected"),
+    [
+        (Admission(served=False), True, "skip"),
+        (Admission(served=True, defaulted=True), True, "ok"),
+        (Admission(served=True), True, "fail"),
+        (Admission(served=True), False, "ok"),
+        (Admission(served=True, error='failed calling webhook "m": refused'), True, "fail"),
+        (Admission(served=True, error="quota exceeded"), True, "warn"),
+    ],
+)
+def test_dry_run_passes_through_the_webhooks(admission: Admission, enabled: bool, expected: str) -> None:
+    configuration = parse(f"kuberay: {{enabled: {str(enabled).lower()}}}").configuration
+    assert states(checks.check_admission(admission, configuration)) == [expected]
+
+
+def test_missing_permissions_are_shown_as_rules() -> None:
+    rules = (Rule("", "secrets", "get", ["a"], namespace="ops"), Rule("ray.io", "rayclusters", "list"))
+    missing = (*rules, Rule("ray.io", "rayclusters", "watch"))
+    found = list(checks.check_permissions(Permissions("me", 3, missing)))
+    assert [finding.message for finding in found] == [
+        "missing: list, watch rayclusters.ray.io",
+        "missing in namespace ops: get secrets named a",
+    ]
+    many = tuple(Rule("", f"kind{index}", verb) for index in range(9) for verb in ["get", "list"][: index % 2 + 1])
+    assert len(list(checks.check_permissions(Permissions("me", 9, (*many, *missing))))) <= 6
+    assert states(checks.check_permissions(Permissions("me", 3))) == ["ok"]
+    assert states(checks.check_permissions(None)) == ["skip"]
+
+
+RAY = NamespacedName("ray", "kuberay-operator")
+CRD = CustomResource(exists=True, established=True, served=("v1", "v1alpha1"))
+
+
+@pytest.mark.parametrize(
+    ("crd", "images", "expected"),
+    [
+        (CustomResource(exists=False), [], ["fail"]),
+        (CustomResource(exists=True), ["operator:v1.7.0"], ["fail"]),
+        (CustomResource(exists=True, established=True, served=("v1alpha1",)), ["operator:v1.7.0"], ["fail"]),
+        (CRD, [], ["warn"]),
+        (CRD, ["quay.io/kuberay/operator:v1.7.3"], ["ok"]),
+        (CRD, ["quay.io/kuberay/operator:v1.4.2"], ["warn"]),
+        (CRD, ["quay.io/kuberay/operator:nightly"], ["skip"]),
+    ],
+)
+def test_kuberay_is_installed_in_a_tested_version(crd: CustomResource, images: list[str], expected: list[str]) -> None:
+    operators = [(RAY, image) for image in images]
+    assert states(checks.check_kuberay(crd, operators, OperatorConfiguration(), "v1.7.0")) == expected
+    disabled = parse("kuberay: {enabled: false}").configuration
+    assert states(checks.check_kuberay(crd, operators, disabled, "v1.7.0")) == ["skip"]
+
+
+@pytest.mark.parametrize(
+    ("document", "crd", "images", "expected"),
+    [
+        ("", CustomResource(exists=False), [], ["skip"]),
+        ("appwrapper: {enabled: true, kueueIntegration: true}", CustomResource(exists=False), [], ["fail"]),
+        ("appwrapper: {enabled: true, slackQueueName: a}", CustomResource(exists=False), [], ["fail"]),
+        ("appwrapper: {kueueIntegration: true}", CustomResource(exists=False), [], ["skip"]),
+        ("", CRD, [], ["warn"]),
+        ("", CRD, ["kueue:v0.19.0"], ["ok"]),
+    ],
+)
+def test_kueue_is_installed_if_it_is_needed(
+    document: str, crd: CustomResource, images: list[str], expected: list[str]
+) -> None:
+    operators = [(NamespacedName("kueue-system", "kueue-controller-manager"), image) for image in images]
+    assert states(checks.check_kueue(crd, operators, parse(document).configuration, "v0.19.2")) == expected
+
+
+@pytest.mark.parametrize(
+    ("domain", "document", "expected"),
+    [
+        (Domain("a.test"), "", "ok"),
+        (Domain("", "b.test"), "", "ok"),
+        (Domain(""), "", "warn"),
+        (Domain(""), "kuberay: {enabled: false}", "skip"),
+        (
+            Domain(""),
+            "kuberay: {gateway: {name: g, namespace: n, dashboardListener: d, dashboardHost: h.test}}",
+            "ok",
+        ),
+    ],
+)
+def test_domain_is_known(domain: Domain, document: str, expected: str) -> None:
+    assert states(checks.check_domain(domain, parse(document).configuration)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("v1.34.0", "ok"), ("v1.37.9+k3s1", "ok"), ("v1.33.9", "warn"), ("v1.38.0", "warn"), ("", "skip")],
+)
+def test_kubernetes_is_in_the_matrix(version: str, expected: str) -> None:
+    assert states(checks.check_kubernetes(Server(version, 0), "1.34 to 1.37")) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("skew", "expected"), [(None, "skip"), (0, "ok"), (-4.9, "ok"), (6, "warn"), (-59, "warn"), (61, "fail")]
+)
+def test_clocks_agree(skew: float | None, expected: str) -> None:
+    assert states(checks.check_clock(Server("v1.36.0", skew))) == [expected]
+
+
+def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
+    findings = [Finding(Status.OK, "clock", "fine"), Finding(Status.FAIL, "webhooks", "a\nb\x1b[0m", "do\nit")]
+    assert list(lines(findings)) == [
+        "ok    clock     fine",
+        "fail  webhooks  a b [0m",
+        "                -> do it",
+        "1 ok, 0 warn, 1 fail, 0 skip",
+    ]
+    assert document(findings)["summary"] == {"ok": 1, "warn": 0, "fail": 1, "skip": 0}
+    assert document(findings)["checks"][0] == {"status": "ok", "check": "clock", "message": "fine", "remedy": ""}
+    assert has_failed(findings)
+    assert not has_failed([Finding(Status.WARN, "clock", "x")])

@@ -1,0 +1,45 @@
+"""Tests of what a migration reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.console.migrate.observation import Observer
+from cfo.runtime.client.errors import UnknownKind
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
+
+CLUSTER: Object = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayCluster",
+    "metadata": {"name": "rc", "namespace": "ns", "uid": "u"},
+    "spec": {},
+}
+
+
+class ClientWithoutRoutes:
+    """A client of a cluster with one RayCluster, which does not serve Routes."""
+
+    def __init__(self) -> None:
+        self.lists: Counter[GVK] = Counter()
+
+    async def list(self, gvk: GVK, **_: Any) -> list[Object]:
+        self.lists[gvk] += 1
+        if gvk == ROUTE:
+            raise UnknownKind("no matches")
+        return [CLUSTER] if gvk == RAY_CLUSTER else []
+
+    async def get(self, gvk: GVK, key: NamespacedName, **_: Any) -> Object | None:
+        return CLUSTER if gvk == RAY_CLUSTER and key.name == "rc" else None
+
+
+async def test_unserved_kind_is_looked_up_once_for_all_clusters() -> None:
+    client: Any = ClientWithoutRoutes()
+    observer = Observer(client)
+    await observer.clusters()
+    for _ in range(5):
+        assert await observer.cluster(NamespacedName("ns", "rc")) is not None
+    assert client.lists[ROUTE] == 1
+    await observer.clusters()
+    assert client.lists[ROUTE] == 2

@@ -1,0 +1,323 @@
+"""Summaries of each kind: state, level, readiness, facts and problems, as tables of cases."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
+from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.console.summaries import Level, Related, Summary, summarize
+from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+HEAD = {"containers": [{"name": "ray"}]}
+TLS_HEAD = {
+    "initContainers": [{"name": "create-cert"}],
+    "containers": [{"name": "ray", "env": [{"name": "RAY_USE_TLS", "value": "1"}]}],
+}
+
+
+def obj(gvk: GVK, *, spec: Any = None, status: Any = None, **metadata: Any) -> Object:
+    return {
+        "apiVersion": gvk.api_version,
+        "kind": gvk.kind,
+        "metadata": {"name": "x", "namespace": "n", "uid": "u", **metadata},
+        "spec": spec or {},
+        "status": status or {},
+    }
+
+
+def cluster(state: str = "ready", *, pod: Any = None, **spec: Any) -> Object:
+    status = {"state": state, "desiredWorkerReplicas": 3, "readyWorkerReplicas": 2}
+    return obj(RAY_CLUSTER, spec={"headGroupSpec": {"template": {"spec": pod or HEAD}}, **spec}, status=status)
+
+
+def condition(kind: str, status: str, reason: str = "Reason", message: str = "message") -> Object:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def messages(summary: Summary) -> list[str]:
+    return [problem.message for problem in summary.problems]
+
+
+def related(**fields: Any) -> Related:
+    return Related(now=NOW, **fields)
+
+
+@pytest.mark.parametrize(
+    ("ray_cluster", "level"),
+    [
+        (cluster(), Level.OK),
+        (cluster(""), Level.PROGRESSING),
+        (cluster("failed"), Level.ERROR),
+        (cluster("suspended", suspend=True), Level.IDLE),
+        (cluster("", suspend=True), Level.IDLE),
+        (cluster("ready", suspend=True), Level.PROGRESSING),
+        (cluster("suspended"), Level.PROGRESSING),
+    ],
+)
+def test_level_of_a_raycluster_follows_its_state(ray_cluster: Object, level: Level) -> None:
+    summary = summarize(RAY_CLUSTER, ray_cluster)
+    assert (summary.state, summary.level, summary.ready) == (ray_cluster["status"]["state"], level, "2/3")
+
+
+def test_facts_name_address_authentication_certificates_and_policies() -> None:
+    ingress = {
+        "metadata": {"name": "ray-dashboard-x"},
+        "spec": {"rules": [{"host": "d.test"}], "tls": [{}]},
+    }
+    client = {"metadata": {"name": "rayclient-x"}, "spec": {"rules": [{"host": "c.test"}]}}
+    secret = {"metadata": {"name": "ca-secret-x", "annotations": {RENEWAL_ANNOTATION: "2030-01-01T00:00:00Z"}}}
+    children = {INGRESS: [client, ingress], SECRET: [secret], NETWORK_POLICY: [{}, {}]}
+    summary = summarize(RAY_CLUSTER, cluster(pod=TLS_HEAD), related(children=children))
+    assert dict(summary.facts) == {
+        "dashboard": "https://d.test",
+        "ray client": "ray://c.test",
+        "authentication": "none",
+        "mTLS": "by the operator",
+        "CA expires": "2033-05-01 (renewed from 2030-01-01)",
+        "network policies": "2 by the operator",
+    }
+    assert (summary.level, summary.problems) == (Level.OK, ())
+
+
+def test_what_cannot_be_read_is_neither_a_fact_nor_a_problem() -> None:
+    summary = summarize(RAY_CLUSTER, cluster(pod=TLS_HEAD), related())
+    assert dict(summary.facts) == {"authentication": "none", "mTLS": "by the operator"}
+    assert summary.level is Level.OK
+
+
+def test_missing_protection_of_a_running_cluster_is_a_problem() -> None:
+    children = {INGRESS: [], NETWORK_POLICY: [], SECRET: []}
+    summary = summarize(RAY_CLUSTER, cluster(pod=TLS_HEAD), related(children=children))
+    assert messages(summary) == [
+        "No NetworkPolicy protects the RayCluster",
+        "The Secret ca-secret-x with the CA is missing, so new pods cannot start",
+    ]
+    assert (summary.level, summary.fact("dashboard")) == (Level.WARNING, "not exposed")
+
+
+def test_other_actors_are_named_and_their_parts_are_not_missed() -> None:
+    ray_cluster = cluster(managedBy="kueue.x-k8s.io/multikueue")
+    summary = summarize(RAY_CLUSTER, ray_cluster, related(children={ROUTE: [], NETWORK_POLICY: [], SECRET: []}))
+    names = ("dashboard", "authentication", "mTLS", "network policies")
+    assert [summary.fact(name) for name in names] == ["by MultiKueue", "MultiKueue", "by MultiKueue", "by MultiKueue"]
+    assert summary.problems == ()
+
+
+def event(reason: str, last: str, count: int = 1) -> Object:
+    return {"type": "Warning", "reason": reason, "message": "why", "lastTimestamp": last, "count": count}
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "last", "is_problem"),
+    [
+        ("", "NameConflict", "2026-01-01T00:00:00Z", True),
+        ("ready", "NameConflict", "2026-01-01T00:00:00Z", False),
+        ("ready", "NameConflict", "2026-01-03T00:00:00Z", True),
+        ("ready", "IngressDomainMissing", "2026-01-01T00:00:00Z", True),
+    ],
+)
+def test_warning_events_are_problems_until_they_are_resolved(
+    state: str, reason: str, last: str, is_problem: bool
+) -> None:
+    ray_cluster = cluster(state)
+    ray_cluster["status"]["stateTransitionTimes"] = {"ready": "2026-01-02T00:00:00Z"}
+    summary = summarize(RAY_CLUSTER, ray_cluster, related(events=[event(reason, last)], children={INGRESS: []}))
+    assert [warning.reason for warning in summary.warnings] == [reason]
+    assert messages(summary) == ([f"{reason}: why"] if is_problem else [])
+
+
+def test_warning_events_are_the_newest_first_and_not_repeated() -> None:
+    events = [event("A", "2026-01-01T00:00:00Z"), event("B", "2026-01-02T00:00:00Z", 3), event("A", "2026-01-03")]
+    warnings = summarize(RAY_CLUSTER, cluster(), related(events=events)).warnings
+    assert [(each.reason, each.count) for each in warnings] == [("A", 1), ("B", 3)]
+
+
+POD_CASES = [
+    (
+        {"conditions": [condition("PodScheduled", "False", "Unschedulable", "no nodes")]},
+        "cannot be scheduled: no nodes",
+    ),
+    (
+        {"containerStatuses": [{"name": "ray", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]},
+        "container ray waits: ImagePullBackOff",
+    ),
+    (
+        {"initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 3}}}]},
+        "container i ended with exit code 3",
+    ),
+    (
+        {"containerStatuses": [{"name": "r", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]},
+        "container r used more memory than its limit",
+    ),
+    (
+        {"containerStatuses": [{"name": "r", "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 1}}}]},
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "cause"), POD_CASES)
+def test_pods_that_cannot_run_are_named_with_the_cause(status: Object, cause: str) -> None:
+    pods = [{"metadata": {"name": f"p{number}"}, "status": status} for number in range(5)]
+    summary = summarize(RAY_CLUSTER, cluster(""), related(pods=pods))
+    assert messages(summary) == ([f"Pods p0, p1, p2 and 2 more: {cause}"] if cause else [])
+
+
+def test_a_deletion_that_does_not_end_names_its_finalizers() -> None:
+    ray_cluster = cluster()
+    ray_cluster["metadata"] |= {"deletionTimestamp": "2026-05-31T23:00:00Z", "finalizers": ["a/b"]}
+    summary = summarize(RAY_CLUSTER, ray_cluster, related())
+    assert messages(summary) == ["Being deleted since 2026-05-31 23:00 UTC, waiting for a/b"]
+    ray_cluster["metadata"]["deletionTimestamp"] = "2026-05-31T23:59:00Z"
+    assert summarize(RAY_CLUSTER, ray_cluster, related()).level is Level.PROGRESSING
+
+
+def test_an_event_that_repeats_a_condition_is_no_further_problem() -> None:
+    unhealthy = condition("Unhealthy", "True", "CreateFailed", "m" * 400)
+    status = {"phase": "Failed", "conditions": [unhealthy]}
+    repeated = {"reason": "Unhealthy", "message": f"CreateFailed: {'m' * 400}"}
+    summary = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), related(events=[repeated]))
+    assert len(summary.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("phase", "suspend", "labels", "level"),
+    [
+        ("Running", False, {}, Level.OK),
+        ("Succeeded", False, {}, Level.OK),
+        ("Failed", False, {}, Level.ERROR),
+        ("Resuming", False, {}, Level.PROGRESSING),
+        ("Suspended", True, {}, Level.IDLE),
+        ("Suspended", True, {"kueue.x-k8s.io/queue-name": "q"}, Level.PROGRESSING),
+        ("", False, {}, Level.PROGRESSING),
+    ],
+)
+def test_level_of_an_appwrapper_follows_its_phase(phase: str, suspend: bool, labels: Any, level: Level) -> None:
+    wrapper = obj(APPWRAPPER, spec={"suspend": suspend}, status={"phase": phase}, labels=labels)
+    summary = summarize(APPWRAPPER, wrapper)
+    assert (summary.state, summary.level) == (phase, level)
+
+
+def test_appwrapper_reports_why_a_component_cannot_be_created() -> None:
+    errored = condition("ResourcesDeployed", "False", "ComponentCreationErrored", "forbidden: quota")
+    status = {
+        "phase": "Resuming",
+        "resettingCount": 2,
+        "conditions": [condition("QuotaReserved", "True"), condition("Unhealthy", "True", "CreateFailed", "")],
+        "componentStatus": [
+            {"kind": "Job", "name": "j", "conditions": [errored]},
+            {"kind": "Service", "name": "s", "conditions": [condition("ResourcesDeployed", "True")]},
+        ],
+    }
+    components = [{"template": {"kind": "Job"}}, {"template": {"kind": "Service"}}]
+    summary = summarize(APPWRAPPER, obj(APPWRAPPER, spec={"components": components}, status=status))
+    assert summary.ready == "1/2"
+    assert messages(summary) == ["CreateFailed", "Job j cannot be created: forbidden: quota"]
+    assert dict(summary.facts) == {"components": "1 Job, 1 Service", "quota reserved": "yes", "retries": "2"}
+
+
+def test_event_that_a_condition_repeats_with_more_detail_is_one_problem() -> None:
+    status = {
+        "phase": "Failed",
+        "conditions": [condition("Unhealthy", "True", "FoundFailedPods", "1 failed pods: a (exit 3); retry limit 0")],
+    }
+    wrapper = obj(APPWRAPPER, status=status)
+    event = {
+        "metadata": {"name": "e"},
+        "type": "Warning",
+        "reason": "Unhealthy",
+        "message": "FoundFailedPods: 1 failed pods: a (exit 3)",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
+    summary = summarize(APPWRAPPER, wrapper, related(events=[event]))
+    assert messages(summary) == ["FoundFailedPods: 1 failed pods: a (exit 3); retry limit 0"]
+    assert len(summary.warnings) == 1
+
+
+def test_fluxsetup_shows_used_and_total_quota() -> None:
+    status = {
+        "conditions": [condition("Active", "True", "Ready")],
+        "usedResources": 12,
+        "admittedWorkloads": 3,
+        "pendingWorkloads": 4,
+    }
+    summary = summarize(FLUX_SETUP, obj(FLUX_SETUP, spec={"max-size": 20}, status=status))
+    assert (summary.state, summary.level, summary.ready) == ("Active", Level.OK, "12/20")
+    assert (summary.fact("quota"), summary.fact("jobs")) == ("12 of 20 pods used", "3 admitted, 4 waiting")
+    status["conditions"] = [condition("Active", "False", "Replaced", "FluxSetup n/y is newer")]
+    summary = summarize(FLUX_SETUP, obj(FLUX_SETUP, status=status))
+    assert (summary.state, summary.level) == ("Replaced", Level.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state", "level", "problems"),
+    [
+        ([condition("JobRequested", "True")], "JobRequested", Level.PROGRESSING, []),
+        ([condition("JobRunning", "True")], "JobRunning", Level.OK, []),
+        (
+            [condition("JobFinished", "True"), condition("Succeeded", "True")],
+            "JobFinished",
+            Level.OK,
+            [],
+        ),
+        (
+            [condition("JobFinished", "True"), condition("Succeeded", "False", "Failed", "exit code 1")],
+            "JobFinished",
+            Level.ERROR,
+            ["exit code 1"],
+        ),
+        (
+            [condition("JobRequested", "True"), condition("QuotaReserved", "False", "TooLarge", "needs 9 pods")],
+            "JobRequested",
+            Level.WARNING,
+            ["TooLarge: needs 9 pods"],
+        ),
+        (
+            [condition("JobRequested", "True"), condition("QuotaReserved", "False", "InsufficientQuota")],
+            "JobRequested",
+            Level.PROGRESSING,
+            [],
+        ),
+        ([condition("Valid", "False", "Invalid", "spec.size")], "", Level.WARNING, ["Invalid: spec.size"]),
+    ],
+)
+def test_fluxjob_shows_its_state_and_why_it_does_not_run(
+    conditions: Any, state: str, level: Level, problems: list[str]
+) -> None:
+    summary = summarize(FLUX_JOB, obj(FLUX_JOB, status={"conditions": conditions, "position": 4}))
+    assert (summary.state, summary.level, messages(summary)) == (state, level, problems)
+    assert summary.fact("position") == "4 in the queue"
+
+
+def test_minicluster_shows_ready_brokers() -> None:
+    status = {"conditions": [condition("JobMiniClusterReady", "True")], "ready": 2, "size": 4}
+    summary = summarize(MINICLUSTER, obj(MINICLUSTER, status=status))
+    assert (summary.state, summary.level, summary.ready) == ("JobMiniClusterReady", Level.PROGRESSING, "2/4")
+
+
+@pytest.mark.parametrize("gvk", INFERENCE_STACKS, ids=str)
+def test_inferencestack_shows_applications_and_their_failures(gvk: GVK) -> None:
+    failed = {"name": "chat", "state": "Failed", "reason": "ImagePullBackOff", "replicas": 2, "model": "m"}
+    status = {
+        "conditions": [condition("Ready", "False", "ApplicationsNotReady"), condition("Degraded", "True", "Broken")],
+        "applications": [failed],
+        "readyApplications": "0/1",
+        "url": "http://gateway",
+        "operator": {"version": "2.0.0"},
+    }
+    summary = summarize(gvk, obj(gvk, status=status, labels={"operatorVersion": "v2"}))
+    assert (summary.state, summary.level, summary.ready) == ("ApplicationsNotReady", Level.ERROR, "0/1")
+    assert messages(summary) == ["Application chat: ImagePullBackOff", "Broken: message"]
+    assert summary.fact("app chat") == "Failed, 0/2, m"
+    assert summary.fact("operator") == "v2 (2.0.0)"
+    unlabeled = summarize(gvk, obj(gvk))
+    assert "label operatorVersion is missing" in messages(unlabeled)[0]

@@ -1,0 +1,501 @@
+"""Controllers, tested with requests from a channel and a fake clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from cfo.runtime.client.errors import AlreadyExists, Conflict, NotFound, OwnerDeleted, TooManyRequests, TransportError
+from cfo.runtime.controller.controller import Controller, ControllerOptions, reconcile_causes, reconcile_id
+from cfo.runtime.controller.metrics import Metrics
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.controller.source import Channel
+from cfo.runtime.controller.workqueue import LOW_PRIORITY
+from cfo.runtime.objects.errors import ReconcileError, TerminalError
+from cfo.runtime.objects.unstructured import GVK
+from cfo.runtime.process.clock import FakeClock
+from test.support.scheduling import run_until_idle
+
+A, B = Request("ns", "a"), Request("ns", "b")
+
+
+class ScriptedReconciler:
+    """A reconciler that runs the script of the test and records its requests."""
+
+    def __init__(self, script: Callable[[Request], Awaitable[Result]]) -> None:
+        self.script = script
+        self.requests: list[Request] = []
+
+    async def reconcile(self, request: Request) -> Result:
+        self.requests.append(request)
+        return await self.script(request)
+
+
+class Harness:
+    """A controller with its reconciler, channel, fake clock and metrics."""
+
+    def __init__(self, script: Callable[[Request], Awaitable[Result]], **options: Any) -> None:
+        self.clock = FakeClock()
+        self.metrics = Metrics()
+        self.reconciler = ScriptedReconciler(script)
+        self.channel = Channel()
+        self.controller = Controller(
+            "mirror",
+            self.reconciler,
+            kind=GVK("example.com", "v1", "Mirror"),
+            options=ControllerOptions(**options),
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+        self.controller.watch(self.channel)
+
+    def count(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"controller_runtime_{name}", {"controller": "mirror", **labels})
+
+
+@asynccontextmanager
+async def running(harness: Harness) -> AsyncIterator[Harness]:
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(lambda *, task_status: harness.controller.run(task_status=task_status))
+        yield harness
+        harness.controller.stop()
+
+
+async def succeed(_: Request) -> Result:
+    return Result()
+
+
+def failing_with(*errors: Exception) -> Callable[[Request], Awaitable[Result]]:
+    """Return a script that raises the errors one after the other, and then succeeds."""
+    remaining = list(errors)
+
+    async def script(_: Request) -> Result:
+        if remaining:
+            raise remaining.pop(0)
+        return Result()
+
+    return script
+
+
+def capture_context_logs() -> Any:
+    return capture_logs(processors=[structlog.contextvars.merge_contextvars])
+
+
+def error_lines(lines: list[Any]) -> list[Any]:
+    return [line for line in lines if line["log_level"] in ("warning", "error", "critical")]
+
+
+async def test_requests_are_reconciled_and_counted() -> None:
+    async with running(Harness(succeed)) as harness:
+        harness.channel.enqueue([A, B, A])
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, B]
+        assert harness.count("reconcile_total", result="success") == 2
+        assert harness.count("reconcile_time_seconds_count") == 2
+        assert harness.count("active_workers") == 0
+
+
+async def test_all_metrics_exist_before_the_first_reconcile() -> None:
+    harness = Harness(succeed)
+    for result in ("success", "error", "requeue", "requeue_after"):
+        assert harness.count("reconcile_total", result=result) == 0
+    for name in ("reconcile_errors", "terminal_reconcile_errors", "reconcile_panics", "reconcile_timeouts"):
+        assert harness.count(f"{name}_total") == 0
+    assert harness.count("max_concurrent_reconciles") == 8
+
+
+async def test_requeue_after_requeues_after_that_many_seconds() -> None:
+    async def script(_: Request) -> Result:
+        return Result(requeue_after=30)
+
+    async with running(Harness(script)) as harness:
+        harness.channel.enqueue([A])
+        await run_until_idle()
+        harness.clock.advance(29)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A]
+        harness.clock.advance(1)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, A]
+        assert harness.count("reconcile_total", result="requeue_after") == 2
+
+
+async def test_requeued_requests_keep_their_priority() -> None:
+    async def script(_: Request) -> Result:
+        return Result(requeue_after=1)
+
+    async with running(Harness(script, max_concurrent_reconciles=1)) as harness:
+        harness.channel.enqueue([A], priority=LOW_PRIORITY)
+        await run_until_idle()
+        harness.channel.enqueue([B])
+        await run_until_idle()
+        harness.reconciler.script = succeed
+        harness.clock.advance(1)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, B, B, A]
+
+
+async def test_error_is_retried_with_backoff_that_success_resets() -> None:
+    async with running(
+        Harness(failing_with(TransportError("connection reset", outcome_unknown=False), NotFound(404)))
+    ) as harness:
+        harness.channel.enqueue([A])
+        await run_until_idle()
+        assert harness.reconciler.requests == [A]
+        harness.clock.advance(0.005)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, A]
+        assert harness.controller.queue.num_requeues(A) == 2
+        harness.clock.advance(0.01)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, A, A]
+        assert harness.controller.queue.num_requeues(A) == 0
+        assert harness.count("reconcile_errors_total") == 2
+        assert harness.count("reconcile_total", result="error") == 2
+        assert harness.count("reconcile_panics_total") == 0
+
+
+async def test_error_is_logged_once_with_controller_object_and_reconcile_id() -> None:
+    with capture_context_logs() as lines:
+        async with running(Harness(failing_with(ValueError("boom")))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+    (line,) = error_lines(lines)
+    assert line["controller"] == "mirror"
+    assert (line["controllerGroup"], line["controllerKind"]) == ("example.com", "Mirror")
+    assert (line["namespace"], line["name"]) == ("ns", "a")
+    assert len(line["reconcileID"]) == 36
+    assert line["error"] == "ValueError: boom"
+    assert line["failures"] == 1
+    assert isinstance(line["exc_info"], ValueError)
+
+
+async def test_log_lines_of_a_reconciler_contain_only_its_request() -> None:
+    log = structlog.get_logger("test")
+    reconcile_ids: dict[Request, str] = {}
+
+    async def script(request: Request) -> Result:
+        reconcile_ids[request] = reconcile_id()
+        log.info("Reconciling")
+        return Result()
+
+    with capture_context_logs() as lines:
+        async with running(Harness(script, max_concurrent_reconciles=1)) as harness:
+            harness.channel.enqueue([A, B])
+            await run_until_idle()
+    own_lines = [line for line in lines if line["event"] == "Reconciling"]
+    assert [(line["name"], line["reconcileID"]) for line in own_lines] == [
+        ("a", reconcile_ids[A]),
+        ("b", reconcile_ids[B]),
+    ]
+    assert reconcile_ids[A] != reconcile_ids[B]
+    assert reconcile_id() == ""
+    assert "reconcileID" not in structlog.contextvars.get_contextvars()
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (Conflict(409, {"reason": "Conflict"}), "debug"),
+        (ExceptionGroup("two", [Conflict(409), Conflict(409)]), "debug"),
+        (OwnerDeleted("not recreated"), "debug"),
+        (AlreadyExists(409, {"reason": "AlreadyExists"}), "error"),
+        (Conflict(409, {"details": {"causes": [{"reason": "FieldManagerConflict", "field": ".spec"}]}}), "error"),
+        (ExceptionGroup("two", [Conflict(409), KeyError("x")]), "error"),
+    ],
+)
+async def test_only_update_conflicts_are_logged_at_debug_level(error: Exception, level: str) -> None:
+    with capture_context_logs() as lines:
+        async with running(Harness(failing_with(error))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            harness.clock.advance(0.005)
+            await run_until_idle()
+            assert harness.reconciler.requests == [A, A]
+    (line,) = [line for line in lines if "retry_in" in line]
+    assert line["log_level"] == level
+
+
+class NoSuchThing(ReconcileError):
+    """An expected failure of a reconciler."""
+
+
+@pytest.mark.parametrize("error", [NotFound(404, {"message": "no such thing"}), NoSuchThing("no such thing")])
+async def test_expected_errors_are_logged_without_stack_trace(error: Exception) -> None:
+    with capture_context_logs() as lines:
+        async with running(Harness(failing_with(error))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+    (line,) = error_lines(lines)
+    assert "exc_info" not in line
+    assert line["error"] == f"{type(error).__name__}: no such thing"
+    assert line["retry_in"] > 0
+
+
+async def test_programming_error_counts_as_panic_and_worker_continues() -> None:
+    async with running(Harness(failing_with(KeyError("x")), max_concurrent_reconciles=1)) as harness:
+        harness.channel.enqueue([A, B])
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, B]
+        assert harness.count("reconcile_panics_total") == 1
+
+
+async def test_terminal_error_is_not_retried_before_the_next_event() -> None:
+    with capture_context_logs() as lines:
+        async with running(Harness(failing_with(TerminalError("spec.x: must be a number")))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            harness.clock.advance(3600)
+            await run_until_idle()
+            assert harness.reconciler.requests == [A]
+            assert harness.count("terminal_reconcile_errors_total") == 1
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            assert harness.reconciler.requests == [A, A]
+    assert len(error_lines(lines)) == 1
+
+
+async def test_retry_waits_for_retry_after_of_the_server() -> None:
+    async with running(Harness(failing_with(TooManyRequests(429, retry_after=7.0)))) as harness:
+        harness.channel.enqueue([A])
+        await run_until_idle()
+        harness.clock.advance(6.9)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A]
+        harness.clock.advance(0.1)
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, A]
+
+
+async def test_reconcile_over_its_timeout_is_cancelled_and_retried() -> None:
+    cleaned: list[Request] = []
+
+    async def script(request: Request) -> Result:
+        if cleaned:
+            return Result()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cleaned.append(request)
+        return Result()
+
+    with capture_context_logs() as lines:
+        async with running(Harness(script, reconcile_timeout=10)) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+            harness.clock.advance(10)
+            await run_until_idle()
+            assert cleaned == [A]
+            assert harness.count("reconcile_timeouts_total") == 1
+            harness.clock.advance(0.005)
+            await run_until_idle()
+            assert harness.reconciler.requests == [A, A]
+            assert harness.clock.timers == 0
+    (line,) = error_lines(lines)
+    assert "exceeded its timeout of 10 s" in line["error"]
+
+
+async def test_cancellation_raised_inside_reconcile_is_an_ordinary_error() -> None:
+    async def script(request: Request) -> Result:
+        if request == B:
+            return Result()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+        return Result()
+
+    async with running(Harness(script, max_concurrent_reconciles=1)) as harness:
+        harness.channel.enqueue([A, B])
+        await run_until_idle()
+        assert harness.reconciler.requests == [A, B]
+        assert harness.count("reconcile_errors_total") == 1
+
+
+async def test_reconcile_must_return_a_result() -> None:
+    async def script(_: Request) -> Result:
+        return None  # type: ignore[return-value]
+
+    with capture_context_logs() as lines:
+        async with running(Harness(script)) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+    (line,) = error_lines(lines)
+    assert line["error"] == "TypeError: ScriptedReconciler.reconcile returned None: must be a Result"
+
+
+async def test_requests_run_concurrently_up_to_the_limit_and_equal_ones_in_sequence() -> None:
+    gate = asyncio.Event()
+    active: list[Request] = []
+    max_active = 0
+
+    async def script(request: Request) -> Result:
+        nonlocal max_active
+        assert request not in active
+        active.append(request)
+        max_active = max(max_active, len(active))
+        await gate.wait()
+        active.remove(request)
+        return Result()
+
+    requests = [Request("ns", str(number)) for number in range(10)]
+    async with running(Harness(script, max_concurrent_reconciles=3)) as harness:
+        harness.channel.enqueue(requests)
+        await run_until_idle()
+        assert harness.count("active_workers") == 3
+        harness.channel.enqueue(active)
+        await run_until_idle()
+        gate.set()
+        await run_until_idle()
+        assert max_active == 3
+        assert len(harness.reconciler.requests) == 13
+
+
+async def test_reconciles_that_never_await_do_not_starve_other_tasks() -> None:
+    turns = 0
+
+    async def script(_: Request) -> Result:
+        return Result()
+
+    async def other() -> None:
+        nonlocal turns
+        while len(harness.reconciler.requests) < 1000:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with running(Harness(script, max_concurrent_reconciles=1)) as harness:
+        harness.channel.enqueue(Request("ns", str(number)) for number in range(1000))
+        await other()
+    assert turns > 100
+
+
+async def test_stop_lets_running_reconciles_finish_and_starts_no_new_ones() -> None:
+    gate = asyncio.Event()
+    finished: list[Request] = []
+
+    async def script(request: Request) -> Result:
+        await gate.wait()
+        finished.append(request)
+        return Result()
+
+    harness = Harness(script, max_concurrent_reconciles=1)
+    run = asyncio.create_task(harness.controller.run())
+    harness.channel.enqueue([A, B])
+    await run_until_idle()
+    harness.controller.stop()
+    await run_until_idle()
+    assert not run.done()
+    gate.set()
+    await run
+    assert finished == [A]
+
+
+async def test_cancellation_cancels_running_reconciles() -> None:
+    cancelled: list[Request] = []
+
+    async def script(request: Request) -> Result:
+        try:
+            await anyio.sleep_forever()
+        except asyncio.CancelledError:
+            cancelled.append(request)
+            raise
+        return Result()
+
+    harness = Harness(script)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(harness.controller.run)
+        harness.channel.enqueue([A])
+        await run_until_idle()
+        tasks.cancel_scope.cancel()
+    assert cancelled == [A]
+    assert harness.controller.queue.processing == 0
+
+
+class SlowSource(Channel):
+    """A source that has synced once the test sets ``synced``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced = asyncio.Event()
+        self.stopped = False
+
+    async def wait_for_sync(self) -> None:
+        await self.synced.wait()
+
+    def stop(self) -> None:
+        super().stop()
+        self.stopped = True
+
+
+async def test_reconciles_start_only_after_all_sources_have_synced() -> None:
+    harness = Harness(succeed)
+    slow = SlowSource()
+    harness.controller.watch(slow)
+    harness.channel.enqueue([A])
+    run = asyncio.create_task(harness.controller.run())
+    await run_until_idle()
+    assert harness.reconciler.requests == []
+    slow.synced.set()
+    await run_until_idle()
+    assert harness.reconciler.requests == [A]
+    harness.controller.stop()
+    await run
+    assert slow.stopped
+
+
+async def test_stop_does_not_wait_for_a_source_that_never_syncs() -> None:
+    harness = Harness(succeed)
+    harness.controller.watch(SlowSource())
+    run = asyncio.create_task(harness.controller.run())
+    await run_until_idle()
+    harness.controller.stop()
+    await run
+    assert harness.reconciler.requests == []
+
+
+async def test_source_can_be_added_to_a_running_controller() -> None:
+    async with running(Harness(succeed)) as harness:
+        late = Channel()
+        late.enqueue([B])
+        harness.controller.watch(late)
+        await run_until_idle()
+        assert harness.reconciler.requests == [B]
+
+
+@pytest.mark.parametrize("options", [{"max_concurrent_reconciles": 0}, {"reconcile_timeout": 0}])
+def test_invalid_options_are_rejected_by_name(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name}: 0: must be"):
+        ControllerOptions(**options)
+
+
+def test_negative_requeue_after_is_rejected() -> None:
+    with pytest.raises(ValueError, match="requeue_after: -1"):
+        Result(requeue_after=-1)
+
+
+async def test_causes_are_in_the_context_and_in_log_lines() -> None:
+    seen: list[str] = []
+
+    async def script(request: Request) -> Result:
+        seen.append(str(reconcile_causes()))
+        structlog.get_logger().info("reconciling")
+        if len(seen) == 1:
+            raise TransportError("connection refused", outcome_unknown=False)
+        return Result(requeue_after=30 if len(seen) == 2 else 0)
+
+    with capture_context_logs() as lines:
+        async with running(Harness(script)) as harness:
+            harness.channel.enqueue([A], reason="timer")
+            for seconds in (0, 1, 30):
+                harness.clock.advance(seconds)
+                await run_until_idle()
+    assert seen == ["generic: timer", "retry: TransportError", "requeue after: 30 s"]
+    assert [str(line["causes"]) for line in lines if line["event"] == "reconciling"] == seen
+    assert not reconcile_causes()

@@ -1,0 +1,391 @@
+"""The manager: order of start and stop, crashes, and the grace period; no API server is contacted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+from anyio.abc import TaskStatus
+
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.controller.lifecycle import GracePeriodExceeded, Phase, RunnableFailed
+from cfo.runtime.controller.reconcile import Request, Result
+from cfo.runtime.controller.source import Channel
+from cfo.runtime.manager.builder import Builder
+from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects.unstructured import GVK
+from cfo.runtime.process.clock import FakeClock
+from test.support.scheduling import run_until_idle
+
+UNREACHABLE_SERVER = ClientConfig(server="https://127.0.0.1:1")
+
+
+def create_manager(**options: Any) -> Manager:
+    return Manager(UNREACHABLE_SERVER, ManagerOptions(**options), clock=FakeClock())
+
+
+def clock_of(manager: Manager) -> FakeClock:
+    assert isinstance(manager.clock, FakeClock)
+    return manager.clock
+
+
+class RecordingRunnable:
+    """A runnable that records in ``journal`` when it starts and ends; it reports its start once ``ready`` is set."""
+
+    def __init__(self, name: str, journal: list[str], *, ready: asyncio.Event | None = None) -> None:
+        self.name = name
+        self.journal = journal
+        self.ready = ready
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        self.journal.append(f"+{self.name}")
+        try:
+            if self.ready:
+                await self.ready.wait()
+            task_status.started()
+            await anyio.sleep_forever()
+        finally:
+            self.journal.append(f"-{self.name}")
+
+
+class StoppableRunnable(RecordingRunnable):
+    """A runnable that ends after ``stop`` was called and ``finished`` is set."""
+
+    def __init__(self, name: str, journal: list[str]) -> None:
+        super().__init__(name, journal)
+        self.stop_requested = asyncio.Event()
+        self.finished = asyncio.Event()
+
+    def stop(self) -> None:
+        self.journal.append(f"?{self.name}")
+        self.stop_requested.set()
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        task_status.started()
+        try:
+            await self.stop_requested.wait()
+            await self.finished.wait()
+        finally:
+            self.journal.append(f"-{self.name}")
+
+
+class GatedReconciler:
+    """A reconciler that waits for ``gate``, and records the requests that it started and finished."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.started: list[Request] = []
+        self.finished: list[Request] = []
+
+    async def reconcile(self, request: Request) -> Result:
+        self.started.append(request)
+        await self.gate.wait()
+        self.finished.append(request)
+        return Result()
+
+
+async def test_phases_start_in_order_and_stop_in_reverse() -> None:
+    journal: list[str] = []
+    ready = asyncio.Event()
+    async with create_manager() as manager:
+        manager.add(RecordingRunnable("controller", journal))
+        manager.add(RecordingRunnable("all-replicas", journal), phase=Phase.ALL_REPLICAS)
+        manager.add(RecordingRunnable("server", journal, ready=ready), phase=Phase.SERVERS)
+        await run_until_idle()
+        assert journal == ["+server"]
+        ready.set()
+        await manager.started()
+        assert journal == ["+server", "+all-replicas", "+controller"]
+    assert journal[3:] == ["-controller", "-all-replicas", "-server"]
+
+
+async def test_runnable_added_after_start_starts_immediately() -> None:
+    journal: list[str] = []
+    async with create_manager() as manager:
+        await manager.started()
+        manager.add(RecordingRunnable("late", journal))
+        await run_until_idle()
+        assert journal == ["+late"]
+    assert journal == ["+late", "-late"]
+
+
+async def test_function_can_be_a_runnable_and_may_return() -> None:
+    called = asyncio.Event()
+
+    async def task() -> None:
+        called.set()
+
+    async with create_manager() as manager:
+        manager.add(task)
+        await manager.started()
+        await called.wait()
+
+
+async def test_crash_of_a_runnable_stops_manager_with_its_error() -> None:
+    journal: list[str] = []
+
+    class Broken:
+        name = "certificates"
+
+        async def run(self, *, task_status: TaskStatus[None]) -> None:
+            task_status.started()
+            raise ValueError("no such key")
+
+    manager = create_manager()
+    manager.add(RecordingRunnable("other", journal))
+    manager.add(Broken())
+    with pytest.raises(RunnableFailed, match="Broken certificates failed: ValueError: no such key") as failed:
+        await manager.run()
+    assert isinstance(failed.value.__cause__, ValueError)
+    assert journal == ["+other", "-other"]
+
+
+async def test_started_raises_the_error_of_a_crash_during_start() -> None:
+    async def broken() -> None:
+        raise ValueError("boom")
+
+    manager = create_manager()
+    manager.add(broken, phase=Phase.SERVERS)
+    manager.add(RecordingRunnable("stuck", [], ready=asyncio.Event()), phase=Phase.SERVERS)
+    run = asyncio.create_task(manager.run())
+    with pytest.raises(RunnableFailed, match="ValueError: boom"):
+        await manager.started()
+    with pytest.raises(RunnableFailed):
+        await run
+
+
+async def test_manager_context_raises_the_error_of_a_crash() -> None:
+    async def broken() -> None:
+        raise ValueError("boom")
+
+    async def use_manager() -> None:
+        async with create_manager() as manager:
+            manager.add(broken)
+            await anyio.sleep_forever()
+
+    with pytest.raises(RunnableFailed, match="boom"):
+        await use_manager()
+
+
+async def test_error_in_manager_context_stops_manager_and_propagates() -> None:
+    journal: list[str] = []
+
+    async def use_manager() -> None:
+        async with create_manager() as manager:
+            manager.add(RecordingRunnable("other", journal))
+            await manager.started()
+            raise KeyError("test")
+
+    with pytest.raises(KeyError):
+        await use_manager()
+    assert journal == ["+other", "-other"]
+
+
+async def test_port_in_use_is_an_error_that_names_the_endpoint() -> None:
+    first = create_manager(health_bind_address="127.0.0.1:0")
+    async with first:
+        await first.started()
+        second = create_manager(health_bind_address=f"127.0.0.1:{first.health_port}")
+        with pytest.raises(RunnableFailed, match=r"Endpoint health failed: AddressUnavailable.*in use"):
+            await second.run()
+
+
+async def test_stop_lets_running_reconciles_finish_and_starts_no_new_ones() -> None:
+    manager, reconciler, channel = create_manager(), GatedReconciler(), Channel()
+    Builder(manager, "gated").watches_source(channel).with_options(max_concurrent_reconciles=1).complete(reconciler)
+    run = asyncio.create_task(manager.run())
+    await manager.started()
+    channel.enqueue([Request("ns", "a"), Request("ns", "b")])
+    await run_until_idle()
+    manager.stop()
+    await run_until_idle()
+    assert not run.done()
+    reconciler.gate.set()
+    await run
+    assert reconciler.started == reconciler.finished == [Request("ns", "a")]
+
+
+async def test_running_reconciles_are_cancelled_after_grace_period() -> None:
+    manager, reconciler, channel = create_manager(graceful_shutdown_timeout=5), GatedReconciler(), Channel()
+    Builder(manager, "gated").watches_source(channel).complete(reconciler)
+    run = asyncio.create_task(manager.run())
+    await manager.started()
+    channel.enqueue([Request("ns", "a")])
+    await run_until_idle()
+    manager.stop()
+    await run_until_idle()
+    clock_of(manager).advance(4.9)
+    await run_until_idle()
+    assert not run.done()
+    clock_of(manager).advance(0.1)
+    with pytest.raises(GracePeriodExceeded, match="Controller gated"):
+        await run
+    assert reconciler.finished == []
+
+
+async def test_endpoints_respond_while_controllers_finish() -> None:
+    manager = create_manager(health_bind_address="127.0.0.1:0")
+    journal: list[str] = []
+    slow = StoppableRunnable("slow", journal)
+    manager.add(slow)
+    run = asyncio.create_task(manager.run())
+    await manager.started()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{manager.health_port}") as session:
+        async with session.get("/readyz") as response:
+            assert response.status == 200
+        manager.stop()
+        await run_until_idle()
+        assert journal == ["?slow"]
+        async with session.get("/readyz") as response:
+            assert (response.status, await response.text()) == (
+                500,
+                "[-]controllers failed: stopping\nhealthz check failed\n",
+            )
+        async with session.get("/healthz") as response:
+            assert response.status == 200
+    slow.finished.set()
+    await run
+
+
+async def test_readiness_names_runnables_that_have_not_started() -> None:
+    ready = asyncio.Event()
+    async with create_manager() as manager:
+        manager.add(RecordingRunnable("slow", [], ready=ready))
+        await run_until_idle()
+        assert await manager.health.failures() == {"controllers": "not started yet: RecordingRunnable slow"}
+        ready.set()
+        await manager.started()
+        assert await manager.health.failures() == {}
+
+
+async def test_first_signal_stops_gracefully_and_second_one_immediately() -> None:
+    manager = create_manager(graceful_shutdown_timeout=None)
+    journal: list[str] = []
+    slow = StoppableRunnable("slow", journal)
+    manager.add(slow)
+    run = asyncio.create_task(manager.run(handle_signals=True))
+    await manager.started()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await slow.stop_requested.wait()
+    assert not run.done()
+    os.kill(os.getpid(), signal.SIGINT)
+    await run  # no exception, which would be printed with a traceback
+    assert journal == ["?slow", "-slow"]
+
+
+async def test_hangup_stops_gracefully_unless_it_is_ignored() -> None:
+    for ignored in (True, False):
+        previous = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        try:
+            journal: list[str] = []
+            manager = create_manager()
+            manager.add(RecordingRunnable("task", journal))
+            run = asyncio.create_task(manager.run(handle_signals=True))
+            await manager.started()
+            if ignored:
+                os.kill(os.getpid(), signal.SIGHUP)
+                await run_until_idle()
+                assert not run.done()
+                manager.stop()
+            elif signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:  # it would end the test run
+                os.kill(os.getpid(), signal.SIGHUP)
+            else:
+                manager.stop()
+                pytest.fail("SIGHUP is not handled")
+            await asyncio.wait_for(run, 10)
+        finally:
+            signal.signal(signal.SIGHUP, previous)
+
+
+async def test_stop_during_start_ends_the_run() -> None:
+    journal: list[str] = []
+    manager = create_manager()
+    manager.add(RecordingRunnable("stuck", journal, ready=asyncio.Event()), phase=Phase.SERVERS)
+    manager.add(RecordingRunnable("never", journal))
+    run = asyncio.create_task(manager.run())
+    await run_until_idle()
+    manager.stop()
+    await run
+    assert journal == ["+stuck", "-stuck"]
+
+
+def test_manager_can_be_created_before_event_loop_runs() -> None:
+    manager = create_manager()
+    Builder(manager, "early").watches_source(Channel()).complete(GatedReconciler())
+    manager.stop()
+    asyncio.run(manager.run())
+
+
+async def test_readiness_names_kinds_that_have_not_synced() -> None:
+    async with create_manager() as manager:
+        Builder(manager).for_(MIRROR).reads(manager.cache.informer(CONFIG_MAP)).complete(GatedReconciler())
+        await run_until_idle()
+        (reason,) = (await manager.health.failures()).values()
+        assert reason == "not started yet: Controller mirror; not synced: ConfigMap.v1, Mirror.v1.example.com"
+
+
+async def test_manager_can_run_only_once() -> None:
+    manager = create_manager()
+    manager.stop()
+    await manager.run()
+    with pytest.raises(RuntimeError, match="can run only once"):
+        await manager.run()
+    with pytest.raises(RuntimeError, match="stopped before all phases had started"):
+        await manager.started()
+
+
+async def test_controller_names_must_be_unique() -> None:
+    manager = create_manager()
+    Builder(manager, "twice").watches_source(Channel()).complete(GatedReconciler())
+    with pytest.raises(ValueError, match="'twice' already"):
+        Builder(manager, "twice").watches_source(Channel()).complete(GatedReconciler())
+    assert [controller.name for controller in manager.controllers] == ["twice"]
+
+
+MIRROR, CONFIG_MAP = GVK("example.com", "v1", "Mirror"), GVK("", "v1", "ConfigMap")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda builder: builder, "no watches"),
+        (lambda builder: builder.reads(create_manager().cache.informer(CONFIG_MAP)), "no watches"),
+        (lambda builder: builder.owns(CONFIG_MAP), "call for_, too"),
+        (lambda builder: builder.for_(MIRROR).for_(CONFIG_MAP), "called twice"),
+        (lambda builder: builder.for_(MIRROR, label_selector="a in"), "a in"),
+        (lambda builder: builder.for_(MIRROR).with_options(reconcile_timeout=-1), "reconcile_timeout: -1"),
+    ],
+)
+async def test_builder_rejects_invalid_configuration(build: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(Builder(create_manager(), "name")).complete(GatedReconciler())
+
+
+async def test_controller_is_named_after_its_kind_and_shares_informers() -> None:
+    manager = create_manager()
+    one = Builder(manager).for_(MIRROR).owns(CONFIG_MAP, label_selector="a=b").complete(GatedReconciler())
+    other = (
+        Builder(manager, "other").for_(MIRROR).with_options(max_concurrent_reconciles=2, needs_leader=False)
+    ).complete(GatedReconciler())
+    assert one.name == "mirror"
+    assert len(manager.cache.informers) == 2
+    assert one.options.max_concurrent_reconciles == 8
+    assert (other.options.max_concurrent_reconciles, other.needs_leader) == (2, False)
+    with pytest.raises(ValueError, match="needs a name"):
+        Builder(manager).watches_source(Channel()).complete(GatedReconciler())
+
+
+async def test_runnable_added_just_before_stop_does_not_delay_it() -> None:
+    journal: list[str] = []
+    manager = create_manager()
+    run = asyncio.create_task(manager.run())
+    await manager.started()
+    manager.add(RecordingRunnable("late", journal))
+    manager.stop()
+    await run
+    assert journal in ([], ["+late", "-late"])

@@ -1,0 +1,162 @@
+"""The limit of connections: which one is closed for a new one, what is never closed, and timeouts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from cfo.runtime.process import listener as listener_module
+from cfo.runtime.process.listener import Listener, bind_socket
+
+LIMIT = 4
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Server:
+    """A running listener. Requests for ``/wait`` are answered after ``release`` is set."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.waiting = 0
+        self.streams: list[Stream] = []
+        self._socket = bind_socket(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.http = web.Server(self._handle, access_log=None)
+        self.listener = Listener("test", self.http, self._socket, limit=LIMIT)
+
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        if request.path == "/wait":
+            self.waiting += 1
+            await self.release.wait()
+        return web.Response(text="ok")
+
+    async def connect(self, source: str = "127.0.0.1") -> Stream:
+        stream = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(source, 0))
+        self.streams.append(stream)
+        return stream
+
+    @property
+    def open(self) -> list[bool]:
+        """For each connection, in the order in which they were opened, whether it is open."""
+        return [not reader.at_eof() and reader.exception() is None for reader, _ in self.streams]
+
+
+async def get(stream: Stream, path: str = "/") -> bytes:
+    reader, writer = stream
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    return head.split(b" ")[1] + await reader.readexactly(2)
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Server]:
+    server = Server()
+    task = asyncio.create_task(server.listener.run())
+    try:
+        async with asyncio.timeout(20):
+            yield server
+    finally:
+        server.release.set()
+        task.cancel()
+        await asyncio.wait([task])
+        for _, writer in server.streams:
+            writer.close()
+        await server.http.shutdown(1.0)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 (bounded by the timeout of running())
+        await asyncio.sleep(0.005)
+
+
+async def test_new_connection_takes_the_place_of_the_oldest_unanswered_one() -> None:
+    async with running() as server:
+        with capture_logs() as logs:
+            assert await get(await server.connect()) == b"200ok"
+            for _ in range(LIMIT + 2):
+                await server.connect()
+            assert await get(server.streams[-1]) == b"200ok"
+            await eventually(lambda: server.open.count(True) == LIMIT)
+        assert server.open == [True, False, False, False, True, True, True]
+        assert [(line["event"], line["closed"]) for line in logs] == [("Too many connections", 1)]
+
+
+async def test_connection_that_was_idle_longest_is_closed_if_all_were_answered() -> None:
+    async with running() as server:
+        for _ in range(LIMIT):
+            await get(await server.connect())
+        await get(server.streams[0])
+        await get(await server.connect())
+        assert server.open == [True, False, True, True, True]
+
+
+async def test_address_with_the_most_connections_loses_one() -> None:
+    """One pod that opens connections does not displace those of the API server."""
+    async with running() as server:
+        for _ in range(2):
+            await server.connect("127.0.0.2")
+        for _ in range(5 * LIMIT):
+            await get(await server.connect("127.0.0.1"))
+        assert server.open[:2] == [True, True]
+        assert server.open.count(True) == LIMIT
+        assert await get(server.streams[0]) == b"200ok"
+
+
+async def test_connection_with_a_request_in_progress_is_not_closed() -> None:
+    async with running() as server:
+        requests = [asyncio.create_task(get(await server.connect(), "/wait")) for _ in range(LIMIT)]
+        await eventually(lambda: server.waiting == LIMIT)
+        reader, _ = await server.connect()
+        assert await reader.read() == b"", "there is no room, so the new connection must be closed"
+        server.release.set()
+        assert await asyncio.gather(*requests) == [b"200ok"] * LIMIT
+        assert await get(await server.connect()) == b"200ok"
+
+
+async def test_connection_without_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "_FIRST_REQUEST_TIMEOUT", 0.1)
+    async with running() as server:
+        used = await server.connect()
+        await get(used)
+        (idle, _), (half, writer) = await server.connect(), await server.connect()
+        writer.write(b"GET / HTTP/1.1\r\nHost: ")
+        for reader in (idle, half):
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        assert await get(used) == b"200ok"
+
+
+async def test_closed_connections_do_not_count() -> None:
+    async with running() as server:
+        kept = await server.connect()
+        for _ in range(3 * LIMIT):
+            reader, writer = await server.connect()
+            await get((reader, writer))
+            writer.close()
+            await writer.wait_closed()
+            await eventually(lambda: len(server.http.connections) == 1)
+        assert await get(kept) == b"200ok"
+
+
+async def test_failed_accept_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(listener_module, "_ACCEPT_RETRY", 0.01)
+    failures = [OSError(24, "Too many open files")]
+    accept = loop.sock_accept
+
+    async def failing_accept(sock: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return await accept(sock)
+
+    monkeypatch.setattr(loop, "sock_accept", failing_accept)
+    with capture_logs() as logs:
+        async with running() as server:
+            assert await get(await server.connect()) == b"200ok"
+    assert logs[0]["event"] == "Failed to accept connection, will retry"
