@@ -131,7 +131,11 @@ class ThreadPool:
             with suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(self._places.release)
 
-        threading.Thread(target=work, name=self.name, daemon=True).start()
+        try:
+            threading.Thread(target=work, name=self.name, daemon=True).start()
+        except RuntimeError:  # the process has too many threads
+            self._places.release()
+            raise
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
