@@ -19,18 +19,8 @@ import structlog
 import yaml
 from aiohttp import web
 
-from cfo.runtime import (
-    APIRequest,
-    ClientConfig,
-    ConfigError,
-    CredentialError,
-    Credentials,
-    KubeconfigError,
-    NoClusterConfigured,
-    Transport,
-    TransportError,
-    load_config,
-)
+from cfo.runtime import ClientConfig, ConfigError, Transport, TransportError, load_config
+from cfo.runtime.client import APIRequest, CredentialError, Credentials, KubeconfigError, NoClusterConfigured
 from cfo.runtime.client.config import _proxy_for
 from test.support.api_server import ApiServer, AutoAdvancingClock, json
 from test.support.certificates import create_ca, create_certificate, server_ssl_context

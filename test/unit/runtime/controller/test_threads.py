@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime import Controller, ControllerOptions, Request, Result, SyncClient, ThreadAbandoned, reconcile_id
+from cfo.runtime import Controller, Request, Result, reconcile_id
 from cfo.runtime.client.write_gate import WriteRejected, write_gate
+from cfo.runtime.controller import ControllerOptions, SyncClient, ThreadAbandoned
 from cfo.runtime.controller.source import Channel
 from cfo.runtime.controller.threads import ThreadedReconciler, ThreadPool, call_in_loop
 
