@@ -38,36 +38,35 @@ from cfo.console.dashboard import in_cluster
 from cfo.controllers import appwrapper, flux, inferencestack, raycluster
 from cfo.features import enabled_features, warn_about_missing_roles
 from cfo.runtime import (
-    AVAILABILITY_RULES,
     CONFIG_MAP,
     EVENT_RULES,
     GVK,
-    MUTATING_WEBHOOK_CONFIGURATION,
-    VALIDATING_WEBHOOK_CONFIGURATION,
-    AddressUnavailable,
     AlreadyExists,
     APIError,
-    CertificateFiles,
     Client,
     ClientConfig,
     Forbidden,
     LeaderElectionOptions,
     Manager,
     ManagerOptions,
-    MetricsTLS,
     NamespacedName,
     Object,
     RESTMapper,
-    RotatedCertificates,
     Rule,
-    RunnableFailed,
-    ServiceReference,
     Transport,
     TransportError,
+    leader_election_rules,
+)
+from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
+from cfo.runtime.manager import MetricsTLS
+from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.process import AddressUnavailable, ping
+from cfo.runtime.webhook import (
+    CertificateFiles,
+    RotatedCertificates,
+    ServiceReference,
     WebhookOptions,
     WebhookURL,
-    leader_election_rules,
-    ping,
     webhook_rules,
 )
 from cfo.version import __version__

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime import Builder, Manager, ManagerOptions, SyncClient
+from cfo.runtime import Builder, Manager, ManagerOptions
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden
+from cfo.runtime.controller import SyncClient
 from cfo.runtime.controller.reconcile import Result
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, controller_of
 from envtest import ControlPlane

@@ -28,12 +28,8 @@ from structlog.testing import capture_logs
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
-    EVENT,
-    LEASE,
-    MUTATING_WEBHOOK_CONFIGURATION,
     SECRET,
     SERVICE_ACCOUNT,
-    VALIDATING_WEBHOOK_CONFIGURATION,
     Client,
     ClientConfig,
     Forbidden,
@@ -42,11 +38,7 @@ from cfo.runtime import (
     ManagerOptions,
     NamespacedName,
     Object,
-    OpenTelemetryTracing,
-    PartialObjectError,
-    apply_set_id,
     controller_of,
-    custom_resource_definitions,
     find_condition,
     gvk_of,
     key_of,
@@ -55,6 +47,16 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime import handlers as kopf
+from cfo.runtime.client import PartialObjectError
+from cfo.runtime.controller import apply_set_id
+from cfo.runtime.manager import OpenTelemetryTracing
+from cfo.runtime.objects import (
+    EVENT,
+    LEASE,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    custom_resource_definitions,
+)
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.command import command as envtest_command

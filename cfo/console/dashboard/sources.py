@@ -9,7 +9,8 @@ import anyio
 
 from cfo.console.dashboard.feed import Source
 from cfo.console.summaries import RELATED_KINDS, Overview
-from cfo.runtime import CORE_EVENT, GVK, POD, Cache, Informer, Manager, RESTMapper, Transport
+from cfo.runtime import GVK, POD, Cache, Informer, Manager, RESTMapper, Transport
+from cfo.runtime.objects import CORE_EVENT
 
 __all__ = ["client_source", "manager_source"]
 

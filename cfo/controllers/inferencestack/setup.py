@@ -18,11 +18,9 @@ from cfo.controllers.inferencestack.pods import failure_has_changed, stack_of
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
 from cfo.runtime import (
     GVK,
-    LEASE,
     POD,
     Builder,
     Channel,
-    ElectedControllers,
     EnqueueRequestsFromMapFunc,
     Entry,
     GenerationChanged,
@@ -35,6 +33,8 @@ from cfo.runtime import (
     on_update,
     or_,
 )
+from cfo.runtime.manager import ElectedControllers
+from cfo.runtime.objects import LEASE
 
 __all__ = ["election_rules", "rules", "setup"]
 

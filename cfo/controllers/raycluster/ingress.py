@@ -67,7 +67,6 @@ from cfo.runtime import (
     Entry,
     EventRecorder,
     Informer,
-    Kind,
     Manager,
     NamespacedName,
     Object,
@@ -80,6 +79,7 @@ from cfo.runtime import (
     namespace_of,
     or_,
 )
+from cfo.runtime.controller import Kind
 
 __all__ = ["IngressInformers", "IngressReconciler", "setup"]
 

@@ -20,7 +20,6 @@ from cfo.runtime import (
     JOB,
     NAMESPACE,
     POD,
-    PRIORITY_CLASS,
     READ,
     Builder,
     Channel,
@@ -34,13 +33,14 @@ from cfo.runtime import (
     RESTMapper,
     Result,
     Rule,
-    SelectionKeywords,
     find_condition,
     key_of,
     name_of,
     namespace_of,
     uid_of,
 )
+from cfo.runtime.manager import SelectionKeywords
+from cfo.runtime.objects import PRIORITY_CLASS
 
 __all__ = ["START", "FluxSetupReconciler", "setup"]
 

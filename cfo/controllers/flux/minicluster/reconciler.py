@@ -59,7 +59,6 @@ from cfo.runtime import (
     ResourceVersionChanged,
     Result,
     Rule,
-    SelectionKeywords,
     controller_of,
     find_condition,
     is_controlled_by,
@@ -71,6 +70,7 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime.manager import SelectionKeywords
 
 __all__ = ["MiniClusterReconciler", "setup"]
 

@@ -22,7 +22,6 @@ from envtest.apimachinery.errors import (
 from envtest.apimachinery.field_errors import invalid
 from envtest.apimachinery.objects import Object
 from envtest.apply.jsonpatch import json_patch
-from envtest.apply.manager import Tracker
 from envtest.apply.mergepatch import merge_patch
 from envtest.apply.strategic import strategic_merge
 from envtest.builtins.normalization import DecodeError
@@ -35,7 +34,7 @@ from envtest.formats.go_format import go_text
 from envtest.handlers.write import check_name, check_namespace
 from envtest.registry.resource import RequestContext
 from envtest.schema.schema_node import Schema
-from envtest.writes.create_update import admit_mutating, copy_object, dedupe_owners, update_object
+from envtest.writes.create_update import Transform, admit_mutating, copy_object, dedupe_owners, update_object
 from envtest.writes.server_core import Core
 
 __all__ = ["APPLY", "PatchFunction", "apply_body", "patch", "patch_media_type", "patch_options", "read_patch"]
@@ -219,49 +218,58 @@ async def patch(core: Core, request: Request, ctx: RequestContext, output: Outpu
     media = patch_media_type(request, ctx)
     data = await request.body()
     patch_options(request, ctx, is_apply=media == APPLY)
-    tracker = core.trackers.of(ctx.info, ctx.subresource)
-
-    applied: Object = {}
-    duplicates: list[str] = []
-    strategic: Object | None = None
     if media == APPLY:
-        applied = apply_body(data)
+        transform = _apply(core, ctx, data)
     else:
-        change = read_patch(media, data, ctx, schema=ctx.info.schema)
-        if media != JSON_PATCH:
-            document = load_json(data)
-            duplicates = duplicate_fields(data, document)
-            strategic = document if media == STRATEGIC else None
-
-    async def transform(old: Object | None) -> Object:
-        if media == APPLY:
-            new = await _apply(tracker, applied, data, old, ctx)
-        elif old is None:
-            raise not_found(ctx.info.resource, ctx.name)
-        else:
-            new = _decode(change(copy_object(old)), ctx, duplicates, strategic)
-        check_namespace(new, ctx)
-        check_name(new, ctx.name)
-        ctx.info.strategy.default(new)
-        dedupe_owners(new, ctx)
-        if media != APPLY:  # apply has recorded the owners of fields already
-            await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
-        return await admit_mutating(core, ctx, new, old)
-
+        transform = _patch(core, ctx, media, data)
     obj, created = await update_object(core, ctx, transform, create=media == APPLY)
     return object_response(request, ctx.info, output, obj, 201 if created else 200)
 
 
-async def _apply(tracker: Tracker, applied: Object, data: bytes, old: Object | None, ctx: RequestContext) -> Object:
-    """Return the live object, or a new one, with the applied configuration (``data``, before it was parsed)."""
-    if old is None:
-        _check_apply_creates(applied, ctx)
-    live = None if old is None else copy_object(old)
-    patched = await tracker.run_with_conversions(
-        lambda: tracker.apply(live, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
-    )
-    check_duplicate_keys(data, ctx)
-    return _decode_applied(patched, applied, ctx)
+def _apply(core: Core, ctx: RequestContext, data: bytes) -> Transform:
+    """Return the function that applies a configuration to the current object."""
+    tracker = core.trackers.of(ctx.info, ctx.subresource)
+    applied = apply_body(data)
+
+    async def transform(old: Object | None) -> Object:
+        if old is None:
+            _check_apply_creates(applied, ctx)
+        current = None if old is None else copy_object(old)
+        merged = await tracker.run_with_conversions(
+            lambda: tracker.apply(current, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
+        )
+        check_duplicate_keys(data, ctx)
+        new = _decode_applied(merged, applied, ctx)
+        _prepare(new, ctx)
+        return await admit_mutating(core, ctx, new, old)
+
+    return transform
+
+
+def _patch(core: Core, ctx: RequestContext, media: str, data: bytes) -> Transform:
+    """Return the function that patches the current object."""
+    tracker = core.trackers.of(ctx.info, ctx.subresource)
+    change = read_patch(media, data, ctx, schema=ctx.info.schema)
+    document = load_json(data) if media != JSON_PATCH else None
+    duplicates = [] if document is None else duplicate_fields(data, document)
+    strategic = document if media == STRATEGIC else None
+
+    async def transform(old: Object | None) -> Object:
+        if old is None:
+            raise not_found(ctx.info.resource, ctx.name)
+        new = _decode(change(copy_object(old)), ctx, duplicates, strategic)
+        _prepare(new, ctx)
+        await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
+        return await admit_mutating(core, ctx, new, old)
+
+    return transform
+
+
+def _prepare(new: Object, ctx: RequestContext) -> None:
+    check_namespace(new, ctx)
+    check_name(new, ctx.name)
+    ctx.info.strategy.default(new)
+    dedupe_owners(new, ctx)
 
 
 def _check_apply_creates(applied: Object, ctx: RequestContext) -> None:

@@ -17,10 +17,7 @@ from cfo.runtime import (
     Client,
     ClientConfig,
     Conflict,
-    EncodingError,
-    Expired,
     NotFound,
-    OwnerDeleted,
     PatchType,
     Propagation,
     TerminalError,
@@ -28,6 +25,7 @@ from cfo.runtime import (
     TransportError,
     UnknownKind,
 )
+from cfo.runtime.client import EncodingError, Expired, OwnerDeleted
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import StoredObject
 from cfo.runtime.objects.kinds import CONFIG_MAP, NAMESPACE, POD

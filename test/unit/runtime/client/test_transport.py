@@ -11,21 +11,8 @@ import pytest
 import structlog
 from aiohttp import web
 
-from cfo.runtime import (
-    APIError,
-    APIRequest,
-    ClientConfig,
-    Conflict,
-    Credentials,
-    Exchange,
-    Forbidden,
-    Invalid,
-    ServiceUnavailable,
-    TooManyRequests,
-    Transport,
-    TransportError,
-    Unauthorized,
-)
+from cfo.runtime import APIError, ClientConfig, Conflict, Forbidden, Invalid, Transport, TransportError
+from cfo.runtime.client import APIRequest, Credentials, Exchange, ServiceUnavailable, TooManyRequests, Unauthorized
 from test.support.api_server import ApiServer, AutoAdvancingClock, abort_connection, error_response, json, text
 
 TOKEN = "s3cret-token"
