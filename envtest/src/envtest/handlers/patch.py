@@ -218,10 +218,7 @@ async def patch(core: Core, request: Request, ctx: RequestContext, output: Outpu
     media = patch_media_type(request, ctx)
     data = await request.body()
     patch_options(request, ctx, is_apply=media == APPLY)
-    if media == APPLY:
-        transform = _apply(core, ctx, data)
-    else:
-        transform = _patch(core, ctx, media, data)
+    transform = _apply(core, ctx, data) if media == APPLY else _patch(core, ctx, media, data)
     obj, created = await update_object(core, ctx, transform, create=media == APPLY)
     return object_response(request, ctx.info, output, obj, 201 if created else 200)
 
