@@ -23,7 +23,7 @@ from cfo.console.execution import configure_logs, execute, log_errors, namespace
 from cfo.version import __version__
 
 if TYPE_CHECKING:
-    from cfo.runtime import WebhookURL
+    from cfo.runtime.webhook import WebhookURL
 
 __all__ = ["main"]
 
@@ -193,7 +193,7 @@ def _run_on_cluster(options: Mapping[str, Any]) -> None:
 
 
 def _checked_url(text: str | None) -> WebhookURL | None:
-    from cfo.runtime import WebhookURL
+    from cfo.runtime.webhook import WebhookURL
 
     try:
         return WebhookURL.parse(text) if text is not None else None

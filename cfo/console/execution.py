@@ -59,7 +59,8 @@ def execute(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run ``work``, and convert its expected errors into one line and an exit code."""
     from cfo.config import ConfigurationError
     from cfo.operator import AddressInUse, ConfigurationUnavailable
-    from cfo.runtime import ConfigError, GracePeriodExceeded, RunnableFailed
+    from cfo.runtime import ConfigError
+    from cfo.runtime.controller import GracePeriodExceeded, RunnableFailed
 
     try:
         run_async(work)

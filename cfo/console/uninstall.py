@@ -31,11 +31,9 @@ from cfo.manifests.names import LABELS
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
 from cfo.runtime import (
-    CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     DEPLOYMENT,
     GVK,
-    LEASE,
     NETWORK_POLICY,
     POD,
     SECRET,
@@ -49,6 +47,7 @@ from cfo.runtime import (
     key_of,
     name_of,
 )
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING, LEASE
 
 __all__ = ["NotInstalled", "check_installation", "uninstall"]
 

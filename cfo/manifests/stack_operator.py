@@ -20,7 +20,8 @@ from cfo.config.watch import configuration_watch_rules
 from cfo.controllers import inferencestack
 from cfo.manifests import workload
 from cfo.manifests.rbac import stack_roles
-from cfo.runtime import AVAILABILITY_RULES, EVENT_RULES, Object, Rule, leader_election_rules
+from cfo.runtime import EVENT_RULES, Object, Rule, leader_election_rules
+from cfo.runtime.controller import AVAILABILITY_RULES
 
 __all__ = ["STACK_OPERATOR", "StackOperator", "shared_objects"]
 

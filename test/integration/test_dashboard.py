@@ -21,12 +21,10 @@ from cfo.features import all_views
 from cfo.manifests.overlays import crds as own_crds
 from cfo.manifests.rbac import user_roles
 from cfo.runtime import (
-    CORE_EVENT,
     Client,
     ClientConfig,
     Manager,
     ManagerOptions,
-    MetricsTLS,
     NamespacedName,
     Object,
     RESTMapper,
@@ -34,6 +32,8 @@ from cfo.runtime import (
     Transport,
     name_of,
 )
+from cfo.runtime.manager import MetricsTLS
+from cfo.runtime.objects import CORE_EVENT
 from envtest import ControlPlane
 from test.integration.test_metrics import service_account_token
 

@@ -27,7 +27,7 @@ from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition, gvk_of, key_of, name_of
-from envtest.certificates import CertificateAuthority
+from envtest.formats.certificate_authority import CertificateAuthority
 from test.support.config_map_webhooks import free_url
 from test.support.installation import ROOT, create_config_map, install, kubectl, operator_audit_events, run_in_cluster
 from test.support.manifests import dump_all, load_all

@@ -19,7 +19,9 @@ from cfo.console.dashboard.loopback import LoopbackServer
 from cfo.console.dashboard.site import Site
 from cfo.console.dashboard.sources import manager_source
 from cfo.console.summaries import KindView
-from cfo.runtime import CORE_EVENT, READ, Manager, Metrics, Phase, Rule
+from cfo.runtime import READ, Manager, Phase, Rule
+from cfo.runtime.controller import Metrics
+from cfo.runtime.objects import CORE_EVENT
 from cfo.version import __version__
 
 __all__ = ["PREFIX", "manager_server", "rules", "setup"]

@@ -36,13 +36,13 @@ from cfo.runtime import (
     RESTMapper,
     Transport,
     UnknownKind,
-    WebhookURL,
     gvk_of,
     key_of,
     name_of,
 )
+from cfo.runtime.webhook import WebhookURL
 from envtest import ControlPlane
-from envtest.manifests import read_manifests
+from envtest.formats.manifests import read_manifests
 
 __all__ = [
     "apply_objects",

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from cfo.console.summaries.reading import MALFORMED, conditions_of, mapping, path, text
 from cfo.console.summaries.related import Related, warnings_of
 from cfo.console.summaries.summary import MAX_FACTS, Level, Problem, Summary, combined_level, distinct_problems
-from cfo.runtime import CORE_EVENT, GVK, POD, NamespacedName, Object, gvk_of, key_of, uid_of
+from cfo.runtime import GVK, POD, NamespacedName, Object, gvk_of, key_of, uid_of
+from cfo.runtime.objects import CORE_EVENT
 
 __all__ = ["Children", "KindView", "PhaseChange", "Section", "new_summary", "related_kinds", "summarize"]
 

@@ -25,7 +25,6 @@ from cfo.console.summaries.reading import MALFORMED
 from cfo.console.summaries.related import MAX_EVENTS, MAX_PODS, Related
 from cfo.console.summaries.summary import Summary
 from cfo.runtime import (
-    CORE_EVENT,
     GVK,
     POD,
     Clock,
@@ -36,6 +35,7 @@ from cfo.runtime import (
     Object,
     SystemClock,
 )
+from cfo.runtime.objects import CORE_EVENT
 
 __all__ = ["Change", "ChangeType", "Overview", "Subscription", "interruption"]
 

@@ -39,7 +39,6 @@ from cfo.runtime import (
     CRUD,
     GVK,
     JOB,
-    PRIORITY_CLASS,
     READ,
     AlreadyExists,
     Builder,
@@ -63,6 +62,7 @@ from cfo.runtime import (
     namespace_of,
     resource_version_of,
 )
+from cfo.runtime.objects import PRIORITY_CLASS
 
 __all__ = ["KueueInformers", "KueueReconciler", "setup"]
 

@@ -51,7 +51,6 @@ from cfo.controllers.raycluster.resources import (
 )
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
 from cfo.runtime import (
-    CLUSTER_ROLE_BINDING,
     CRUD,
     READ,
     SECRET,
@@ -68,7 +67,6 @@ from cfo.runtime import (
     Request,
     Result,
     Rule,
-    SelectionKeywords,
     is_deleting,
     key_of,
     namespace_of,
@@ -77,6 +75,8 @@ from cfo.runtime import (
     set_finalizer,
     uid_of,
 )
+from cfo.runtime.manager import SelectionKeywords
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = ["OAuthReconciler", "setup"]
 

@@ -7,7 +7,8 @@ from typing import Final
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.config import AppWrapperConfiguration
-from cfo.runtime import AdmissionRequest, Client, FieldError, FieldErrors, Manager, Object, Operation, Rule
+from cfo.runtime import Client, FieldError, FieldErrors, Manager, Object, Rule
+from cfo.runtime.webhook import AdmissionRequest, Operation
 from cfo.webhooks.appwrapper.access import AccessReviewer
 from cfo.webhooks.appwrapper.defaulting import set_labels
 from cfo.webhooks.appwrapper.json_types import count_errors, json_type_errors

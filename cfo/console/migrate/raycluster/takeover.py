@@ -13,16 +13,8 @@ from cfo.console.migrate.raycluster.targets import Target
 from cfo.console.migrate.steps import Action, ObjectPlan, Step
 from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
-from cfo.runtime import (
-    CLUSTER_ROLE_BINDING,
-    NETWORK_POLICY,
-    Object,
-    annotations_of,
-    gvk_of,
-    has_finalizer,
-    is_deleting,
-    key_of,
-)
+from cfo.runtime import NETWORK_POLICY, Object, annotations_of, gvk_of, has_finalizer, is_deleting, key_of
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = ["plan_orphaned_binding", "plan_takeover", "plan_wrapper"]
 
