@@ -100,7 +100,7 @@ class State:
             events += _events_of(summary, known)
             if view.past_phases is not None:
                 past = partial(view.past_phases, summary)
-                if new := self._history.phases.record(identity, now, summary.state, summary.level.value, past):
+                if new := self._history.record_phase(identity, now, summary.state, summary.level.value, past):
                     phases[identity] = new
         events = sorted(events, key=lambda event: -event["time"])[:MAX_EVENTS]
         message = {"rows": rows, "removed": removed, "phases": phases, "events": events}
@@ -131,7 +131,7 @@ class State:
             if (identity := identities.get(waiting.queue)) is not None:
                 is_own = waiting.key.namespace == self._queues[identity].namespace
                 names[identity].append(waiting.key.name if is_own else str(waiting.key))
-        found = {identity: self._history.orders.record(identity, now, order) for identity, order in names.items()}
+        found = {identity: self._history.record_order(identity, now, order) for identity, order in names.items()}
         return {identity: samples for identity, samples in found.items() if samples}
 
 

@@ -10,7 +10,7 @@ import pytest
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.flux import FLUX_SETUP
 from cfo.console.dashboard import state as state_module
-from cfo.console.dashboard.history import MAX_TRACKED, Orders, Phases
+from cfo.console.dashboard.history import MAX_TRACKED, History
 from cfo.console.dashboard.state import State, row_of
 from cfo.console.dashboard.streams import Stream, StreamDropped
 from cfo.console.summaries import Change, ChangeType, Condition, Level, Summary
@@ -91,17 +91,17 @@ def test_phase_changes_are_recorded_once() -> None:
 
 
 def test_history_is_bounded() -> None:
-    phases = Phases()
+    history = History()
     for index in range(MAX_TRACKED + 5):
-        phases.record(f"uid-{index}", NOW, "Running", "ok", lambda: ())
+        history.record_phase(f"uid-{index}", NOW, "Running", "ok", lambda: ())
     for index in range(100):
-        phases.record("uid-900", NOW + index, f"state-{index}", "ok", lambda: ())
-    assert len(phases.snapshot()) == MAX_TRACKED
-    assert len(phases.snapshot()["uid-900"]) == 32
-    orders = Orders()
+        history.record_phase("uid-900", NOW + index, f"state-{index}", "ok", lambda: ())
     for index in range(500):
-        orders.record("queue", NOW + index, [str(index + each) for each in range(50)])
-    (samples_of_queue,) = orders.snapshot().values()
+        history.record_order("queue", NOW + index, [str(index + each) for each in range(50)])
+    found = history.snapshot()
+    assert len(found["phases"]) == MAX_TRACKED
+    assert len(found["phases"]["uid-900"]) == 32
+    (samples_of_queue,) = found["orders"].values()
     assert len(samples_of_queue) == 120
     assert len(samples_of_queue[0][1]) == 10
 
