@@ -23,7 +23,7 @@ from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import digest, names_of
 from cfo.config import AuthenticationConfiguration
-from cfo.controllers.raycluster.children import Children, NameConflict
+from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.resources import COOKIE_KEY, desired_secret
 from cfo.controllers.raycluster.secrets import NEVER, ClusterSecrets
 from cfo.runtime import (
@@ -87,11 +87,8 @@ class AuthProxySecrets:
             return _settings_secret(cluster, key.name, {COOKIE_KEY: cookie, SETTINGS_KEY: settings}, settings)
 
         current = await self._settings.read(key)
-        try:
-            stored = await children.create_or_update(key, SECRET, current, desired, trust_labels=False)
-        except NameConflict as error:
-            children.report_name_conflict(error, "the proxies have no settings")
-            return
+        consequence = "the proxies have no settings"
+        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
         if stored is not None:
             self._settings.remember(key_of(cluster), stored)
 
@@ -123,11 +120,8 @@ class AuthProxySecrets:
             return {**secret, "data": issued.data()}
 
         current = await self._certificates.read(key)
-        try:
-            stored = await children.create_or_update(key, SECRET, current, desired, trust_labels=False)
-        except NameConflict as error:
-            children.report_name_conflict(error, "the proxies have no certificate")
-            return None
+        consequence = "the proxies have no certificate"
+        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
         if stored is None or due is None:
             return None
         self._certificates.remember(key_of(cluster), stored, due)

@@ -6,7 +6,7 @@ import secrets as random
 from base64 import b64decode, b64encode
 
 from cfo.api.raycluster.naming import names_of
-from cfo.controllers.raycluster.children import Children, NameConflict
+from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.resources import COOKIE_KEY, desired_secret
 from cfo.controllers.raycluster.secrets import NEVER, ClusterSecrets
 from cfo.runtime import SECRET, Client, NamespacedName, Object, Reader, key_of, namespace_of
@@ -39,11 +39,8 @@ class CookieSecret:
             cookie = b64decode(encoded) if encoded else b64encode(random.token_bytes(_COOKIE_BYTES))
             return desired_secret(cluster, key.name, {COOKIE_KEY: cookie})
 
-        try:
-            stored = await children.create_or_update(key, SECRET, current, desired, trust_labels=False)
-        except NameConflict as error:
-            children.report_name_conflict(error, "the OAuth proxy has no cookie secret")
-            return
+        consequence = "the OAuth proxy has no cookie secret"
+        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
         if stored is not None:
             self._secrets.remember(key_of(cluster), stored)
 

@@ -217,7 +217,7 @@ class NetworkPolicyReconciler:
                 "it is left unchanged",
             )
             return False
-        return await children.apply(desired, current.meta.uid if current is not None else "") is not None
+        return await children.apply_recorded(desired, current.meta.uid if current is not None else "") is not None
 
     async def _delete(self, children: Children, *names: str) -> None:
         for name in names:
