@@ -82,11 +82,6 @@ class Children(OwnedWrites):
         if is_lasting:
             self.record_warning("FailedToReconcile", message)
 
-    @property
-    def failed(self) -> bool:
-        """Whether any write has failed so far."""
-        return bool(self.errors)
-
     def record_warning(self, reason: str, message: str) -> None:
         """Record a Warning Event on the cluster."""
         self._events.event(self.cluster, "Warning", reason, message)
@@ -120,13 +115,6 @@ class Children(OwnedWrites):
         """Record that an object is not written because of a conflict, and schedule a recheck."""
         self.record_warning(reason, message)
         self.retry(NAME_CONFLICT_RETRY_SECONDS)
-
-    async def apply_recorded(self, desired: Object, uid: str) -> Object | None:
-        """Apply ``desired`` to the object with this uid; an empty ``uid`` creates it.
-
-        Any other object of this name is left unchanged. Returns the stored object, or ``None`` when it was rejected.
-        """
-        return await self.attempt(self.apply_to(desired, uid), gvk_of(desired), name_of(desired))
 
     async def claim_and_apply(self, desired: Object, current: Object | None, consequence: str) -> Object | None:
         """Apply ``desired``, unless an object of another owner has its name; ``current`` is the cached object.
@@ -176,8 +164,22 @@ class Children(OwnedWrites):
         return await self.apply_to(wanted, uid_of(current), resource_version_of(current))
 
     def is_up_to_date(self, current: Object, desired: Object) -> bool:
-        """Return whether ``current`` has everything in ``desired``, and the owner reference to the cluster."""
-        return _is_up_to_date(current, self.owned(desired))
+        """Return whether ``current`` has everything in ``desired``, and the owner reference to the cluster.
+
+        Extra metadata and extra Secret data are ignored.
+        """
+        desired = self.owned(desired)
+        desired_metadata, metadata = desired["metadata"], current["metadata"]
+        for part in ("labels", "annotations"):
+            if not (desired_metadata.get(part) or {}).items() <= (metadata.get(part) or {}).items():
+                return False
+        references = owner_references_of(current)
+        if any(reference not in references for reference in owner_references_of(desired)):
+            return False
+        if not (desired.get("data") or {}).items() <= (current.get("data") or {}).items():
+            return False
+        other_fields = set(desired) - {"apiVersion", "kind", "metadata", "data"}
+        return all(current.get(field) == desired[field] for field in other_fields)
 
     async def _replace(self, current: Object, desired: Object) -> Object:
         """Delete ``current`` and create ``desired``; an update would keep other keys, and an immutable object as is."""
@@ -211,18 +213,3 @@ class Children(OwnedWrites):
         if requeue_after:
             self.retry(requeue_after)
         return Result(requeue_after=self.retry_after)
-
-
-def _is_up_to_date(current: Object, desired: Object) -> bool:
-    """Return whether ``current`` has everything in ``desired``; extra metadata and extra Secret data are ignored."""
-    desired_metadata = desired["metadata"]
-    metadata = current["metadata"]
-    for part in ("labels", "annotations"):
-        if not (desired_metadata.get(part) or {}).items() <= (metadata.get(part) or {}).items():
-            return False
-    if any(reference not in owner_references_of(current) for reference in desired_metadata.get("ownerReferences", ())):
-        return False
-    if not (desired.get("data") or {}).items() <= (current.get("data") or {}).items():
-        return False
-    other_fields = set(desired) - {"apiVersion", "kind", "metadata", "data"}
-    return all(current.get(field) == desired[field] for field in other_fields)
