@@ -9,8 +9,8 @@ import pytest
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError, BadRequest, Conflict, Forbidden, InternalError, Invalid
 from cfo.runtime.client.owned import NameTaken, OwnedWrites
-from cfo.runtime.kinds import CONFIG_MAP
-from cfo.runtime.objects import Object
+from cfo.runtime.objects.kinds import CONFIG_MAP
+from cfo.runtime.objects.unstructured import Object
 
 OWNER: Object = {"apiVersion": "example.com/v1", "kind": "Site", "metadata": {"name": "s", "uid": "u"}}
 
