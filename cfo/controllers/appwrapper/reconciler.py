@@ -57,7 +57,7 @@ from cfo.runtime import (
     on_update,
     set_finalizer,
 )
-from cfo.runtime.client.owned import apply_status
+from cfo.runtime.client.owned import apply_status, raise_together
 from cfo.runtime.controller import Kind
 from cfo.runtime.objects import NODE, VALIDATING_WEBHOOK_CONFIGURATION
 
@@ -165,24 +165,18 @@ class AppWrapperReconciler:
         failures: list[Exception] = []
         for deletion in deletions:
             try:
-                await self._delete_object(deletion)
+                await self._client.delete(
+                    deletion.gvk,
+                    deletion.key,
+                    uid=deletion.uid,
+                    propagation_policy=Propagation.BACKGROUND,
+                    grace_period_seconds=0 if deletion.force else None,
+                )
             except (Conflict, UnknownKind):
                 continue  # another object has the name, or the kind is no longer served
             except Exception as error:  # noqa: BLE001 - raised below
                 failures.append(error)
-        if len(failures) == 1:
-            raise failures[0]
-        if failures:
-            raise ExceptionGroup("failed to delete several objects", failures)
-
-    async def _delete_object(self, deletion: Deletion) -> None:
-        await self._client.delete(
-            deletion.gvk,
-            deletion.key,
-            uid=deletion.uid,
-            propagation_policy=Propagation.BACKGROUND,
-            grace_period_seconds=0 if deletion.force else None,
-        )
+        raise_together(failures, "failed to delete several objects")
 
 
 def setup(

@@ -8,7 +8,7 @@ object that another client created in the meantime.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -41,6 +41,7 @@ __all__ = [
     "create_or_read",
     "identity_of",
     "patch_checked",
+    "raise_together",
 ]
 
 T = TypeVar("T")
@@ -245,10 +246,15 @@ class OwnedWrites:
 
     def raise_errors(self) -> None:
         """Raise the errors of failed writes, so that the reconcile is retried."""
-        if len(self.errors) == 1:
-            raise self.errors[0]
-        if self.errors:
-            raise ExceptionGroup("failed to write several objects", self.errors)
+        raise_together(self.errors, "failed to write several objects")
+
+
+def raise_together(errors: Sequence[Exception], message: str) -> None:
+    """Raise the only error, or several as a group with this message; do nothing without an error."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup(message, errors)
 
 
 def _with_metadata(obj: Mapping[str, Any], fields: Mapping[str, str]) -> Object:
