@@ -19,7 +19,7 @@ from cfo.runtime import (
     owner_reference,
     uid_of,
 )
-from cfo.runtime.client.owned import (
+from cfo.runtime.client import (
     NameTaken,
     OwnedWrites,
     apply_status,

@@ -21,7 +21,7 @@ from cfo.runtime import (
     is_deleting,
     uid_of,
 )
-from cfo.runtime.client.owned import NameTaken, OwnedWrites
+from cfo.runtime.client import NameTaken, OwnedWrites
 
 __all__ = ["ComponentCreator"]
 

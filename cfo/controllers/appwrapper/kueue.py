@@ -61,7 +61,7 @@ from cfo.runtime import (
     labels_of,
     namespace_of,
 )
-from cfo.runtime.client.owned import patch_checked
+from cfo.runtime.client import patch_checked
 from cfo.runtime.objects import PRIORITY_CLASS
 
 __all__ = ["KueueInformers", "KueueReconciler", "setup"]

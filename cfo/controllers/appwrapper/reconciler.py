@@ -57,7 +57,7 @@ from cfo.runtime import (
     on_update,
     set_finalizer,
 )
-from cfo.runtime.client.owned import apply_status, raise_together
+from cfo.runtime.client import apply_status, raise_together
 from cfo.runtime.controller import Kind
 from cfo.runtime.objects import NODE, VALIDATING_WEBHOOK_CONFIGURATION
 

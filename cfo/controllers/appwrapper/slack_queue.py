@@ -37,7 +37,7 @@ from cfo.runtime import (
     name_of,
     on_update,
 )
-from cfo.runtime.client.owned import patch_checked
+from cfo.runtime.client import patch_checked
 from cfo.runtime.objects import NODE
 
 __all__ = [

@@ -46,7 +46,7 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.cache import Meta
-from cfo.runtime.client.owned import identity_of
+from cfo.runtime.client import identity_of
 
 __all__ = ["GRACE_SECONDS", "ClaimMetrics", "ClaimReconciler"]
 

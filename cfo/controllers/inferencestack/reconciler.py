@@ -53,7 +53,7 @@ from cfo.runtime import (
     rfc3339,
     uid_of,
 )
-from cfo.runtime.client.owned import NAME_CONFLICT_RETRY_SECONDS, apply_status, patch_checked
+from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, apply_status, patch_checked
 from cfo.version import __version__
 
 __all__ = ["InferenceStackReconciler"]

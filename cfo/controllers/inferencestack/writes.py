@@ -31,7 +31,7 @@ from cfo.runtime import (
     key_of,
     name_of,
 )
-from cfo.runtime.client.owned import NameTaken, OwnedWrites, patch_checked
+from cfo.runtime.client import NameTaken, OwnedWrites, patch_checked
 
 __all__ = ["StackWrites"]
 

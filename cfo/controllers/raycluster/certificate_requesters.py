@@ -34,7 +34,7 @@ from cfo.runtime import (
     TerminalError,
     uid_of,
 )
-from cfo.runtime.client.owned import apply_to
+from cfo.runtime.client import apply_to
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 

@@ -28,7 +28,7 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
-from cfo.runtime.client.owned import NAME_CONFLICT_RETRY_SECONDS, PREDECESSOR_RETRY_SECONDS, NameTaken, OwnedWrites
+from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, PREDECESSOR_RETRY_SECONDS, NameTaken, OwnedWrites
 
 __all__ = ["MAX_CACHED_BYTES", "Children", "belongs_to"]
 

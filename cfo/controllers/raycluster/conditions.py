@@ -68,7 +68,7 @@ from cfo.runtime import (
     rfc3339,
     set_condition,
 )
-from cfo.runtime.client.owned import apply_status
+from cfo.runtime.client import apply_status
 
 __all__ = ["QUIET_SECONDS", "ConditionReconciler", "conditions_of", "setup"]
 

@@ -38,7 +38,7 @@ from cfo.runtime import (
     labels_of,
     uid_of,
 )
-from cfo.runtime.client.owned import NAME_CONFLICT_RETRY_SECONDS, create_or_read
+from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, create_or_read
 
 __all__ = ["DefaultDenyReconciler", "setup"]
 

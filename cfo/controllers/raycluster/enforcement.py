@@ -28,7 +28,7 @@ from cfo.runtime import (
     Rule,
     is_deleting,
 )
-from cfo.runtime.client.owned import patch_checked
+from cfo.runtime.client import patch_checked
 
 __all__ = ["EnforcementReconciler", "setup"]
 

@@ -19,7 +19,7 @@ from cfo.runtime import (
     name_of,
     namespace_of,
 )
-from cfo.runtime.client.owned import NameTaken
+from cfo.runtime.client import NameTaken
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = ["ProxyBindings", "is_oauth_proxy_binding"]

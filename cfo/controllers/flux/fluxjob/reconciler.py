@@ -45,7 +45,7 @@ from cfo.runtime import (
     key_of,
     uid_of,
 )
-from cfo.runtime.client.owned import patch_checked
+from cfo.runtime.client import patch_checked
 
 __all__ = ["FluxJobReconciler", "setup"]
 

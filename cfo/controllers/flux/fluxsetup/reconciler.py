@@ -37,7 +37,7 @@ from cfo.runtime import (
     key_of,
     uid_of,
 )
-from cfo.runtime.client.owned import apply_status
+from cfo.runtime.client import apply_status
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import PRIORITY_CLASS
 

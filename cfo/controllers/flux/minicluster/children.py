@@ -22,7 +22,7 @@ from cfo.runtime import (
     name_of,
     uid_of,
 )
-from cfo.runtime.client.owned import (
+from cfo.runtime.client import (
     NAME_CONFLICT_RETRY_SECONDS,
     PREDECESSOR_RETRY_SECONDS,
     NameTaken,

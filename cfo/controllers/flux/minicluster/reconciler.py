@@ -68,7 +68,7 @@ from cfo.runtime import (
     name_of,
     uid_of,
 )
-from cfo.runtime.client.owned import apply_status, patch_checked
+from cfo.runtime.client import apply_status, patch_checked
 from cfo.runtime.manager import SelectionKeywords
 
 __all__ = ["MiniClusterReconciler", "setup"]

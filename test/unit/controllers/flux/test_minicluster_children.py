@@ -9,7 +9,7 @@ import pytest
 
 from cfo.controllers.flux.minicluster.children import Children
 from cfo.runtime import Client, EventRecorder, Object, owner_reference
-from cfo.runtime.client.owned import NameTaken
+from cfo.runtime.client import NameTaken
 from test.support.flux_environment import mini_cluster
 
 CLUSTER = mini_cluster("a")

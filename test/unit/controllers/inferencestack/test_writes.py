@@ -9,7 +9,7 @@ from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.names import HELM_RELEASE_NAME
 from cfo.controllers.inferencestack.writes import StackWrites
 from cfo.runtime import Client, Object, owner_reference
-from cfo.runtime.client.owned import NameTaken
+from cfo.runtime.client import NameTaken
 
 STACK: Object = {
     "apiVersion": "doublewordai.co/v1alpha1",

@@ -10,7 +10,7 @@ import pytest
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL
 from cfo.controllers.raycluster.children import Children, belongs_to
 from cfo.runtime import Client, EventRecorder, owner_reference
-from cfo.runtime.client.owned import NameTaken
+from cfo.runtime.client import NameTaken
 
 CLUSTER = {
     "apiVersion": "ray.io/v1",
