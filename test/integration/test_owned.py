@@ -14,7 +14,6 @@ from cfo.runtime import (
     Conflict,
     Invalid,
     Object,
-    connect,
     key_of,
     owner_reference,
     uid_of,
@@ -23,6 +22,7 @@ from cfo.runtime.client import (
     NameTaken,
     OwnedWrites,
     apply_status,
+    connect,
     create_or_read,
     patch_checked,
 )
