@@ -232,6 +232,9 @@ exit 1
 
 def request_command() -> list[str]:
     """Return the command; it is the same for all pods."""
+    # The script assigns the JSON in single quotes, because JSON has double ones. A value that the shell must expand
+    # therefore ends the quotes before it and begins them again after it: body='{"name":"'$name'"}'. No word splitting
+    # happens in an assignment, and neither value has a character that JSON escapes.
     request = {
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",
