@@ -172,14 +172,14 @@ async def _from_kubeconfig(
 ) -> ClientConfig:
     try:
         source = Kubeconfig(paths, context=context, clock=clock)
-        loaded = await source.load()
+        await source.load()
         return ClientConfig(
             server=source.server,
-            ca_pem=loaded.ca_pem,
+            ca_pem=source.ca_pem,
             credentials=source,
-            verify=bool(loaded.verify_ssl),
-            tls_server_name=str(loaded.tls_server_name or ""),
-            proxy_url=str(loaded.proxy or "") or _proxy_for(source.server, environ),
+            verify=not source.cluster.get("insecure-skip-tls-verify"),
+            tls_server_name=str(source.cluster.get("tls-server-name") or ""),
+            proxy_url=str(source.cluster.get("proxy-url") or "") or _proxy_for(source.server, environ),
             headers=_impersonation_headers(source.user),
             namespace=str(source.context.get("namespace") or "default"),
             source=paths,
@@ -208,7 +208,7 @@ def _from_service_account(directory: Path, environ: Mapping[str, str]) -> Client
 def _impersonation_headers(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the headers for ``as``, ``as-uid``, ``as-groups`` and ``as-user-extra`` of a kubeconfig's user.
 
-    kubernetes-asyncio ignores these; without them, requests would run with different permissions than configured.
+    Without them, requests would run with different permissions than configured.
     """
     headers = [(header, user[key]) for key, header in _IMPERSONATION if user.get(key)]
     headers += [("Impersonate-Group", group) for group in user.get("as-groups") or ()]
