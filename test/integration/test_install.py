@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from cfo.api.flux import MINICLUSTER, OBJECTS_READY
-from cfo.api.raycluster.conditions import EXPOSED
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.console.demo import crds
 from cfo.console.demo.run import read_objects
 from cfo.controllers.raycluster.certificate_requesters import desired_binding
+from cfo.controllers.raycluster.conditions import EXPOSED
 from cfo.controllers.raycluster.policies import DEFAULT_DENY_NAME, desired_default_deny
 from cfo.features import FEATURES
 from cfo.manifests import render

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from cfo.api.raycluster.certificates import requests_certificates
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, fit
-from cfo.api.raycluster.node_certificates import requests_certificates
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.runtime import (
@@ -34,6 +34,7 @@ from cfo.runtime import (
     TerminalError,
     uid_of,
 )
+from cfo.runtime.client import apply_to
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
@@ -92,7 +93,7 @@ class CertificateRequesters:
                 message = f"ClusterRoleBinding {key.name} exists without the label {REQUESTERS_LABEL}"
                 raise TerminalError(message) from error
         else:
-            await self._client.apply({**desired, "metadata": {**desired["metadata"], "uid": uid_of(current)}})
+            await apply_to(self._client, desired, uid_of(current))
         return Result()
 
 
