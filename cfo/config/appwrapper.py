@@ -11,8 +11,6 @@ from pydantic.alias_generators import to_camel
 from cfo.config.durations import Duration, format_duration
 from cfo.config.section import LabelKey, LabelValue, Section
 
-__all__ = ["AppWrapperConfiguration", "AutopilotConfiguration", "FaultToleranceConfiguration", "ResourceTaint"]
-
 
 class ResourceTaint(Section):
     """A node label (and taint) with which Autopilot marks a resource of a node as unhealthy."""

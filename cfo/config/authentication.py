@@ -12,8 +12,6 @@ from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from cfo.config.section import ObjectName, OptionalObjectName, Section
 
-__all__ = ["AccessConfiguration", "AuthenticationConfiguration", "OIDCConfiguration"]
-
 
 def _issuer(value: object) -> object:
     if not isinstance(value, str) or not _ISSUER.fullmatch(value):

@@ -7,8 +7,6 @@ from typing import Any
 
 from cfo.config.model import OperatorConfiguration
 
-__all__ = ["changed_settings", "effective_document"]
-
 
 def effective_document(configuration: OperatorConfiguration) -> dict[str, Any]:
     """Return every setting of ``configuration`` under its key; those that are unset are ``None``."""

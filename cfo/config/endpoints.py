@@ -10,8 +10,6 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictStr, model_valida
 
 from cfo.config.section import DNS_LABEL, Section
 
-__all__ = ["DebugConfiguration", "HealthConfiguration", "MetricsConfiguration", "WebhookConfiguration"]
-
 
 def _bind_address(value: object) -> object:
     if not isinstance(value, str):

@@ -9,8 +9,6 @@ from pydantic.alias_generators import to_camel
 
 from cfo.config.section import Domain, Namespace, OptionalNamespace, OptionalObjectName, Section
 
-__all__ = ["GatewayConfiguration", "IngressConfiguration"]
-
 
 class IngressConfiguration(Section):
     """The Ingresses for the dashboard and the Ray client, on clusters without Routes."""

@@ -8,8 +8,6 @@ from pydantic import Field, StrictBool, StrictInt
 
 from cfo.config.section import Namespace, Section
 
-__all__ = ["DefaultSetupConfiguration", "FluxConfiguration"]
-
 
 class DefaultSetupConfiguration(Section):
     """The FluxSetup `default`, with which FluxJobs run before an administrator has created a FluxSetup."""

@@ -9,8 +9,6 @@ from pydantic import BeforeValidator, Field, StrictBool
 
 from cfo.config.section import Section
 
-__all__ = ["InferenceStackConfiguration"]
-
 
 def _operator_version(value: object) -> object:
     if not isinstance(value, str) or not re.fullmatch(r"v(0|[1-9][0-9]{0,5})", value):

@@ -13,8 +13,6 @@ from cfo.config.exposure import GatewayConfiguration, IngressConfiguration
 from cfo.config.network_policy import NetworkPolicyConfiguration
 from cfo.config.section import DNS_LABEL, Domain, Namespace, Section, Selector
 
-__all__ = ["CAConfiguration", "KubeRayConfiguration", "ProfileConfiguration"]
-
 
 def _algorithm(value: object) -> object:
     return value.lower() if isinstance(value, str) else value

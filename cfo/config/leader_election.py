@@ -11,8 +11,6 @@ from pydantic import Field, StrictBool, model_validator
 from cfo.config.durations import Duration, duration_of, format_duration
 from cfo.config.section import ObjectName, OptionalNamespace, Section
 
-__all__ = ["LeaderElection"]
-
 
 class LeaderElection(Section):
     """Leader election: which one of several replicas reconciles."""

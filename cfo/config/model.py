@@ -20,9 +20,6 @@ from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.leader_election import LeaderElection
 from cfo.config.section import Namespace, Section, Selector
 
-__all__ = ["ClientConnection", "OperatorConfiguration"]
-
-
 _ALL_ADDRESSES = ("", "0.0.0.0", "[::]")  # noqa: S104 (compared, not bound)
 
 

@@ -9,8 +9,6 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictInt, model_valida
 
 from cfo.config.section import Namespace, Section, Selector
 
-__all__ = ["DefaultDenyConfiguration", "EgressConfiguration", "EgressDestination", "NetworkPolicyConfiguration"]
-
 _MAX_ENTRIES = 100
 """The maximum length of each list: its entries are in two NetworkPolicies of each RayCluster."""
 

@@ -18,8 +18,6 @@ from typing import Any, Final
 from cfo.config.kuberay import KubeRayConfiguration, ProfileConfiguration
 from cfo.runtime import LabelSelector
 
-__all__ = ["NamespaceSettings", "ProfileTable"]
-
 _CONCERNS: Final = ("network_policy", "mtls", "authentication")
 _WITHOUT: Final[Mapping[str, frozenset[str]]] = {
     "network_policy": frozenset({"networkPolicy", "networkIsolation"}),

@@ -11,19 +11,6 @@ from pydantic.alias_generators import to_camel
 from cfo.runtime import LabelSelector
 from cfo.runtime.cache import SelectorError
 
-__all__ = [
-    "DNS_LABEL",
-    "Domain",
-    "LabelKey",
-    "LabelValue",
-    "Namespace",
-    "ObjectName",
-    "OptionalNamespace",
-    "OptionalObjectName",
-    "Section",
-    "Selector",
-]
-
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 

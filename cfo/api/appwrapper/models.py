@@ -23,17 +23,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import EmbeddedResource
 
-__all__ = [
-    "AppWrapper",
-    "AppWrapperComponent",
-    "AppWrapperPodSet",
-    "AppWrapperPodSetInfo",
-    "AppWrapperSpec",
-    "AppWrapperStatus",
-    "ComponentStatus",
-    "appwrapper_crd",
-]
-
 
 class AppWrapperPodSet(APIModel):
     """The pods of one pod template of a component."""

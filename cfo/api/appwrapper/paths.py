@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from cfo.runtime import Object
 
-__all__ = ["ROOT", "PathError", "object_at", "value_at"]
-
 ROOT: Final = "template"
 """The first element of every path: the component's object itself."""
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 from cfo.api.builtin_types import type_problems
 from cfo.api.value_count import has_more_values_than
 
-__all__ = ["pod_spec_problems"]
-
 _MAX_VALUES_IN_SPEC: Final = 10_000
 """The maximum number of values in a pod spec, at all levels. More are not checked one by one."""
 

@@ -11,15 +11,6 @@ from enum import Enum, auto
 
 from cfo.api.raycluster.facts import RayClusterFacts
 
-__all__ = [
-    "PROXY_PORT_NAME",
-    "Authentication",
-    "Authenticators",
-    "Backend",
-    "authentication_of",
-    "dashboard_backend",
-]
-
 PROXY_PORT_NAME = "oauth-proxy"
 """The name of the proxy's port, on the Service and on the container."""
 

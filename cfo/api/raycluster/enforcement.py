@@ -21,8 +21,6 @@ from typing import Any
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.responsibility import Actor, Concern
 
-__all__ = ["Enforcement", "enforce", "merged", "unmet"]
-
 
 @dataclass(slots=True)
 class Enforcement:

@@ -11,8 +11,6 @@ from cfo.api.raycluster import naming
 from cfo.api.raycluster.ports import Role, ports_of, service_port_of
 from cfo.api.raycluster.responsibility import REQUESTS, Actor, Concern, Request, Responsibility
 
-__all__ = ["RayClusterFacts"]
-
 _T = TypeVar("_T")
 
 

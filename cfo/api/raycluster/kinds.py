@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from cfo.runtime import GVK
 
-__all__ = [
-    "AUTHENTICATION_CONFIG",
-    "DSC_INITIALIZATION",
-    "INGRESS_CLASS",
-    "INGRESS_CONFIG",
-    "RAY_CLUSTER",
-    "ROUTE",
-]
-
 RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
 ROUTE = GVK("route.openshift.io", "v1", "Route")
 INGRESS_CLASS = GVK("networking.k8s.io", "v1", "IngressClass")

@@ -19,29 +19,6 @@ from typing import Any, Generic, TypeVar
 
 from cfo.runtime import annotations_of, name_of, namespace_of
 
-__all__ = [
-    "CLUSTER_LABEL",
-    "FIELD_MANAGER",
-    "FINALIZER",
-    "FINALIZER_MANAGER",
-    "NAMESPACE_LABEL",
-    "VERSION_ANNOTATION",
-    "Derived",
-    "Names",
-    "all_head_host_names",
-    "client_host",
-    "dashboard_host",
-    "digest",
-    "fit",
-    "head_host_names",
-    "head_service_host",
-    "head_service_name",
-    "is_host_name",
-    "label_value",
-    "names_of",
-    "service_name",
-]
-
 FIELD_MANAGER = "codeflare-raycluster-controller"
 FINALIZER = "ray.openshift.ai/oauth-finalizer"
 """Keeps a RayCluster until its ClusterRoleBindings are deleted."""

@@ -33,15 +33,6 @@ from cfo.api.raycluster.cluster import (
     uses_secure_trusted_network,
 )
 
-__all__ = [
-    "FEATURES",
-    "REQUESTS",
-    "Actor",
-    "Concern",
-    "Request",
-    "Responsibility",
-]
-
 
 class Actor(Enum):
     """Who provides a concern of a RayCluster."""

@@ -15,8 +15,8 @@ import anyio
 import msgspec
 
 from cfo.api.appwrapper import APPWRAPPER, MPI_JOBS
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.components import Component, ComponentObject
-from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime import (
     GVK,
     JOB,
@@ -36,8 +36,6 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.controller import Kind
-
-__all__ = ["ComponentInformers"]
 
 _FINAL_CONDITIONS: Final[Mapping[GVK, tuple[str, str]]] = {
     JOB: ("Failed", "Complete"),

@@ -30,19 +30,6 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = [
-    "CREATED",
-    "CREATION_ERRORED",
-    "DELETED",
-    "Component",
-    "ComponentObject",
-    "components_of",
-    "desired_object",
-    "identity_message",
-    "initial_status",
-    "recorded_uids",
-]
-
 CREATED: Final = "ComponentCreatedSuccessfully"
 CREATION_ERRORED: Final = "ComponentCreationErrored"
 DELETED: Final = "ComponentDeleted"

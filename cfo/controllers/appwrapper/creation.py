@@ -23,8 +23,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import NameTaken, OwnedWrites
 
-__all__ = ["ComponentCreator"]
-
 _FATAL: Final = (Invalid, BadRequest)
 
 _CREATIONS_PER_STEP: Final = 20

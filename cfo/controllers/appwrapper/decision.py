@@ -13,8 +13,6 @@ from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import GVK, EventType, NamespacedName, Object
 
-__all__ = ["Decision", "Deletion", "LabeledPod", "Observation", "PendingEvent"]
-
 
 @dataclass(frozen=True, slots=True)
 class LabeledPod:

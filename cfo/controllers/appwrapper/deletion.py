@@ -17,8 +17,6 @@ from cfo.controllers.appwrapper.names import DELETING_RESOURCES
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import POD
 
-__all__ = ["delete_components", "force_deadline"]
-
 _MAX_NAMED_PODS = 5
 
 

@@ -10,8 +10,6 @@ from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import Status
 
-__all__ = ["failed_pods_message", "retry_refusal"]
-
 _MAX_NAMED: Final = 3
 """How many failed pods a message names, so that it remains readable and rarely changes."""
 

@@ -19,14 +19,12 @@ from cfo.api.appwrapper import (
     pod_template_at,
     submitter_template,
 )
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.quantity import is_zero
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
-from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime import Object, gvk_of
 
 _SUBMITTER_FIELD: Final = SUBMITTER_PATH.rpartition(".")[2]
-
-__all__ = ["InjectionError", "inject", "requests_resource"]
 
 
 class InjectionError(ValueError):

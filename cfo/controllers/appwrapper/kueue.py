@@ -64,8 +64,6 @@ from cfo.runtime import (
 from cfo.runtime.client import patch_checked
 from cfo.runtime.objects import PRIORITY_CLASS
 
-__all__ = ["KueueInformers", "KueueReconciler", "setup"]
-
 _log = structlog.get_logger("cfo.controllers.appwrapper.kueue")
 
 _GROUP: Final = "kueue.x-k8s.io"

@@ -12,8 +12,6 @@ from prometheus_client.registry import Collector
 
 from cfo.runtime import Reader
 
-__all__ = ["PhaseMetrics"]
-
 
 class _AppWrapperStatus(msgspec.Struct, gc=False):
     phase: str = ""

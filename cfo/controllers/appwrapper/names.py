@@ -5,24 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL
-
-__all__ = [
-    "ANNOTATION_PREFIX",
-    "APPWRAPPER_LABEL",
-    "CONTROLLER_NAME",
-    "DELETING_RESOURCES",
-    "FIELD_MANAGER",
-    "FINALIZER",
-    "OWN_CONDITIONS",
-    "PODS_READY",
-    "QUOTA_RESERVED",
-    "RESOURCES_DEPLOYED",
-    "UNHEALTHY",
-    "VALIDATED",
-    "is_managed_here",
-]
-
 FIELD_MANAGER: Final = "codeflare-operator"
 """The field manager of AppWrapper statuses and components."""
 

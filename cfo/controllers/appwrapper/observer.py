@@ -24,8 +24,6 @@ from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import Client, Clock, Entry, Object, Reader, UnknownKind, is_deleting, key_of, uid_of
 
-__all__ = ["AppWrapperInformers", "Observer"]
-
 _CONCURRENT_READS: Final = 8
 """How many components of one AppWrapper are read from the API server at a time."""
 

@@ -24,8 +24,6 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["PodOwners"]
-
 _MAX_DEPTH: Final = 8
 """The maximum number of owners between a pod and its AppWrapper."""
 

@@ -11,22 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.quantity import is_zero
-from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
-
-__all__ = [
-    "Pod",
-    "PodCounts",
-    "Termination",
-    "add_indexes",
-    "count_pods",
-    "pod_of",
-    "pods_of_wrapper",
-    "pods_on_node",
-    "wrapper_of",
-]
 
 _WRAPPER_INDEX = "appwrapper"
 _NODE_INDEX = "appwrapper-node"

@@ -15,8 +15,6 @@ from cfo.controllers.appwrapper.names import FIELD_MANAGER
 from cfo.controllers.appwrapper.workload import WORKLOADS
 from cfo.runtime import GVK, Manager, Rule
 
-__all__ = ["kueue_rules", "rules", "setup"]
-
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 
 

@@ -40,15 +40,6 @@ from cfo.runtime import (
 from cfo.runtime.client import patch_checked
 from cfo.runtime.objects import NODE
 
-__all__ = [
-    "CLUSTER_QUEUES",
-    "SlackQueueInformers",
-    "SlackQueueReconciler",
-    "lending_limits",
-    "setup",
-    "unschedulable_capacity",
-]
-
 _log = structlog.get_logger("cfo.controllers.appwrapper.slack_queue")
 
 CLUSTER_QUEUES: Final = (

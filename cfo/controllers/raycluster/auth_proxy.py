@@ -43,15 +43,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.webhook import RotatedCertificates, ensure_certificates, parse_secret
 
-__all__ = [
-    "SETTINGS_KEY",
-    "AuthProxySecrets",
-    "CookieSecret",
-    "certificate_names",
-    "rbac_proxy_settings",
-    "recorded_ca",
-]
-
 SETTINGS_KEY = "rbac-proxy.json"
 """The key of kube-rbac-proxy's settings in the Secret of the cookie key."""
 

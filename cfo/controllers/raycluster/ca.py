@@ -25,19 +25,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cfo.api.raycluster.certificates import CA_LIFETIME
 from cfo.runtime.process import PrivateKey, load_private_key
 
-__all__ = [
-    "CERTIFICATE_KEY",
-    "LIFETIME",
-    "MAX_CERTIFICATE_BYTES",
-    "PRIVATE_KEY_KEY",
-    "CertificateAuthority",
-    "InvalidCertificateAuthority",
-    "create",
-    "issue",
-    "load",
-    "renew",
-]
-
 CERTIFICATE_KEY = "ca.crt"
 PRIVATE_KEY_KEY = "ca.key"
 

@@ -38,8 +38,6 @@ from cfo.runtime.client import apply_to
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
-__all__ = ["REQUESTERS_LABEL", "REQUESTER_ROLE", "REQUESTER_RULES", "CertificateRequesters", "setup"]
-
 REQUESTER_ROLE: Final = "codeflare-operator-certificate-requester-role"
 """The ClusterRole of pods; the manifests contain it."""
 

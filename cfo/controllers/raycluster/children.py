@@ -30,8 +30,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, PREDECESSOR_RETRY_SECONDS, NameTaken, OwnedWrites
 
-__all__ = ["MAX_CACHED_BYTES", "Children", "belongs_to"]
-
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
 MAX_CACHED_BYTES = 64 << 10

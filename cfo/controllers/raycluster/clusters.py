@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable
 from cfo.api.raycluster.naming import label_value
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
 
-__all__ = ["add_indexes", "all_clusters", "clusters_with_label"]
-
 _LABEL = "label"
 
 

@@ -67,17 +67,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import apply_status
 
-__all__ = [
-    "CONDITION_TYPES",
-    "EXPOSED",
-    "MUTUAL_TLS",
-    "NETWORK_POLICIES",
-    "QUIET_SECONDS",
-    "ConditionReconciler",
-    "conditions_of",
-    "setup",
-]
-
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
 EXPOSED: Final = "ray.openshift.ai/Exposed"

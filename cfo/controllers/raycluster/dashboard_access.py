@@ -40,8 +40,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import Kind
 
-__all__ = ["DashboardAccess", "Exposure", "authenticators", "may_expose"]
-
 
 @dataclass(frozen=True, slots=True)
 class Exposure:

@@ -40,8 +40,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, create_or_read
 
-__all__ = ["DefaultDenyReconciler", "setup"]
-
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
 

@@ -30,8 +30,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import patch_checked
 
-__all__ = ["EnforcementReconciler", "setup"]
-
 
 class EnforcementReconciler:
     """Removes from stored RayClusters what weakens the profile, and reports what they lack."""

@@ -15,8 +15,6 @@ from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Pla
 from cfo.controllers.raycluster.profiles import Profiles
 from cfo.runtime import Clock, Manager
 
-__all__ = ["Environment"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:

@@ -42,8 +42,6 @@ from cfo.runtime import (
     namespace_of,
 )
 
-__all__ = ["CLIENT_NOT_EXPOSED", "GatewayRoutes"]
-
 _SYNC_RETRY_SECONDS = 0.5
 _ACCEPTED = "accepted"
 _PENDING = "pending"

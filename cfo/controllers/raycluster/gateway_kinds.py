@@ -13,8 +13,6 @@ from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.platform import OptionalKind
 from cfo.runtime import CONFIG_MAP, READ, Informer, Manager, Rule
 
-__all__ = ["GatewayKinds"]
-
 _RESOURCES = ("httproutes", "tlsroutes", "backendtlspolicies")
 
 

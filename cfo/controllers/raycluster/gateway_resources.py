@@ -18,16 +18,6 @@ from cfo.controllers.raycluster.host_collisions import DASHBOARD_PATHS
 from cfo.controllers.raycluster.resources import child_object
 from cfo.runtime import CONFIG_MAP, GVK, Object
 
-__all__ = [
-    "dashboard_path",
-    "desired_backend_tls_policy",
-    "desired_ca_config_map",
-    "desired_dashboard_http_route",
-    "desired_path_http_route",
-    "desired_tls_route",
-    "target_services",
-]
-
 _SDK_NAME_LABEL: Final = "ray.io/cluster-name"
 _SDK_NAMESPACE_LABEL: Final = "ray.io/cluster-namespace"
 

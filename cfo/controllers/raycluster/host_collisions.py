@@ -20,19 +20,6 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import digest
 from cfo.runtime import Entry, Informer, NamespacedName, Object, Reader, key_of, name_of, namespace_of, uid_of
 
-__all__ = [
-    "DASHBOARD_PATHS",
-    "CandidateHosts",
-    "HostChoice",
-    "HostClaims",
-    "add_host_index",
-    "address_of",
-    "choose_host",
-    "claims_of",
-    "clusters_at_address",
-    "older_colliding_clusters",
-]
-
 _CLAIM = "claim"
 DASHBOARD_PATHS = "/ray/"
 """The prefix of the paths of dashboards that share one host; CodeFlare SDK expects it."""

@@ -73,8 +73,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import Kind
 
-__all__ = ["IngressInformers", "IngressReconciler", "setup"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressInformers:

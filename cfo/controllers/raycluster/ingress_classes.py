@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from cfo.runtime import annotations_of, name_of
 
-__all__ = ["NGINX_CLASS", "IngressClass", "choose_ingress_class"]
-
 NGINX_CLASS: Final = "nginx"
 """The class of client Ingresses that the Go operator always sets."""
 

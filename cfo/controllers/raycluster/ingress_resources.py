@@ -13,8 +13,6 @@ from cfo.controllers.raycluster.ingress_classes import NGINX_CLASS, IngressClass
 from cfo.controllers.raycluster.resources import child_object
 from cfo.runtime import INGRESS, Object
 
-__all__ = ["desired_client_ingress", "desired_dashboard_ingress", "target_services"]
-
 _HTTPS_FOR_SDK = {"route.openshift.io/termination": "reencrypt"}
 """The annotation by which CodeFlare SDK recognizes a dashboard with HTTPS; OpenShift's router knows it as well."""
 

@@ -18,8 +18,6 @@ from cfo.api.raycluster.responsibility import Actor
 from cfo.config import KubeRayConfiguration
 from cfo.runtime import Entry, NamespacedName, Object, Reader
 
-__all__ = ["RayClusterMetrics"]
-
 _STATES = frozenset({"", "ready", "failed", "suspended"})
 """The values of ``status.state`` in KubeRay 1.7; others could be any string that a user wrote to the status."""
 

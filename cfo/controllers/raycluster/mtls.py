@@ -60,8 +60,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.process import PrivateKey
 
-__all__ = ["ROTATE_ANNOTATION", "MTLSReconciler", "setup"]
-
 ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"
 """On a RayCluster: a new value requests a new key. On the Secret: the value for which its key was created."""
 

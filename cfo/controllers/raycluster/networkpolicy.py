@@ -63,8 +63,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import Kind
 
-__all__ = ["NetworkPolicyReconciler", "setup"]
-
 _CREATED_BY_LABEL = "app.kubernetes.io/created-by"
 _KUBERAY = "kuberay-operator"
 _POLICY_FEATURES = frozenset({"networkPolicy", "networkIsolation"})

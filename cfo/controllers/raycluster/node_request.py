@@ -36,21 +36,6 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = [
-    "MAX_REQUEST_BYTES",
-    "NodeNames",
-    "NodePublicKey",
-    "NodeRequest",
-    "Refusal",
-    "Requester",
-    "check_names",
-    "check_pod",
-    "cluster_of_pod",
-    "node_names",
-    "parse_request",
-    "requester_of",
-]
-
 MAX_REQUEST_BYTES: Final = 4 << 10
 """The largest accepted PEM; a request with an RSA key of 4096 bits takes 1.8 kB."""
 

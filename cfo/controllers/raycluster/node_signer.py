@@ -66,8 +66,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.manager import SelectionKeywords
 
-__all__ = ["NodeSigner", "SigningAuthorities", "setup"]
-
 CERTIFICATE_SIGNING_REQUEST: Final = GVK("certificates.k8s.io", "v1", "CertificateSigningRequest")
 
 MAX_DECISIONS: Final = 8

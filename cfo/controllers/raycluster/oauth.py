@@ -75,8 +75,6 @@ from cfo.runtime import (
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
-__all__ = ["OAuthReconciler", "setup"]
-
 _SYNC_RETRY_SECONDS = 0.5
 
 

@@ -37,18 +37,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import Kind
 
-__all__ = [
-    "HeadPodReplacer",
-    "HeadPods",
-    "OAuthInformers",
-    "OpenShiftInformers",
-    "OptionalOpenShiftInformers",
-    "ProxyInformers",
-    "add_binding_index",
-    "clusters_of_binding",
-    "clusters_of_pod",
-]
-
 _BINDING_INDEX = "cluster"
 _POD_INDEX = "cluster"
 

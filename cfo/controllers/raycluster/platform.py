@@ -31,8 +31,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import Kind
 
-__all__ = ["UNKNOWN_RETRY_SECONDS", "IngressDomain", "OptionalKind", "Platform", "missing_domain_message"]
-
 UNKNOWN_RETRY_SECONDS = 5.0
 """How long a reconcile waits before it retries discovery that was incomplete."""
 

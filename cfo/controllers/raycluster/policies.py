@@ -17,16 +17,6 @@ from cfo.config import EgressConfiguration, KubeRayConfiguration
 from cfo.controllers.raycluster.resources import child_object
 from cfo.runtime import NETWORK_POLICY, Object
 
-__all__ = [
-    "DEFAULT_DENY_LABEL",
-    "DEFAULT_DENY_NAME",
-    "desired_default_deny",
-    "desired_head_policy",
-    "desired_workers_policy",
-    "policy_types",
-    "requires_certificates",
-]
-
 DEFAULT_DENY_NAME: Final = "ray-default-deny"
 DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
 """The label of the policies for whole namespaces that the operator creates."""

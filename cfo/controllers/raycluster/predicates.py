@@ -6,8 +6,6 @@ import msgspec
 
 from cfo.runtime import AnnotationChanged, Entry, GenerationChanged, LabelChanged, Predicate, on_update, or_
 
-__all__ = ["CHILD_CHANGED", "CLUSTER_CHANGED", "FINALIZERS_CHANGED", "HEAD_SERVICE_CHANGED", "ROUTE_CHANGED"]
-
 
 class _HeadInfo(msgspec.Struct):
     serviceName: str = ""  # noqa: N815 (the API's spelling)

@@ -23,8 +23,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import Kind, from_functions
 
-__all__ = ["Profiles"]
-
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
 _LABELS_CHANGED = from_functions(

@@ -22,8 +22,6 @@ from cfo.runtime import (
 from cfo.runtime.client import NameTaken
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
-__all__ = ["ProxyBindings", "is_oauth_proxy_binding"]
-
 
 class ProxyBindings:
     """The ClusterRoleBinding of each RayCluster. No owner reference can tie it to a namespaced cluster."""

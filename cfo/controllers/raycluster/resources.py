@@ -19,17 +19,6 @@ from cfo.api.raycluster.ports import PROXY_PORT
 from cfo.runtime import GVK, SECRET, SERVICE, SERVICE_ACCOUNT, Object
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
-__all__ = [
-    "COOKIE_KEY",
-    "child_object",
-    "desired_client_route",
-    "desired_cluster_role_binding",
-    "desired_dashboard_route",
-    "desired_proxy_service",
-    "desired_proxy_service_account",
-    "desired_secret",
-]
-
 COOKIE_KEY = "cookie_secret"
 """The key in the cookie Secret that the injected proxy reads."""
 

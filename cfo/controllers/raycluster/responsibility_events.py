@@ -12,8 +12,6 @@ from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.runtime import Informer, NamespacedName, namespace_of
 
-__all__ = ["ACTOR_EVENTS", "record_authentication", "record_missing_client", "record_responsibility"]
-
 _PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
 
 ACTOR_EVENTS: Final[Mapping[tuple[Concern, Actor], tuple[str, str]]] = {

@@ -36,8 +36,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.manager import SelectionKeywords
 
-__all__ = ["CLUSTER_SECRETS", "NEVER", "ClusterSecrets", "secret_informer"]
-
 NEVER = datetime.max.replace(tzinfo=UTC)
 """The end of validity of content that does not expire."""
 

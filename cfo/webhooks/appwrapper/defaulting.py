@@ -9,8 +9,6 @@ from cfo.api.appwrapper import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
 from cfo.runtime import Object
 from cfo.runtime.webhook import UserInfo
 
-__all__ = ["MAX_LABEL_VALUE", "sanitized_label", "set_labels"]
-
 MAX_LABEL_VALUE: Final = 63
 
 _INVALID_CHARACTER = re.compile(r"[^-_.A-Za-z0-9]")

@@ -47,8 +47,6 @@ from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.defaulting import MAX_LABEL_VALUE
 from cfo.webhooks.appwrapper.json_types import COMPONENTS, count_errors, json_type_errors, too_many_pod_sets
 
-__all__ = ["component_kinds", "create_errors", "create_warnings", "update_errors"]
-
 _REQUIRED_VERBS: Final = frozenset({"create", "delete", "get"})
 _MAX_REPLICAS: Final = 2**31 - 1
 

@@ -33,8 +33,6 @@ from cfo.runtime import Object
 from cfo.webhooks.raycluster.injection_settings import Images
 from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PodAdditions
 
-__all__ = ["auth_proxy_additions", "known_auth_proxy_additions"]
-
 _TLS_VOLUME = "proxy-tls-secret"
 _TLS_DIRECTORY: Final = "/etc/tls/private"
 _CONFIG_VOLUME = "rbac-proxy-config"

@@ -25,8 +25,6 @@ from cfo.webhooks.raycluster.json_types import json_type_errors
 from cfo.webhooks.raycluster.oauth_proxy import is_proxy_first, move_proxies_to_end
 from cfo.webhooks.raycluster.pod_additions import ray_container_index
 
-__all__ = ["DefaultingResult", "default"]
-
 _DNS_1035_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _KUBERAY_NAME_LIMIT: Final = 53
 """KubeRay's ``MaxRayClusterNameLength``. Its ``ValidateRayClusterMetadata`` also requires a DNS-1035 label."""

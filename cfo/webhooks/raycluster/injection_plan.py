@@ -36,8 +36,6 @@ from cfo.webhooks.raycluster.mtls import (
 from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 
-__all__ = ["MTLS", "OAUTH", "Action", "Feature", "InjectionStep", "Review", "plan_injection", "required_changes"]
-
 
 class Action(Enum):
     """The action of one step."""

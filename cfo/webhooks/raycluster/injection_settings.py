@@ -9,8 +9,6 @@ from typing import Final
 from cfo.api.raycluster.responsibility import Concern
 from cfo.config import AuthenticationConfiguration
 
-__all__ = ["Images", "InjectionSettings"]
-
 _OAUTH_PROXY: Final = (
     "registry.redhat.io/openshift4/ose-oauth-proxy"
     "@sha256:1ea6a01bf3e63cdcf125c6064cbd4a4a270deaf0f157b3eabb78f60556840366"

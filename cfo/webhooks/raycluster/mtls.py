@@ -32,20 +32,6 @@ from cfo.api.raycluster.naming import head_host_names, head_service_host, is_hos
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 
-__all__ = [
-    "CA_DIRECTORY",
-    "CA_KEY_DIRECTORY",
-    "IDENTITY_DIRECTORY",
-    "TIMEOUT_SECONDS",
-    "TLS_DIRECTORY",
-    "certificate_command",
-    "head_service_replacement",
-    "known_mtls_additions",
-    "mtls_additions",
-    "request_command",
-    "with_command",
-]
-
 CA_DIRECTORY: Final = "/home/ray/workspace/ca"
 CA_KEY_DIRECTORY: Final = "/home/ray/workspace/ca-key"
 TLS_DIRECTORY: Final = "/home/ray/workspace/tls"

@@ -19,8 +19,6 @@ from cfo.api.raycluster.ports import DASHBOARD_PORT
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PROXY_CONTAINERS, PodAdditions, PodSpec
 
-__all__ = ["is_proxy_first", "move_proxies_to_end", "proxy_additions"]
-
 _VOLUME = "proxy-tls-secret"
 _TLS_DIRECTORY = "/etc/tls/private"
 

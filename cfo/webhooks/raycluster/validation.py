@@ -46,8 +46,6 @@ from cfo.webhooks.raycluster.pod_additions import (
     ray_container_index,
 )
 
-__all__ = ["create_errors", "replica_warnings", "submission_errors", "update_errors"]
-
 _MAX_REPLICA_WARNINGS: Final = 10
 
 _NAME_LIMIT: Final = 63

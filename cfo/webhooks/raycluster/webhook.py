@@ -24,8 +24,6 @@ from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors, replica_warnings, submission_errors, update_errors
 
-__all__ = ["RayClusterWebhook", "setup"]
-
 # From apimachinery's SimpleNameGenerator: no vowels, and no characters that can be mistaken for others.
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _RANDOM_LENGTH: Final = 5
