@@ -32,7 +32,7 @@ from cfo.runtime.objects.unstructured import (
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.mtls import mtls_additions
-from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
+from cfo.webhooks.raycluster.proxies import proxy_additions
 from test.support.raycluster_environment import Environment
 
 NAMESPACE = "team-a"

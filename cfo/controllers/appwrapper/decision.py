@@ -8,23 +8,10 @@ from datetime import datetime
 
 from cfo.controllers.appwrapper.admission import Validation
 from cfo.controllers.appwrapper.components import Component, ComponentObject
-from cfo.controllers.appwrapper.pods import Pod
+from cfo.controllers.appwrapper.pods import LabeledPod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import GVK, EventType, NamespacedName, Object
-
-
-@dataclass(frozen=True, slots=True)
-class LabeledPod:
-    """A pod with the AppWrapper's label.
-
-    ``owned``: it descends from the AppWrapper by owner uids, if this has been determined.
-    """
-
-    key: NamespacedName
-    uid: str
-    pod: Pod
-    owned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

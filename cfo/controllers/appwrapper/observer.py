@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -14,15 +14,30 @@ from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, recorded_uids
-from cfo.controllers.appwrapper.decision import LabeledPod, Observation
+from cfo.controllers.appwrapper.decision import Observation
 from cfo.controllers.appwrapper.deletion import force_deadline
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED
 from cfo.controllers.appwrapper.nodes import NodeHealth
-from cfo.controllers.appwrapper.pod_owners import PodOwners
-from cfo.controllers.appwrapper.pods import pod_of, pods_of_wrapper
+from cfo.controllers.appwrapper.pods import LabeledPod, pod_of, pods_of_wrapper
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
-from cfo.runtime import Client, Clock, Entry, Object, Reader, UnknownKind, is_deleting, key_of, uid_of
+from cfo.runtime import (
+    GVK,
+    APIError,
+    Client,
+    Clock,
+    DiscoveryIncomplete,
+    Entry,
+    NamespacedName,
+    Object,
+    Reader,
+    TransportError,
+    UnknownKind,
+    controller_of,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 
 _CONCURRENT_READS: Final = 8
 """How many components of one AppWrapper are read from the API server at a time."""
@@ -147,3 +162,51 @@ def _is_deployed(wrapper: Mapping[str, Any]) -> bool:
     if not is_true(status.get("conditions"), RESOURCES_DEPLOYED):
         return False
     return is_deleting(wrapper) or status.get("phase") not in (Phase.EMPTY, Phase.SUSPENDED, Phase.RESUMING)
+
+
+_MAX_DEPTH: Final = 8
+"""The maximum number of owners between a pod and its AppWrapper."""
+
+
+class PodOwners:
+    """Resolves chains of owners with ``client``, and remembers the result."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._descendants: dict[str, set[str]] = {}
+
+    async def descendants(self, root: str, components: Collection[str], pods: Iterable[Entry]) -> set[str]:
+        """Return the uids of the ``pods`` that descend from ``root`` or one of its ``components`` (uids)."""
+        known = self._descendants.setdefault(root, set())
+        ancestors = {root, *components}
+        return {pod.meta.uid for pod in pods if await self._descends(pod, ancestors, known)}
+
+    def forget(self, root: str) -> None:
+        """Forget the descendants of the object with the uid ``root``."""
+        self._descendants.pop(root, None)
+
+    async def _descends(self, pod: Entry, ancestors: Collection[str], known: set[str]) -> bool:
+        controller = pod.meta.controller
+        if controller is None:
+            return False
+        visited: list[str] = []
+        gvk = GVK.parse(controller.api_version, controller.kind)
+        name, uid = controller.name, controller.uid
+        for _ in range(_MAX_DEPTH):
+            if uid in ancestors or uid in known:
+                known.update(visited)
+                return True
+            visited.append(uid)
+            owner = await self._controller_of(gvk, NamespacedName(pod.key.namespace, name), uid)
+            if owner is None:
+                return False
+            gvk = GVK.parse(owner.get("apiVersion") or "", owner.get("kind") or "")
+            name, uid = owner.get("name") or "", owner.get("uid") or ""
+        return False
+
+    async def _controller_of(self, gvk: GVK, key: NamespacedName, uid: str) -> dict[str, Any] | None:
+        try:
+            obj = await self._client.get(gvk, key)
+        except (APIError, TransportError, UnknownKind, DiscoveryIncomplete, ValueError):
+            return None  # an unresolvable owner is treated as foreign
+        return controller_of(obj) if obj is not None and uid_of(obj) == uid else None

@@ -18,7 +18,6 @@ from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
 from cfo.controllers.appwrapper.decision import Decision, Observation
 from cfo.controllers.appwrapper.deletion import delete_components
-from cfo.controllers.appwrapper.failures import failed_pods_message, retry_refusal
 from cfo.controllers.appwrapper.names import (
     DELETING_RESOURCES,
     FINALIZER,
@@ -28,7 +27,7 @@ from cfo.controllers.appwrapper.names import (
     UNHEALTHY,
     VALIDATED,
 )
-from cfo.controllers.appwrapper.pods import PodCounts, count_pods
+from cfo.controllers.appwrapper.pods import PodCounts, count_pods, failed_pods_message
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import JOB, has_finalizer, is_deleting
@@ -364,7 +363,7 @@ def _unhealthy(decision: Decision, reason: str, message: str) -> None:
 def _reset_or_fail(observation: Observation, decision: Decision, *, terminal: bool = False) -> None:
     """Retry, or fail and add the reason to the condition ``Unhealthy``."""
     status = decision.status
-    refusal = retry_refusal(status, observation.settings, observation.pods, terminal=terminal)
+    refusal = _retry_refusal(observation, status, terminal=terminal)
     if not refusal:
         status.count_retry()
         status.phase = Phase.RESETTING
@@ -373,6 +372,28 @@ def _reset_or_fail(observation: Observation, decision: Decision, *, terminal: bo
     status.set(UNHEALTHY, True, status.reason(UNHEALTHY), message)
     decision.record_warning("Failed", f"{status.reason(UNHEALTHY)}: {message}")
     status.phase = Phase.FAILED
+
+
+def _retry_refusal(observation: Observation, status: Status, *, terminal: bool) -> str:
+    """Return why an AppWrapper is not retried; empty if it is.
+
+    ``terminal``: a container ended with an exit code that makes the failure terminal.
+    """
+    settings = observation.settings
+    if terminal:
+        codes = sorted(
+            {
+                code
+                for labeled in observation.pods
+                if labeled.pod.phase == "Failed"
+                for code in labeled.pod.exit_codes
+                if settings.is_terminal(code)
+            }
+        )
+        return f"exit code {', '.join(map(str, codes))} is not retried"
+    if status.retries >= settings.retry_limit:
+        return f"retry limit {settings.retry_limit} reached"
+    return ""
 
 
 def _do_nothing(observation: Observation, decision: Decision) -> None:

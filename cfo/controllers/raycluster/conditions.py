@@ -27,12 +27,11 @@ from cfo.config import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
 from cfo.console.summaries.related import Related
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, belongs_to
-from cfo.controllers.raycluster.clusters import add_indexes
 from cfo.controllers.raycluster.dashboard_access import Exposure, may_expose
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
-from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, add_indexes
 from cfo.runtime import (
     GVK,
     INGRESS,

@@ -22,9 +22,9 @@ from cfo.api.raycluster.enforcement import unmet
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
-from cfo.controllers.raycluster.clusters import all_clusters
 from cfo.controllers.raycluster.oauth_informers import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
+from cfo.controllers.raycluster.watches import all_clusters
 from cfo.runtime import (
     POD,
     Controller,
@@ -100,7 +100,7 @@ class DashboardAccess:
     def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
         """Feed ``controller`` with the RayClusters for which the decision may have changed.
 
-        ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.clusters`.
+        ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.watches`.
         """
         self._platform.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
         if self._head_pods is not None:

@@ -13,9 +13,8 @@ from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.api.raycluster.responsibility import Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
-from cfo.controllers.raycluster.profiles import Profiles
+from cfo.controllers.raycluster.environment import Environment, Profiles
+from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
 from cfo.runtime import (
     READ,
     Builder,

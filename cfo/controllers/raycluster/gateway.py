@@ -16,7 +16,7 @@ from cfo.api.raycluster.naming import client_host, dashboard_host
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.auth_proxy import recorded_ca
 from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
+from cfo.controllers.raycluster.environment import GatewayKinds
 from cfo.controllers.raycluster.gateway_resources import (
     dashboard_path,
     desired_backend_tls_policy,

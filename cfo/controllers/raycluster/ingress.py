@@ -23,11 +23,9 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host,
 from cfo.api.raycluster.responsibility import Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
 from cfo.controllers.raycluster.dashboard_access import may_expose
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.environment import Environment, GatewayKinds
 from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
-from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.controllers.raycluster.host_collisions import (
     DASHBOARD_PATHS,
     CandidateHosts,
@@ -37,17 +35,26 @@ from cfo.controllers.raycluster.host_collisions import (
     claims_of,
     clusters_at_address,
 )
-from cfo.controllers.raycluster.ingress_classes import NGINX_CLASS, IngressClass, choose_ingress_class
 from cfo.controllers.raycluster.ingress_resources import (
+    NGINX_CLASS,
+    IngressClass,
+    choose_ingress_class,
     desired_client_ingress,
     desired_dashboard_ingress,
     target_services,
 )
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, IngressDomain, missing_domain_message
 from cfo.controllers.raycluster.policies import requires_certificates
-from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, ROUTE_CHANGED
 from cfo.controllers.raycluster.responsibility_events import record_responsibility
 from cfo.controllers.raycluster.secrets import secret_informer
+from cfo.controllers.raycluster.watches import (
+    CHILD_CHANGED,
+    CLUSTER_CHANGED,
+    HEAD_SERVICE_CHANGED,
+    ROUTE_CHANGED,
+    add_indexes,
+    all_clusters,
+)
 from cfo.runtime import (
     INGRESS,
     READ,

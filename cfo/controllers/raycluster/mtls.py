@@ -32,12 +32,11 @@ from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
-from cfo.controllers.raycluster.profiles import Profiles
+from cfo.controllers.raycluster.environment import Environment, Profiles
 from cfo.controllers.raycluster.resources import desired_secret
 from cfo.controllers.raycluster.responsibility_events import record_responsibility
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, ClusterSecrets, secret_informer
+from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
 from cfo.runtime import (
     READ,
     SECRET,

@@ -29,15 +29,13 @@ from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit
 from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.environment import Environment, Profiles
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers, service_account_of
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
-from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
-from cfo.controllers.raycluster.profiles import Profiles
 from cfo.controllers.raycluster.responsibility_events import record_responsibility
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, add_indexes, all_clusters
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,

@@ -21,7 +21,6 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, FINALIZER, F
 from cfo.config import AuthenticationConfiguration, KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets, CookieSecret
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.oauth_informers import (
     HeadPodReplacer,
@@ -33,12 +32,6 @@ from cfo.controllers.raycluster.oauth_informers import (
     clusters_of_binding,
 )
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
-from cfo.controllers.raycluster.predicates import (
-    CHILD_CHANGED,
-    CLUSTER_CHANGED,
-    FINALIZERS_CHANGED,
-    HEAD_SERVICE_CHANGED,
-)
 from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
 from cfo.controllers.raycluster.resources import (
     desired_client_route,
@@ -48,6 +41,14 @@ from cfo.controllers.raycluster.resources import (
 )
 from cfo.controllers.raycluster.responsibility_events import record_authentication, record_missing_client
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
+from cfo.controllers.raycluster.watches import (
+    CHILD_CHANGED,
+    CLUSTER_CHANGED,
+    FINALIZERS_CHANGED,
+    HEAD_SERVICE_CHANGED,
+    add_indexes,
+    all_clusters,
+)
 from cfo.runtime import (
     CRUD,
     READ,

@@ -10,9 +10,8 @@ from cfo.api.raycluster.cluster import HEAD_LABELS, POD_CLUSTER_LABEL, head_pod_
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import clusters_with_label
 from cfo.controllers.raycluster.platform import OptionalKind
-from cfo.controllers.raycluster.predicates import CHILD_CHANGED
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, clusters_with_label
 from cfo.runtime import (
     POD,
     SERVICE,
@@ -98,7 +97,7 @@ class OptionalOpenShiftInformers:
     def start(self, controller: Controller, clusters: Reader) -> None:
         """Create the informers and feed ``controller`` with their events, once Routes are served.
 
-        ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.clusters`.
+        ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.watches`.
         """
         self._routes.when_served(lambda routes: self._create(routes, controller, clusters))
 

@@ -22,8 +22,8 @@ from cfo.webhooks.raycluster.injection_plan import (
 )
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors
-from cfo.webhooks.raycluster.oauth_proxy import is_proxy_first, move_proxies_to_end
 from cfo.webhooks.raycluster.pod_additions import ray_container_index
+from cfo.webhooks.raycluster.proxies import is_proxy_first, move_proxies_to_end
 
 _DNS_1035_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _KUBERAY_NAME_LIMIT: Final = 53

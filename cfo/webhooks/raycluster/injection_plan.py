@@ -24,7 +24,6 @@ from cfo.api.raycluster.enforcement import Enforcement, enforce
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.responsibility import Actor, Concern, Request
 from cfo.runtime import Object
-from cfo.webhooks.raycluster.auth_proxy import auth_proxy_additions, known_auth_proxy_additions
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types
 from cfo.webhooks.raycluster.mtls import (
@@ -33,8 +32,8 @@ from cfo.webhooks.raycluster.mtls import (
     mtls_additions,
     with_command,
 )
-from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
+from cfo.webhooks.raycluster.proxies import auth_proxy_additions, known_auth_proxy_additions, proxy_additions
 
 
 class Action(Enum):

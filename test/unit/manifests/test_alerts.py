@@ -17,7 +17,7 @@ from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch
-from cfo.controllers.appwrapper.metrics import PhaseMetrics
+from cfo.controllers.appwrapper.reconciler import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.claims import ClaimMetrics
 from cfo.controllers.inferencestack.metrics import StackMetrics
