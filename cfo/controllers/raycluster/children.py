@@ -32,12 +32,6 @@ from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, PREDECESSOR_RETRY_SE
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
-MAX_CACHED_BYTES = 64 << 10
-"""The maximum size of a cached object of the kinds that users can create as well: children have a few kilobytes.
-
-A larger object looks like one that does not exist. That is safe, because the first write of a child can only create.
-"""
-
 
 def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
     """Return whether ``obj`` belongs to ``cluster``: by an owner reference with its uid, or by its labels.

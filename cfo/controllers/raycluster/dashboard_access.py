@@ -39,6 +39,9 @@ from cfo.runtime import (
     on_update,
 )
 from cfo.runtime.controller import Kind
+from cfo.runtime.manager import SelectionKeywords
+from cfo.api.raycluster.naming import CLUSTER_LABEL
+from cfo.controllers.raycluster.watches import MAX_CACHED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,15 @@ def authenticators(config: KubeRayConfiguration, *, openshift: bool) -> Authenti
     )
 
 
-def may_expose(config: KubeRayConfiguration) -> bool:
-    """Return whether this configuration can expose any dashboard on vanilla Kubernetes."""
+def ingress_selection(config: KubeRayConfiguration) -> SelectionKeywords:
+    """Return the selection of Ingresses: all, because any can use a host, if the operator can create one.
+
+    If the configuration exposes no dashboard on vanilla Kubernetes, only those with the cluster label are needed: they
+    are deleted.
+    """
     available = authenticators(config, openshift=False)
-    return not available.required or available.auth_proxy or available.ray_token
+    may_expose = not available.required or available.auth_proxy or available.ray_token
+    return {"label_selector": "" if may_expose else CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
 
 
 class DashboardAccess:

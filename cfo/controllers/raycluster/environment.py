@@ -12,7 +12,7 @@ from cfo.api.gateway import BACKEND_TLS_POLICIES, GROUP, HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
+from cfo.controllers.raycluster.watches import LABELED, MAX_CACHED_BYTES
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
 from cfo.runtime import (
@@ -55,7 +55,7 @@ class Environment:
         # them
         dsc_initializations = OptionalKind(manager, DSC_INITIALIZATION)
         ingress_config = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
-        routes = OptionalKind(manager, ROUTE, label_selector=CLUSTER_LABEL, max_bytes=MAX_CACHED_BYTES)
+        routes = OptionalKind(manager, ROUTE, **LABELED)
         authentication = OptionalKind(manager, AUTHENTICATION_CONFIG, field_selector="metadata.name=cluster")
         platform = Platform(manager.mapper, routes, authentication)
         return cls(
@@ -98,12 +98,12 @@ class GatewayKinds:
         """Register the kinds with ``manager``, which detects whether they are served while it runs."""
         config_maps = None
         if config.gateway.enabled and config.authentication.enabled:
-            config_maps = OptionalKind(manager, CONFIG_MAP, label_selector=CLUSTER_LABEL, max_bytes=MAX_CACHED_BYTES)
+            config_maps = OptionalKind(manager, CONFIG_MAP, **LABELED)
         return cls(
             http_routes=OptionalKind(manager, HTTP_ROUTE, max_bytes=MAX_CACHED_BYTES),
             tls_routes=OptionalKind(manager, *TLS_ROUTES, max_bytes=MAX_CACHED_BYTES),
             backend_tls_policies=OptionalKind(
-                manager, *BACKEND_TLS_POLICIES, label_selector=CLUSTER_LABEL, max_bytes=MAX_CACHED_BYTES
+                manager, *BACKEND_TLS_POLICIES, **LABELED
             ),
             config_maps=config_maps,
         )

@@ -20,7 +20,8 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER
 from cfo.config import AuthenticationConfiguration, KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets, CookieSecret
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
+from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.watches import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.oauth_informers import (
     HeadPodReplacer,

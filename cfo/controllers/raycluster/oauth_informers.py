@@ -9,7 +9,8 @@ from typing import Any
 from cfo.api.raycluster.cluster import HEAD_LABELS, POD_CLUSTER_LABEL, head_pod_spec
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
+from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.watches import LABELED, MAX_CACHED_BYTES
 from cfo.controllers.raycluster.platform import OptionalKind
 from cfo.controllers.raycluster.watches import CHILD_CHANGED, clusters_with_label
 from cfo.runtime import (
@@ -104,8 +105,8 @@ class OptionalOpenShiftInformers:
     def _create(self, routes: Informer, controller: Controller, clusters: Reader) -> None:
         cache, mapper = self._manager.cache, self._manager.mapper
         owner = EnqueueRequestForOwner(RAY_CLUSTER)
-        services = cache.informer(SERVICE, label_selector=CLUSTER_LABEL, max_bytes=MAX_CACHED_BYTES)
-        accounts = cache.informer(SERVICE_ACCOUNT, label_selector=CLUSTER_LABEL, max_bytes=MAX_CACHED_BYTES)
+        services = cache.informer(SERVICE, **LABELED)
+        accounts = cache.informer(SERVICE_ACCOUNT, **LABELED)
         pods = None
         if self._with_pods:
             pods = cache.informer(POD, label_selector=HEAD_LABELS)

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
+from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.watches import LABELED
 from cfo.runtime import (
     SECRET,
     Client,
@@ -40,11 +41,7 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 """The end of validity of content that does not expire."""
 
 
-CLUSTER_SECRETS: SelectionKeywords = {
-    "label_selector": CLUSTER_LABEL,
-    "metadata_only": True,
-    "max_bytes": MAX_CACHED_BYTES,
-}
+CLUSTER_SECRETS: SelectionKeywords = {**LABELED, "metadata_only": True}
 """The selection of the informer of Secrets, which all controllers share."""
 
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from cfo.api.raycluster.naming import label_value
+from cfo.api.raycluster.naming import CLUSTER_LABEL, label_value
+from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime import (
     AnnotationChanged,
     Entry,
@@ -19,6 +20,15 @@ from cfo.runtime import (
     on_update,
     or_,
 )
+
+MAX_CACHED_BYTES = 64 << 10
+"""The maximum size of a cached object of the kinds that users can create as well: children have a few kilobytes.
+
+A larger object looks like one that does not exist. That is safe, because the first write of a child can only create.
+"""
+
+LABELED: SelectionKeywords = {"label_selector": CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
+"""The selection of objects that have the label of a RayCluster."""
 
 
 class _HeadInfo(msgspec.Struct):
