@@ -16,8 +16,7 @@ from typing import Final
 from cfo.api.raycluster.certificates import requests_certificates
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, fit
-from cfo.controllers.raycluster.watches import MAX_CACHED_BYTES
-from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
+from cfo.controllers.raycluster.watches import CLUSTER_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     READ,
     AlreadyExists,

@@ -21,32 +21,27 @@ from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
 from cfo.api.raycluster.responsibility import Actor
 from cfo.config import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
 from cfo.console.summaries.related import Related
 from cfo.controllers.raycluster.children import belongs_to
-from cfo.controllers.raycluster.watches import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
-from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, add_indexes
 from cfo.controllers.raycluster.reconciler import ClusterReconciler
+from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     GVK,
     INGRESS,
     NETWORK_POLICY,
     SECRET,
     Builder,
-    Client,
-    Clock,
     Conflict,
     DiscoveryIncomplete,
     EnqueueRequestForOwner,
     Entry,
-    EventRecorder,
     Forbidden,
     Invalid,
     Manager,
@@ -58,7 +53,6 @@ from cfo.runtime import (
     Result,
     Rule,
     find_condition,
-    is_deleting,
     key_of,
     name_of,
     on_update,

@@ -20,11 +20,12 @@ from cfo.api.raycluster.authentication import (
 from cfo.api.raycluster.cluster import HEAD_LABELS, requires_ray_token
 from cfo.api.raycluster.enforcement import unmet
 from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
-from cfo.controllers.raycluster.oauth_informers import HeadPods, clusters_of_pod
+from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
-from cfo.controllers.raycluster.watches import all_clusters
+from cfo.controllers.raycluster.watches import CREATED_OR_DELETED, MAX_CACHED_BYTES, all_clusters
 from cfo.runtime import (
     POD,
     Controller,
@@ -36,12 +37,9 @@ from cfo.runtime import (
     Rule,
     is_controlled_by,
     name_of,
-    on_update,
 )
 from cfo.runtime.controller import Kind
 from cfo.runtime.manager import SelectionKeywords
-from cfo.api.raycluster.naming import CLUSTER_LABEL
-from cfo.controllers.raycluster.watches import MAX_CACHED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +111,10 @@ class DashboardAccess:
         self._platform.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
         if self._head_pods is not None:
             clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(clusters, pod))
-            never = on_update(lambda _old, _new: False)
-            controller.watch(Kind(self._head_pods.informer, clusters_of, never, mapper=manager.mapper, optional=True))
+            source = Kind(
+                self._head_pods.informer, clusters_of, CREATED_OR_DELETED, mapper=manager.mapper, optional=True
+            )
+            controller.watch(source)
 
     async def exposure_of(self, facts: RayClusterFacts, settings: NamespaceSettings) -> Exposure:
         """Return the decision for a cluster, whose namespace has ``settings``.

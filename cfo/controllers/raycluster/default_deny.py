@@ -17,9 +17,8 @@ import structlog
 
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.config import DefaultDenyConfiguration
-from cfo.controllers.raycluster.watches import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, desired_default_deny
-from cfo.controllers.raycluster.watches import CHILD_CHANGED
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     NAMESPACE,
     NETWORK_POLICY,

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 from cfo.api.raycluster.enforcement import enforce, unmet
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.api.raycluster.responsibility import Concern
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.environment import Environment, Profiles
-from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
+from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.reconciler import ClusterReconciler
+from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
 from cfo.runtime import (
     READ,
     Builder,
-    Client,
-    EventRecorder,
     Manager,
     NotFound,
     Request,
     Result,
     Rule,
-    is_deleting,
 )
 from cfo.runtime.client import patch_checked
 

@@ -10,17 +10,15 @@ import structlog
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, GROUP, HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
-from cfo.controllers.raycluster.watches import LABELED, MAX_CACHED_BYTES
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
+from cfo.controllers.raycluster.watches import LABELED, MAX_CACHED_BYTES
 from cfo.runtime import (
     CONFIG_MAP,
     NAMESPACE,
     READ,
     Client,
-    Clock,
     Controller,
     EnqueueRequestsFromMapFunc,
     Forbidden,
@@ -38,7 +36,6 @@ from cfo.runtime.controller import Kind, from_functions
 class Environment:
     """The platform, ingress domain, optional kinds and profiles; controllers and webhooks share one instance."""
 
-    clock: Clock
     platform: Platform
     access: DashboardAccess
     domain: IngressDomain
@@ -59,7 +56,6 @@ class Environment:
         authentication = OptionalKind(manager, AUTHENTICATION_CONFIG, field_selector="metadata.name=cluster")
         platform = Platform(manager.mapper, routes, authentication)
         return cls(
-            clock=manager.clock,
             platform=platform,
             access=DashboardAccess.create(manager, config, platform),
             domain=IngressDomain(config, ingress_config, manager.clock),
@@ -102,9 +98,7 @@ class GatewayKinds:
         return cls(
             http_routes=OptionalKind(manager, HTTP_ROUTE, max_bytes=MAX_CACHED_BYTES),
             tls_routes=OptionalKind(manager, *TLS_ROUTES, max_bytes=MAX_CACHED_BYTES),
-            backend_tls_policies=OptionalKind(
-                manager, *BACKEND_TLS_POLICIES, **LABELED
-            ),
+            backend_tls_policies=OptionalKind(manager, *BACKEND_TLS_POLICIES, **LABELED),
             config_maps=config_maps,
         )
 

@@ -15,15 +15,13 @@ another client's Ingress: if that Ingress gets the same host later, an Event rep
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.kinds import INGRESS_CLASS, RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host
+from cfo.api.raycluster.naming import client_host, dashboard_host
 from cfo.api.raycluster.responsibility import Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.watches import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.dashboard_access import ingress_selection
 from cfo.controllers.raycluster.environment import Environment, GatewayKinds
 from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
@@ -46,6 +44,7 @@ from cfo.controllers.raycluster.ingress_resources import (
 )
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, IngressDomain, missing_domain_message
 from cfo.controllers.raycluster.policies import requires_certificates
+from cfo.controllers.raycluster.reconciler import ClusterReconciler
 from cfo.controllers.raycluster.responsibility_events import record_responsibility
 from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.controllers.raycluster.watches import (
@@ -53,29 +52,21 @@ from cfo.controllers.raycluster.watches import (
     CLUSTER_CHANGED,
     HEAD_SERVICE_CHANGED,
     ROUTE_CHANGED,
-    add_indexes,
-    all_clusters,
 )
-from cfo.controllers.raycluster.reconciler import ClusterReconciler
 from cfo.runtime import (
     INGRESS,
     READ,
     Builder,
-    Client,
     DiscoveryIncomplete,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
     Entry,
-    EventRecorder,
-    Informer,
     Manager,
     NamespacedName,
     Object,
-    Reader,
     Request,
     Result,
     Rule,
-    is_deleting,
     key_of,
     namespace_of,
     or_,

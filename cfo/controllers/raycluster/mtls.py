@@ -27,35 +27,28 @@ from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal
 from cfo.api.raycluster.cluster import pod_labels
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.environment import Environment, Profiles
+from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.reconciler import ClusterReconciler
 from cfo.controllers.raycluster.resources import desired_secret
 from cfo.controllers.raycluster.responsibility_events import record_responsibility
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, ClusterSecrets, secret_informer
 from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
-from cfo.controllers.raycluster.reconciler import ClusterReconciler
 from cfo.runtime import (
     READ,
     SECRET,
     Builder,
-    Client,
-    Clock,
-    EventRecorder,
     Manager,
     NamespacedName,
     Object,
-    Reader,
     Request,
     Result,
     Rule,
     annotations_of,
-    is_deleting,
     key_of,
-    namespace_of,
     rfc3339,
 )
 from cfo.runtime.process import PrivateKey

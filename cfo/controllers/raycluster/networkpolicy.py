@@ -29,33 +29,31 @@ from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit
 from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.watches import MAX_CACHED_BYTES
-from cfo.controllers.raycluster.dashboard_access import DashboardAccess
-from cfo.controllers.raycluster.environment import Environment, Profiles
+from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers, service_account_of
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
-from cfo.controllers.raycluster.responsibility_events import record_responsibility
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, add_indexes, all_clusters
 from cfo.controllers.raycluster.reconciler import ClusterReconciler
+from cfo.controllers.raycluster.responsibility_events import record_responsibility
+from cfo.controllers.raycluster.watches import (
+    CHILD_CHANGED,
+    CLUSTER_CHANGED,
+    MAX_CACHED_BYTES,
+)
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,
     Builder,
-    Client,
     DiscoveryIncomplete,
     EnqueueRequestsFromMapFunc,
     Entry,
-    EventRecorder,
     Manager,
     NamespacedName,
     Object,
-    Reader,
     Request,
     Result,
     Rule,
     is_controlled_by,
-    is_deleting,
     key_of,
     labels_of,
     name_of,

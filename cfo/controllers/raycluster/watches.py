@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from cfo.api.raycluster.naming import CLUSTER_LABEL, label_value
-from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime import (
     AnnotationChanged,
     Entry,
@@ -20,6 +19,7 @@ from cfo.runtime import (
     on_update,
     or_,
 )
+from cfo.runtime.manager import SelectionKeywords
 
 MAX_CACHED_BYTES = 64 << 10
 """The maximum size of a cached object of the kinds that users can create as well: children have a few kilobytes.
@@ -66,6 +66,10 @@ CHILD_CHANGED: Predicate = or_(
     on_update(lambda old, new: old.meta.owner_references != new.meta.owner_references),
 )
 """A field of a child other than its status changed; other controllers write the status."""
+
+
+CREATED_OR_DELETED: Predicate = on_update(lambda _old, _new: False)
+"""An object was created or deleted."""
 
 
 class _RouteStatus(msgspec.Struct):
