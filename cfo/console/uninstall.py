@@ -20,11 +20,11 @@ from collections.abc import Callable
 import anyio
 
 from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.appwrapper.names import FINALIZER as WRAPPER_FINALIZER
 from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.controllers.appwrapper.names import FINALIZER as WRAPPER_FINALIZER
+from cfo.api.raycluster.naming import FINALIZER as CLUSTER_FINALIZER
 from cfo.controllers.raycluster.certificate_requesters import REQUESTERS_LABEL
-from cfo.controllers.raycluster.finalizer import FINALIZER as CLUSTER_FINALIZER
 from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.names import LABELS

@@ -12,8 +12,9 @@ import anyio
 import pytest
 
 from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper.names import FINALIZER
 from cfo.controllers import appwrapper
-from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
+from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.client.transport import Transport

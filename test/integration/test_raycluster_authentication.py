@@ -11,10 +11,9 @@ import pytest
 from cryptography import x509
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.naming import FINALIZER, names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.controllers import raycluster
-from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,

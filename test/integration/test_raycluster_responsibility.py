@@ -11,9 +11,8 @@ from collections import Counter
 import pytest
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.naming import FINALIZER, names_of
 from cfo.api.raycluster.responsibility import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
-from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime.objects.kinds import INGRESS, SECRET
 from cfo.runtime.objects.unstructured import Object
 from test.support.raycluster_environment import (

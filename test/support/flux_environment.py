@@ -8,9 +8,10 @@ from typing import Any
 
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, STATES
 from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.config import FluxConfiguration
 from cfo.controllers import flux
-from cfo.controllers.flux import FIELD_MANAGER, minicluster
+from cfo.controllers.flux import minicluster
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper

@@ -15,14 +15,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
-from cfo.runtime import annotations_of, name_of, namespace_of
+from cfo.runtime import Rule, annotations_of, name_of, namespace_of
 
 __all__ = [
     "CLUSTER_LABEL",
+    "DEFAULT_DENY_LABEL",
+    "DEFAULT_DENY_NAME",
     "FIELD_MANAGER",
+    "FINALIZER",
+    "FINALIZER_MANAGER",
     "NAMESPACE_LABEL",
+    "REQUESTERS_LABEL",
+    "REQUESTER_ROLE",
+    "REQUESTER_RULES",
     "VERSION_ANNOTATION",
     "Names",
     "client_host",
@@ -39,6 +46,23 @@ FIELD_MANAGER = "codeflare-raycluster-controller"
 VERSION_ANNOTATION = "ray.openshift.ai/version"
 CLUSTER_LABEL = "ray.openshift.ai/cluster-name"
 NAMESPACE_LABEL = "ray.openshift.ai/cluster-namespace"
+
+FINALIZER: Final = "ray.openshift.ai/oauth-finalizer"
+"""Keeps a RayCluster until its ClusterRoleBindings are deleted; name and field manager equal the Go operator's."""
+FINALIZER_MANAGER: Final = "codeflare-operator"
+
+DEFAULT_DENY_NAME: Final = "ray-default-deny"
+DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
+"""The label of the NetworkPolicies for whole namespaces that the operator creates."""
+
+REQUESTER_ROLE: Final = "codeflare-operator-certificate-requester-role"
+"""The ClusterRole of pods that request certificates; the manifests contain it."""
+
+REQUESTER_RULES: Final = (Rule("certificates.k8s.io", "certificatesigningrequests", ("create", "get")),)
+"""The rules of the role. Names of requests are random, and requests contain no secrets; listing is not allowed."""
+
+REQUESTERS_LABEL: Final = "ray.openshift.ai/certificate-requesters"
+"""The label of the bindings of this role; its value is the namespace."""
 
 _LABEL_LIMIT = 63
 _SUBDOMAIN_LIMIT = 253

@@ -20,7 +20,7 @@ from typing import Final
 
 from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
 from cfo.api.raycluster.cluster import is_suspended
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.naming import FINALIZER, names_of
 from cfo.api.raycluster.responsibility import is_managed_by_multikueue
 from cfo.console.migrate.children import (
     CHILD_KINDS,
@@ -34,7 +34,6 @@ from cfo.console.migrate.injected import DEFAULT_SETTINGS, Cleaning, clean
 from cfo.console.migrate.policies import closed_policy
 from cfo.console.migrate.steps import Action, Downtime, ObjectPlan, Step
 from cfo.console.migrate.targets import Conversion, KubeRay, Target, convert
-from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime import (
     NETWORK_POLICY,
     SECRET,

@@ -6,12 +6,11 @@ The operator itself makes these changes when it starts; ``cfo migrate`` writes n
 from __future__ import annotations
 
 from cfo.api.appwrapper.names import APPWRAPPER, Phase
-from cfo.api.raycluster.naming import FIELD_MANAGER, VERSION_ANNOTATION
+from cfo.api.raycluster.naming import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION
 from cfo.console.migrate.children import is_operators, title
 from cfo.console.migrate.planning import ObservedCluster
 from cfo.console.migrate.steps import Action, ObjectPlan, Step
 from cfo.console.migrate.targets import Target
-from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import (
     CLUSTER_ROLE_BINDING,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, names_of
 from cfo.config import AuthenticationConfiguration, KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets
 from cfo.controllers.raycluster.authentication_events import record_authentication, record_missing_client
@@ -25,7 +25,6 @@ from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
 from cfo.controllers.raycluster.cookie_secret import CookieSecret
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.finalizer import FINALIZER, FINALIZER_MANAGER
 from cfo.controllers.raycluster.head_pods import HeadPodReplacer
 from cfo.controllers.raycluster.oauth_informers import (
     OAuthInformers,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, has_injected_tls, pod_labels, uses_kuberay_tls
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.naming import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, names_of
 from cfo.api.raycluster.ports import RayPorts, ports_of
 from cfo.api.raycluster.responsibility import Actor, responsibility_of
 from cfo.config import EgressConfiguration, KubeRayConfiguration
@@ -18,18 +18,12 @@ from cfo.controllers.raycluster.child_object import child_object
 from cfo.runtime import NETWORK_POLICY, Object
 
 __all__ = [
-    "DEFAULT_DENY_LABEL",
-    "DEFAULT_DENY_NAME",
     "desired_default_deny",
     "desired_head_policy",
     "desired_workers_policy",
     "policy_types",
     "requires_certificates",
 ]
-
-DEFAULT_DENY_NAME: Final = "ray-default-deny"
-DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
-"""The label of the policies for whole namespaces that the operator creates."""
 
 _KUBERAY_LABELS: Final = {"app.kubernetes.io/component": "kuberay-operator"}
 _JOB_LABEL: Final = "batch.kubernetes.io/job-name"
