@@ -15,8 +15,6 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
-from cfo.controllers import inferencestack
-from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST
 from cfo.runtime import (
     CONFIG_MAP,
     GVK,
@@ -42,6 +40,9 @@ def sharding_options(configuration: OperatorConfiguration) -> ShardingOptions | 
     sharding = configuration.sharding
     if sharding.shards == 1:
         return None
+    from cfo.controllers import inferencestack
+    from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST
+
     # Webhooks of all replicas read the labels of all namespaces. A host belongs to the first Ingress of any namespace.
     whole: set[GVK] = {NAMESPACE, INGRESS}
     if configuration.flux.enabled:
