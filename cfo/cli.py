@@ -24,7 +24,7 @@ from cfo.console.errors import CommandFailed, InvalidInput, cluster_failure, one
 from cfo.version import __version__
 
 if TYPE_CHECKING:
-    from cfo.runtime import WebhookURL
+    from cfo.runtime.webhook import WebhookURL
 
 __all__ = ["main"]
 
@@ -302,7 +302,7 @@ async def _run_on_cluster(
 
 
 def _checked_url(text: str | None) -> WebhookURL | None:
-    from cfo.runtime import WebhookURL
+    from cfo.runtime.webhook import WebhookURL
 
     try:
         return WebhookURL.parse(text) if text is not None else None
@@ -340,7 +340,8 @@ def _execute(
 
     from cfo.config import ConfigurationError
     from cfo.operator import AddressInUse, ConfigurationUnavailable
-    from cfo.runtime import ConfigError, GracePeriodExceeded, RunnableFailed
+    from cfo.runtime import ConfigError
+    from cfo.runtime.controller import GracePeriodExceeded, RunnableFailed
 
     async def body() -> None:
         await work

@@ -32,38 +32,36 @@ from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
 from cfo.features import FEATURES, Context, configured_features, enabled_features, warn_about_missing_roles
 from cfo.features.monitoring import METRICS_SERVICE
 from cfo.runtime import (
-    AVAILABILITY_RULES,
     CONFIG_MAP,
     EVENT_RULES,
-    MUTATING_WEBHOOK_CONFIGURATION,
-    VALIDATING_WEBHOOK_CONFIGURATION,
-    AddressUnavailable,
     AlreadyExists,
     APIError,
-    CertificateFiles,
     Client,
     ClientConfig,
     Forbidden,
     LeaderElectionOptions,
     Manager,
     ManagerOptions,
-    MetricsTLS,
     NamespacedName,
     Object,
     RESTMapper,
-    RotatedCertificates,
     Rule,
-    RunnableFailed,
-    ServiceReference,
     Transport,
     TransportError,
+    leader_election_rules,
+)
+from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
+from cfo.runtime.manager import MetricsTLS
+from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.process import AddressUnavailable, ping
+from cfo.runtime.webhook import (
+    CertificateFiles,
+    RotatedCertificates,
+    ServiceReference,
     WebhookOptions,
     WebhookURL,
-    leader_election_rules,
-    ping,
     webhook_rules,
 )
-from cfo.sharding import sharding_options
 from cfo.version import __version__
 
 __all__ = [
@@ -171,14 +169,14 @@ def _parse(key: NamespacedName, document: str) -> ParsedConfiguration:
 
 
 def leader_election_options(
-    target: ClientConfig, configuration: LeaderElection, namespace: str, *, shards: int = 1
+    target: ClientConfig, configuration: LeaderElection, namespace: str
 ) -> LeaderElectionOptions | None:
     """Return the leader election options for an operator in ``namespace``; ``None`` if leader election is disabled.
 
     If ``leaderElect`` is unset, leader election is enabled inside a cluster, because the operator can have replicas
-    there, and with several ``shards``, whose replicas share the Lease.
+    there.
     """
-    enabled = (target.in_cluster or shards > 1) if configuration.leader_elect is None else configuration.leader_elect
+    enabled = target.in_cluster if configuration.leader_elect is None else configuration.leader_elect
     if not enabled:
         return None
     return LeaderElectionOptions(
@@ -312,10 +310,7 @@ def new_manager(
             debug_bind_address=configuration.debug.bind_address,
             qps=connection.qps if limited else None,
             burst=connection.burst if limited else None,
-            leader_election=leader_election_options(
-                target, configuration.leader_election, namespace, shards=configuration.sharding.shards
-            ),
-            sharding=sharding_options(configuration),
+            leader_election=leader_election_options(target, configuration.leader_election, namespace),
             webhook=webhook,
         ),
     )

@@ -53,7 +53,8 @@ def cluster_failure(error: BaseException, *, embedded: bool = False) -> CommandF
 
 
 def _is_cluster_absent(error: BaseException | None) -> bool:
-    from cfo.runtime import NoClusterConfigured, TransportError  # lazily: loads the API client
+    from cfo.runtime import TransportError
+    from cfo.runtime.client import NoClusterConfigured  # lazily: loads the API client
 
     while error is not None:
         if isinstance(error, NoClusterConfigured) or (isinstance(error, TransportError) and error.refused):

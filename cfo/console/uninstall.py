@@ -28,7 +28,6 @@ from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
     GVK,
-    LEASE,
     POD,
     SECRET,
     Client,
@@ -41,6 +40,7 @@ from cfo.runtime import (
     key_of,
     name_of,
 )
+from cfo.runtime.objects import LEASE
 
 __all__ = ["NotInstalled", "check_installation", "uninstall"]
 

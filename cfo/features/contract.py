@@ -15,7 +15,8 @@ from cfo.features.monitoring import Alert, Panel
 from cfo.runtime import GVK, Object, Rule
 
 if TYPE_CHECKING:
-    from cfo.runtime import AdmissionRequest, FieldError, Manager
+    from cfo.runtime import FieldError, Manager
+    from cfo.runtime.webhook import AdmissionRequest
 
 __all__ = ["Context", "Feature", "Leftovers", "UserRole", "api_rules"]
 

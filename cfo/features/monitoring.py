@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
 __all__ = ["METRICS_SERVICE", "OBJECTS", "OWN", "Alert", "Panel", "merged"]
@@ -39,7 +39,9 @@ class Panel(NamedTuple):
 _Item = TypeVar("_Item", Alert, Panel)
 
 
-def merged(own: Sequence[_Item], added: Iterable[_Item]) -> list[_Item]:
+def merged(own: Sequence[_Item], added: Sequence[_Item]) -> list[_Item]:
     """Return ``own``, each followed by those of ``added`` that name it."""
-    added = list(added)
-    return [item for each in own for item in (each, *(other for other in added if other.after == each.name))]
+    found: list[_Item] = []
+    for each in own:
+        found += [each, *(other for other in added if other.after == each.name)]
+    return found

@@ -20,7 +20,8 @@ from cfo.api.raycluster.naming import (
 from cfo.config import OperatorConfiguration, ProfileTable
 from cfo.features.contract import Context, Feature, Leftovers, UserRole
 from cfo.features.monitoring import OBJECTS, Alert, Panel
-from cfo.runtime import CLUSTER_ROLE_BINDING, NETWORK_POLICY, Rule
+from cfo.runtime import NETWORK_POLICY, Rule
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.version import __version__
 
 __all__ = ["AUTHENTICATION", "CERTIFICATE_REQUESTS", "GATEWAY", "NAMESPACES", "OPENSHIFT", "RAY_CLUSTERS"]

@@ -67,7 +67,7 @@ _PANELS: Final = (
 
 def dashboard() -> dict[str, Any]:
     """Return the dashboard as JSON, for Grafana 10 or later."""
-    panels = merged(_PANELS, (panel for feature in FEATURES for panel in feature.panels))
+    panels = merged(_PANELS, [panel for feature in FEATURES for panel in feature.panels])
     source = {"type": "prometheus", "uid": "${datasource}"}
     namespaces = {
         "name": "namespace",

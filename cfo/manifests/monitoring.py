@@ -125,5 +125,5 @@ def alerts() -> list[dict[str, Any]]:
             "labels": {"severity": alert.severity},
             "annotations": {"summary": alert.summary, "runbook_url": f"{_RUNBOOK}{alert.section}"},
         }
-        for alert in merged(_ALERTS, (alert for feature in FEATURES for alert in feature.alerts))
+        for alert in merged(_ALERTS, [alert for feature in FEATURES for alert in feature.alerts])
     ]

@@ -19,7 +19,8 @@ from cfo.config.watch import configuration_watch_rules
 from cfo.features.inferencestack import STACKS
 from cfo.manifests import workload
 from cfo.manifests.rbac import aggregated
-from cfo.runtime import AVAILABILITY_RULES, EVENT_RULES, Object, Rule, leader_election_rules
+from cfo.runtime import EVENT_RULES, Object, Rule, leader_election_rules
+from cfo.runtime.controller import AVAILABILITY_RULES
 
 __all__ = ["STACK_OPERATOR", "StackOperator", "shared_objects"]
 

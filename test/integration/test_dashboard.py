@@ -19,12 +19,10 @@ from cfo.console.demo import crds
 from cfo.manifests.overlays import crds as own_crds
 from cfo.manifests.rbac import user_roles
 from cfo.runtime import (
-    CORE_EVENT,
     Client,
     ClientConfig,
     Manager,
     ManagerOptions,
-    MetricsTLS,
     NamespacedName,
     Object,
     RESTMapper,
@@ -32,6 +30,8 @@ from cfo.runtime import (
     Transport,
     name_of,
 )
+from cfo.runtime.manager import MetricsTLS
+from cfo.runtime.objects import CORE_EVENT
 from envtest import ControlPlane
 from test.integration.test_metrics import service_account_token
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from cfo.runtime import Metrics
+from cfo.runtime.controller import Metrics
 
 __all__ = ["controller_numbers"]
 

@@ -16,7 +16,8 @@ from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.loopback import LoopbackServer
 from cfo.console.dashboard.sources import client_source
 from cfo.console.errors import CommandFailed, InvalidInput
-from cfo.runtime import AddressUnavailable, ConfigError, SystemClock, Transport, load_config
+from cfo.runtime import ConfigError, SystemClock, Transport, load_config
+from cfo.runtime.process import AddressUnavailable
 from cfo.version import __version__
 
 __all__ = ["command"]

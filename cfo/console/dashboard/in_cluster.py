@@ -17,7 +17,8 @@ from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.loopback import LoopbackServer
 from cfo.console.dashboard.site import Site
 from cfo.console.dashboard.sources import manager_source
-from cfo.runtime import CORE_EVENT, GVK, READ, Manager, Phase, Rule
+from cfo.runtime import GVK, READ, Manager, Phase, Rule
+from cfo.runtime.objects import CORE_EVENT
 from cfo.version import __version__
 
 __all__ = ["PREFIX", "manager_server", "rules", "setup"]

@@ -9,7 +9,8 @@ import anyio
 
 from cfo.console.dashboard.feed import Source
 from cfo.console.summaries import RELATED_KINDS, Overview
-from cfo.runtime import CORE_EVENT, GVK, POD, Cache, Informer, Manager, RESTMapper, Transport
+from cfo.runtime import GVK, POD, Cache, Informer, Manager, RESTMapper, Transport
+from cfo.runtime.objects import CORE_EVENT
 
 __all__ = ["client_source", "manager_source"]
 
@@ -59,8 +60,7 @@ class _CacheExtension:
 
     @property
     def informers(self) -> Collection[Informer]:
-        whole = [informer for informer in self._shared.informers if informer.partition is None]
-        return [*whole, *self.cache.informers]
+        return [*self._shared.informers, *self.cache.informers]
 
     @property
     def namespaces(self) -> tuple[str, ...]:

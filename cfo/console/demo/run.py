@@ -33,11 +33,11 @@ from cfo.runtime import (
     RESTMapper,
     Transport,
     UnknownKind,
-    WebhookURL,
     gvk_of,
     key_of,
     name_of,
 )
+from cfo.runtime.webhook import WebhookURL
 from envtest import ControlPlane
 from envtest.manifests import read_manifests
 

@@ -15,16 +15,8 @@ import anyio
 
 import cfo
 from cfo.console.dev.supervisor import Supervisor
-from cfo.runtime import (
-    MUTATING_WEBHOOK_CONFIGURATION,
-    VALIDATING_WEBHOOK_CONFIGURATION,
-    Client,
-    ClientConfig,
-    Manager,
-    NamespacedName,
-    RESTMapper,
-    Transport,
-)
+from cfo.runtime import Client, ClientConfig, Manager, NamespacedName, RESTMapper, Transport
+from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 
 __all__ = ["new_supervisor", "run_embedded"]
 

@@ -11,16 +11,8 @@ from cfo.console.doctor import checks, facts
 from cfo.console.doctor.findings import Finding, fail, skip
 from cfo.manifests.names import SERVICE_ACCOUNT
 from cfo.manifests.stack import components, platforms
-from cfo.runtime import (
-    APIError,
-    Client,
-    Clock,
-    DiscoveryIncomplete,
-    Forbidden,
-    TransportError,
-    Unauthorized,
-    UnknownKind,
-)
+from cfo.runtime import APIError, Client, Clock, DiscoveryIncomplete, Forbidden, TransportError, UnknownKind
+from cfo.runtime.client import Unauthorized
 from cfo.version import __version__
 
 __all__ = ["examine"]

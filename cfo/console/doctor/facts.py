@@ -24,17 +24,13 @@ from cfo.features import enabled_features
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.runtime import (
     CONFIG_MAP,
-    CUSTOM_RESOURCE_DEFINITION,
     DEPLOYMENT,
     GVK,
-    MUTATING_WEBHOOK_CONFIGURATION,
     POD,
     SECRET,
     SERVICE,
-    VALIDATING_WEBHOOK_CONFIGURATION,
     AlreadyExists,
     APIError,
-    APIRequest,
     Client,
     Clock,
     Forbidden,
@@ -46,6 +42,12 @@ from cfo.runtime import (
     annotations_of,
     name_of,
     namespace_of,
+)
+from cfo.runtime.client import APIRequest
+from cfo.runtime.objects import (
+    CUSTOM_RESOURCE_DEFINITION,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
 )
 
 __all__ = [

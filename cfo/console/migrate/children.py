@@ -15,7 +15,6 @@ from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import NAMESPACE_LABEL, VERSION_ANNOTATION, digest, fit, names_of
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import (
-    CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     INGRESS,
     NETWORK_POLICY,
@@ -28,6 +27,7 @@ from cfo.runtime import (
     name_of,
     namespace_of,
 )
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = [
     "CHILD_KINDS",

@@ -21,17 +21,12 @@ from cfo.console.migrate.targets import KubeRay
 from cfo.manifests.names import DEPLOYMENT as OPERATOR_DEPLOYMENT
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import (
-    CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
-    CUSTOM_RESOURCE_DEFINITION,
     DEPLOYMENT,
     GVK,
-    LEASE,
-    MUTATING_WEBHOOK_CONFIGURATION,
     NAMESPACE,
     NETWORK_POLICY,
     POD,
-    VALIDATING_WEBHOOK_CONFIGURATION,
     Client,
     NamespacedName,
     NotFound,
@@ -41,6 +36,13 @@ from cfo.runtime import (
     name_of,
     namespace_of,
     uid_of,
+)
+from cfo.runtime.objects import (
+    CLUSTER_ROLE_BINDING,
+    CUSTOM_RESOURCE_DEFINITION,
+    LEASE,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
 )
 
 __all__ = ["Observer"]

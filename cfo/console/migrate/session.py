@@ -18,7 +18,6 @@ from cfo.console.migrate.targets import Target
 from cfo.console.migrate.undo_file import Record, UndoFile
 from cfo.console.migrate.undoing import plan_undo_cluster, plan_undo_object
 from cfo.runtime import (
-    CLUSTER_ROLE_BINDING,
     Client,
     NamespacedName,
     Object,
@@ -31,6 +30,7 @@ from cfo.runtime import (
     owner_references_of,
     uid_of,
 )
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = ["FIELD_MANAGER", "Session", "plan_safely"]
 

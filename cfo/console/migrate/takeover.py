@@ -12,16 +12,8 @@ from cfo.console.migrate.planning import ObservedCluster
 from cfo.console.migrate.steps import Action, ObjectPlan, Step
 from cfo.console.migrate.targets import Target
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
-from cfo.runtime import (
-    CLUSTER_ROLE_BINDING,
-    NETWORK_POLICY,
-    Object,
-    annotations_of,
-    gvk_of,
-    has_finalizer,
-    is_deleting,
-    key_of,
-)
+from cfo.runtime import NETWORK_POLICY, Object, annotations_of, gvk_of, has_finalizer, is_deleting, key_of
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = ["plan_orphaned_binding", "plan_takeover", "plan_wrapper"]
 

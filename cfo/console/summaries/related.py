@@ -11,7 +11,8 @@ from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.console.summaries.reading import mapping, number, path, text, time_of
 from cfo.console.summaries.summary import MAX_WARNINGS, WarningEvent
-from cfo.runtime import CORE_EVENT, GVK, INGRESS, NETWORK_POLICY, POD, SECRET, Object
+from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, POD, SECRET, Object
+from cfo.runtime.objects import CORE_EVENT
 
 __all__ = [
     "CHILD_KINDS",

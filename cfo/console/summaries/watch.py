@@ -31,7 +31,6 @@ from cfo.console.summaries.reading import MALFORMED
 from cfo.console.summaries.related import CHILD_KINDS, MAX_EVENTS, MAX_PODS, Related
 from cfo.console.summaries.summary import Summary
 from cfo.runtime import (
-    CORE_EVENT,
     GVK,
     NETWORK_POLICY,
     POD,
@@ -44,6 +43,7 @@ from cfo.runtime import (
     Object,
     SystemClock,
 )
+from cfo.runtime.objects import CORE_EVENT
 
 __all__ = ["Change", "ChangeType", "Overview", "Subscription", "interruption"]
 

@@ -40,7 +40,6 @@ from cfo.runtime import (
     CRUD,
     GVK,
     JOB,
-    PRIORITY_CLASS,
     READ,
     AlreadyExists,
     Builder,
@@ -64,6 +63,7 @@ from cfo.runtime import (
     namespace_of,
     resource_version_of,
 )
+from cfo.runtime.objects import PRIORITY_CLASS
 
 __all__ = ["KueueInformers", "KueueReconciler", "setup"]
 

@@ -29,10 +29,8 @@ from cfo.controllers.appwrapper.pods import add_indexes, pod_of, pods_on_node, w
 from cfo.controllers.appwrapper.transition import after_creation, decide
 from cfo.runtime import (
     CRUD,
-    NODE,
     POD,
     READ,
-    VALIDATING_WEBHOOK_CONFIGURATION,
     Builder,
     Client,
     Conflict,
@@ -40,7 +38,6 @@ from cfo.runtime import (
     EnqueueRequestsFromMapFunc,
     Entry,
     EventRecorder,
-    Kind,
     Manager,
     Object,
     Propagation,
@@ -58,6 +55,8 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime.controller import Kind
+from cfo.runtime.objects import NODE, VALIDATING_WEBHOOK_CONFIGURATION
 
 __all__ = ["AppWrapperReconciler", "setup"]
 

@@ -23,7 +23,6 @@ from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
 from cfo.controllers.appwrapper.nodes import decode_node, marked_resources
 from cfo.runtime import (
     GVK,
-    NODE,
     Builder,
     Client,
     EnqueueRequestsFromMapFunc,
@@ -40,6 +39,7 @@ from cfo.runtime import (
     on_update,
     resource_version_of,
 )
+from cfo.runtime.objects import NODE
 
 __all__ = [
     "CLUSTER_QUEUES",

@@ -35,7 +35,6 @@ from cfo.runtime import (
     EventRecorder,
     Forbidden,
     Invalid,
-    Meta,
     NotFound,
     Object,
     Reader,
@@ -46,6 +45,7 @@ from cfo.runtime import (
     set_condition,
     uid_of,
 )
+from cfo.runtime.cache import Meta
 
 __all__ = ["GRACE_SECONDS", "ClaimMetrics", "ClaimReconciler"]
 

@@ -17,7 +17,6 @@ from cfo.api.inferencestack.names import is_retained
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.ownership import belongs_to, is_of_helm, taken_over
 from cfo.runtime import (
-    ABSENT_VERSION,
     CONFIG_MAP,
     DEPLOYMENT,
     GVK,
@@ -38,6 +37,7 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime.client import ABSENT_VERSION
 
 __all__ = ["NAME_CONFLICT_RETRY_SECONDS", "StackWrites"]
 

@@ -13,7 +13,6 @@ namespaces (:mod:`.enforcement`). If pods request their certificates, :mod:`.nod
 from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.setup import (
-    REQUESTER_ROLES,
     authentication_rules,
     certificate_request_rules,
     gateway_rules,
@@ -25,7 +24,6 @@ from cfo.controllers.raycluster.setup import (
 
 __all__ = [
     "FIELD_MANAGER",
-    "REQUESTER_ROLES",
     "Environment",
     "authentication_rules",
     "certificate_request_rules",

@@ -34,15 +34,13 @@ from cfo.runtime import (
     Object,
     Reader,
     Request,
-    RotatedCertificates,
     annotations_of,
-    ensure_certificates,
     key_of,
     name_of,
     namespace_of,
-    parse_secret,
     rfc3339,
 )
+from cfo.runtime.webhook import RotatedCertificates, ensure_certificates, parse_secret
 
 __all__ = ["SETTINGS_KEY", "AuthProxySecrets", "certificate_names", "rbac_proxy_settings", "recorded_ca"]
 

@@ -19,7 +19,6 @@ from cfo.api.raycluster.node_certificates import requests_certificates
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.runtime import (
-    CLUSTER_ROLE_BINDING,
     READ,
     AlreadyExists,
     Builder,
@@ -32,10 +31,11 @@ from cfo.runtime import (
     Request,
     Result,
     Rule,
-    SelectionKeywords,
     TerminalError,
     uid_of,
 )
+from cfo.runtime.manager import SelectionKeywords
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = ["CertificateRequesters", "setup"]
 

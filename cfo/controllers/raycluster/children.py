@@ -15,7 +15,6 @@ from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.responsibility import Actor, Concern, event_of, responsibility_of, unconfirmed_request
 from cfo.runtime import (
-    ABSENT_VERSION,
     GVK,
     AlreadyExists,
     APIError,
@@ -37,6 +36,7 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime.client import ABSENT_VERSION
 
 __all__ = ["MAX_CACHED_BYTES", "NAME_CONFLICT_RETRY_SECONDS", "Children", "NameConflict", "belongs_to"]
 

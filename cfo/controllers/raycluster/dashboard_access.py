@@ -30,7 +30,6 @@ from cfo.runtime import (
     Controller,
     DiscoveryIncomplete,
     EnqueueRequestsFromMapFunc,
-    Kind,
     Manager,
     Object,
     Reader,
@@ -39,6 +38,7 @@ from cfo.runtime import (
     name_of,
     on_update,
 )
+from cfo.runtime.controller import Kind
 
 __all__ = ["DashboardAccess", "Exposure", "authenticators", "may_expose"]
 

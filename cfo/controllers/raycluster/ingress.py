@@ -67,7 +67,6 @@ from cfo.runtime import (
     Entry,
     EventRecorder,
     Informer,
-    Kind,
     Manager,
     NamespacedName,
     Object,
@@ -80,6 +79,7 @@ from cfo.runtime import (
     namespace_of,
     or_,
 )
+from cfo.runtime.controller import Kind
 
 __all__ = ["IngressInformers", "IngressReconciler", "setup"]
 
@@ -90,12 +90,10 @@ class IngressInformers:
 
     The Ingresses have the index of :mod:`~cfo.controllers.raycluster.host_collisions`. ``classes`` is ``None`` if the
     operator is limited to some namespaces, so that it cannot read cluster-scoped objects. ``secrets`` reads the
-    metadata of the Secrets with a cluster label. ``compared`` reads at least the metadata of all RayClusters: if the
-    replicas share the namespaces, ``clusters`` has only those of this replica.
+    metadata of the Secrets with a cluster label.
     """
 
     clusters: Informer
-    compared: Reader
     ingresses: Informer
     classes: Informer | None
     secrets: Reader
@@ -130,14 +128,13 @@ class IngressReconciler:
         self._environment = environment
         self._informers = informers
         self._clusters = informers.clusters.reader
-        self._compared = informers.compared
         self._ingresses = informers.ingresses.reader
         self._claims = HostClaims(lambda: (informers.ingresses, *environment.gateway_kinds.routes()))
         self._routes = GatewayRoutes(
             config,
             environment.gateway_kinds,
             self._claims,
-            clusters=self._compared,
+            clusters=self._clusters,
             secrets=informers.secrets,
         )
 
@@ -224,7 +221,7 @@ class IngressReconciler:
     def _choose_host(self, children: Children, name: str, hosts: CandidateHosts) -> str | None:
         """Return the suffix of the host of the Ingress ``name``; ``None`` if another object has each of ``hosts``."""
         key = NamespacedName(namespace_of(children.cluster), name)
-        choice = choose_host(self._claims, self._compared, children.cluster, INGRESS.kind, key, hosts)
+        choice = choose_host(self._claims, self._clusters, children.cluster, INGRESS.kind, key, hosts)
         if choice.suffix is None:
             children.record_conflict(choice.reason, choice.message)
         elif choice.message:
@@ -282,12 +279,6 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     # Any Ingress can use a host. If none is created, only those with the cluster label are needed: they are deleted.
     selector = "" if may_expose(config) else CLUSTER_LABEL
     clusters = manager.cache.informer(RAY_CLUSTER)
-    # Clusters of different namespaces can have the same host, and another replica can reconcile the older one.
-    compared = (
-        manager.cache.informer(RAY_CLUSTER, metadata_only=True, whole=True)
-        if manager.sharding is not None
-        else clusters
-    )
     add_indexes(clusters)
     secrets = secret_informer(manager)
     ingresses = manager.cache.informer(INGRESS, label_selector=selector, max_bytes=MAX_CACHED_BYTES)
@@ -298,13 +289,7 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
         manager.events(name),
         config,
         environment,
-        IngressInformers(
-            clusters=clusters,
-            compared=compared.reader,
-            ingresses=ingresses,
-            classes=classes,
-            secrets=secrets.reader,
-        ),
+        IngressInformers(clusters=clusters, ingresses=ingresses, classes=classes, secrets=secrets.reader),
     )
     controller = (
         Builder(manager, name)
@@ -317,7 +302,6 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
             label_selector=selector,
             max_bytes=MAX_CACHED_BYTES,
         )
-        .reads(compared)
         .complete(reconciler)
     )
     enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters.reader))

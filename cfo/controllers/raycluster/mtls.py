@@ -47,7 +47,6 @@ from cfo.runtime import (
     Manager,
     NamespacedName,
     Object,
-    PrivateKey,
     Reader,
     Request,
     Result,
@@ -58,6 +57,7 @@ from cfo.runtime import (
     namespace_of,
     rfc3339,
 )
+from cfo.runtime.process import PrivateKey
 
 __all__ = ["ROTATE_ANNOTATION", "MTLSReconciler", "setup"]
 

@@ -52,7 +52,6 @@ from cfo.runtime import (
     EnqueueRequestsFromMapFunc,
     Entry,
     EventRecorder,
-    Kind,
     Manager,
     NamespacedName,
     Object,
@@ -67,6 +66,7 @@ from cfo.runtime import (
     name_of,
     namespace_of,
 )
+from cfo.runtime.controller import Kind
 
 __all__ = ["NetworkPolicyReconciler", "setup"]
 

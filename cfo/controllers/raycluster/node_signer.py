@@ -54,12 +54,12 @@ from cfo.runtime import (
     Request,
     Result,
     Rule,
-    SelectionKeywords,
     find_condition,
     name_of,
     rfc3339,
     uid_of,
 )
+from cfo.runtime.manager import SelectionKeywords
 
 __all__ = ["NodeSigner", "setup"]
 

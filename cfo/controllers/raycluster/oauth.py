@@ -50,7 +50,6 @@ from cfo.controllers.raycluster.resources import (
 )
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
 from cfo.runtime import (
-    CLUSTER_ROLE_BINDING,
     CRUD,
     READ,
     SECRET,
@@ -67,7 +66,6 @@ from cfo.runtime import (
     Request,
     Result,
     Rule,
-    SelectionKeywords,
     is_deleting,
     key_of,
     namespace_of,
@@ -76,6 +74,8 @@ from cfo.runtime import (
     set_finalizer,
     uid_of,
 )
+from cfo.runtime.manager import SelectionKeywords
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = ["OAuthReconciler", "setup"]
 

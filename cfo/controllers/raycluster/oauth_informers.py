@@ -22,7 +22,6 @@ from cfo.runtime import (
     EnqueueRequestsFromMapFunc,
     Entry,
     Informer,
-    Kind,
     Manager,
     NamespacedName,
     Reader,
@@ -30,6 +29,7 @@ from cfo.runtime import (
     key_of,
     on_update,
 )
+from cfo.runtime.controller import Kind
 
 __all__ = [
     "HeadPods",

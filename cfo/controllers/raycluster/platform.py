@@ -13,7 +13,6 @@ from cfo.runtime import (
     DiscoveryIncomplete,
     EventHandler,
     Informer,
-    Kind,
     Manager,
     NamespacedName,
     Predicate,
@@ -21,6 +20,7 @@ from cfo.runtime import (
     RESTMapper,
     Rule,
 )
+from cfo.runtime.controller import Kind
 
 __all__ = ["UNKNOWN_RETRY_SECONDS", "OptionalKind", "Platform"]
 

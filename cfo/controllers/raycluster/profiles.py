@@ -15,14 +15,13 @@ from cfo.runtime import (
     Controller,
     EnqueueRequestsFromMapFunc,
     Forbidden,
-    Kind,
     Manager,
     NamespacedName,
     Reader,
     Rule,
-    from_functions,
     labels_of,
 )
+from cfo.runtime.controller import Kind, from_functions
 
 __all__ = ["Profiles"]
 

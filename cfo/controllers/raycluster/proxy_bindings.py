@@ -9,17 +9,8 @@ from cfo.controllers.raycluster.children import Children, NameConflict
 from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
 from cfo.controllers.raycluster.oauth_informers import OAuthInformers
 from cfo.controllers.raycluster.resources import desired_cluster_role_binding
-from cfo.runtime import (
-    CLUSTER_ROLE_BINDING,
-    Client,
-    NamespacedName,
-    Object,
-    Request,
-    is_deleting,
-    key_of,
-    name_of,
-    namespace_of,
-)
+from cfo.runtime import Client, NamespacedName, Object, Request, is_deleting, key_of, name_of, namespace_of
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = ["ProxyBindings", "is_oauth_proxy_binding"]
 

@@ -17,14 +17,8 @@ from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import head_service_name, names_of
 from cfo.api.raycluster.ports import PROXY_PORT
 from cfo.controllers.raycluster.child_object import child_object
-from cfo.runtime import (
-    CLUSTER_ROLE_BINDING,
-    SECRET,
-    SERVICE,
-    SERVICE_ACCOUNT,
-    Object,
-    namespace_of,
-)
+from cfo.runtime import SECRET, SERVICE, SERVICE_ACCOUNT, Object, namespace_of
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = [
     "COOKIE_KEY",

@@ -7,7 +7,8 @@ from typing import Final
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.config import AppWrapperConfiguration
-from cfo.runtime import GVK, AdmissionRequest, Client, FieldError, FieldErrors, Manager, Object, Operation, Rule, gvk_of
+from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, Rule, gvk_of
+from cfo.runtime.webhook import AdmissionRequest, Operation
 from cfo.webhooks.appwrapper.access import AccessReviewer
 from cfo.webhooks.appwrapper.defaulting import set_labels
 from cfo.webhooks.appwrapper.embedded import planned_objects

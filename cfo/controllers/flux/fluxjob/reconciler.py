@@ -185,6 +185,5 @@ def setup(manager: Manager, ledger: Ledger, notifications: Channel) -> None:
         .owns(MINICLUSTER, ResourceVersionChanged())
         .reads(setups)
         .watches_source(notifications)
-        .with_options(sharded=False)  # the queue notifies it in the same process
         .complete(reconciler)
     )

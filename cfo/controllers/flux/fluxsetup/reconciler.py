@@ -20,7 +20,6 @@ from cfo.runtime import (
     JOB,
     NAMESPACE,
     POD,
-    PRIORITY_CLASS,
     READ,
     Builder,
     Channel,
@@ -34,13 +33,14 @@ from cfo.runtime import (
     RESTMapper,
     Result,
     Rule,
-    SelectionKeywords,
     find_condition,
     key_of,
     name_of,
     namespace_of,
     uid_of,
 )
+from cfo.runtime.manager import SelectionKeywords
+from cfo.runtime.objects import PRIORITY_CLASS
 
 __all__ = ["START", "FluxSetupReconciler", "setup"]
 
@@ -175,7 +175,6 @@ def setup(manager: Manager, admin_namespaces: Collection[str], notifications: Ch
         # Optional, because an operator that is limited to some namespaces may not list namespaces.
         .watches(NAMESPACE, _Record(ledger.on_namespace), optional=True, metadata_only=True)
         .watches_source(channel)
-        .with_options(sharded=False)  # it compares the jobs of all namespaces
         .complete(reconciler)
     )
     return ledger

@@ -14,7 +14,6 @@ import structlog
 from cfo.api.flux import MINICLUSTER, MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.resources import owned
 from cfo.runtime import (
-    ABSENT_VERSION,
     GVK,
     AlreadyExists,
     APIError,
@@ -35,6 +34,7 @@ from cfo.runtime import (
     name_of,
     uid_of,
 )
+from cfo.runtime.client import ABSENT_VERSION
 
 __all__ = ["NAME_CONFLICT_RETRY_SECONDS", "Children", "belongs_to"]
 

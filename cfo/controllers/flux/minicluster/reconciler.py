@@ -59,7 +59,6 @@ from cfo.runtime import (
     ResourceVersionChanged,
     Result,
     Rule,
-    SelectionKeywords,
     controller_of,
     find_condition,
     is_controlled_by,
@@ -71,6 +70,7 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
+from cfo.runtime.manager import SelectionKeywords
 
 __all__ = ["MiniClusterReconciler", "setup"]
 
@@ -256,7 +256,6 @@ def _start(manager: Manager) -> None:
         .owns(CONFIG_MAP, ResourceVersionChanged(), **labelled)
         .owns(SECRET, ResourceVersionChanged(), label_selector=MINICLUSTER_LABEL, metadata_only=True)
         .watches(POD, EnqueueRequestsFromMapFunc(_request_of), _pod_changed, **labelled)
-        .with_options(sharded=False)  # the queue, which runs on the leader, keeps all kinds whole anyway
         .complete(reconciler)
     )
 
