@@ -15,6 +15,7 @@ from cfo.features.monitoring import Alert, Panel
 from cfo.runtime import GVK, Object, Rule
 
 if TYPE_CHECKING:
+    from cfo.console.doctor.components import Check
     from cfo.runtime import FieldError, Manager
     from cfo.runtime.webhook import AdmissionRequest
 
@@ -91,7 +92,8 @@ class Feature:
 
     ``setup_webhooks`` is called if this process serves webhooks, even if the feature is disabled: the manifests contain
     the webhooks, and objects that are created without them would bypass validation when the feature is enabled later.
-    ``setup`` is called after it, if the configuration enables the feature.
+    ``setup`` is called after it, if the configuration enables the feature. ``checks`` returns what ``cfo doctor``
+    checks, by name.
     """
 
     name: str
@@ -114,6 +116,7 @@ class Feature:
     setup: Callable[[Context], None] = _no_setup
     alerts: tuple[Alert, ...] = ()
     panels: tuple[Panel, ...] = ()
+    checks: Callable[[], Mapping[str, Check]] = dict
 
 
 def api_rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:

@@ -36,7 +36,7 @@ class Panel(NamedTuple):
     after: str = "Requests to the API server"
 
 
-_Item = TypeVar("_Item", Alert, Panel)
+_Item = TypeVar("_Item", bound=Alert | Panel)
 
 
 def merged(own: Sequence[_Item], added: Sequence[_Item]) -> list[_Item]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
@@ -23,6 +23,9 @@ from cfo.features.monitoring import OBJECTS, Alert, Panel
 from cfo.runtime import NETWORK_POLICY, Rule
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.version import __version__
+
+if TYPE_CHECKING:
+    from cfo.console.doctor.components import Check
 
 __all__ = ["AUTHENTICATION", "CERTIFICATE_REQUESTS", "GATEWAY", "NAMESPACES", "OPENSHIFT", "RAY_CLUSTERS"]
 
@@ -50,6 +53,18 @@ def _setup(context: Context) -> None:
         environment=os.environ,
     )
     context.embedded_validators[RAY_CLUSTER] = webhook.submission_errors
+
+
+def _checks() -> dict[str, Check]:
+    from cfo.console.doctor import raycluster
+
+    return {"admission": raycluster.admission, "kuberay": raycluster.kuberay}
+
+
+def _host_checks() -> dict[str, Check]:
+    from cfo.console.doctor import raycluster
+
+    return {"domain": raycluster.domain}
 
 
 def _authenticates(configuration: OperatorConfiguration) -> bool:
@@ -85,6 +100,7 @@ RAY_CLUSTERS: Final = Feature(
     ),
     field_managers=(FIELD_MANAGER,),
     setup=_setup,
+    checks=_checks,
     alerts=(
         Alert(
             "RayClusterCAExpires",
@@ -137,6 +153,7 @@ OPENSHIFT: Final = Feature(
     platform_kind=ROUTE,
     rules=lambda: _controllers().openshift_rules(),
     probe=Rule(ROUTE.group, "routes", "update"),
+    checks=_host_checks,
 )
 
 GATEWAY: Final = Feature(
