@@ -29,7 +29,7 @@ from cfo.config import (
     single_document,
 )
 from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
-from cfo.features import FEATURES, Context, configured_features, enabled_features, warn_about_missing_roles
+from cfo.features import FEATURES, Context, enabled_features, warn_about_missing_roles
 from cfo.features.monitoring import METRICS_SERVICE
 from cfo.runtime import (
     CONFIG_MAP,
@@ -318,7 +318,7 @@ def new_manager(
     build.info({"version": __version__, "python": platform.python_version()})
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
-    enabled = configured_features(configuration)
+    enabled = [feature for feature in FEATURES if feature.enabled(configuration)]
     context = Context(
         manager=manager,
         configuration=configuration,

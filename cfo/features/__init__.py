@@ -26,7 +26,6 @@ __all__ = [
     "Context",
     "Feature",
     "UserRole",
-    "configured_features",
     "enabled_features",
     "warn_about_missing_roles",
 ]
@@ -49,11 +48,6 @@ FEATURES: Final = (
 
 OPTIONAL: Final = tuple(feature for feature in FEATURES if feature.probe is not None)
 """The features with a role of their own, which are components of the manifests."""
-
-
-def configured_features(configuration: OperatorConfiguration) -> list[Feature]:
-    """Return the features that ``configuration`` enables; :attr:`Feature.platform_kind` is not checked."""
-    return [feature for feature in FEATURES if feature.enabled(configuration)]
 
 
 async def enabled_features(client: Client, configuration: OperatorConfiguration) -> list[Feature]:

@@ -7,13 +7,14 @@ from typing import Final
 import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER
-from cfo.features.contract import Context, Feature, UserRole, api_rules
+from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
 from cfo.features.monitoring import OBJECTS, OWN, Alert, Panel
 from cfo.runtime import CRUD, READ, Object, Rule
 
 __all__ = ["APPWRAPPERS"]
 
 _log = structlog.get_logger("cfo.operator")
+_webhook_rules = lazy("cfo.webhooks.appwrapper:rules")
 
 
 def _setup_webhooks(context: Context) -> None:
@@ -36,18 +37,6 @@ def _setup(context: Context) -> None:
     appwrapper.setup(context.manager, configuration)
 
 
-def _base_rules(namespace: str) -> list[Rule]:
-    from cfo.webhooks import appwrapper
-
-    return appwrapper.rules()
-
-
-def _rules() -> list[Rule]:
-    from cfo.controllers import appwrapper
-
-    return appwrapper.rules()
-
-
 def _crds() -> list[Object]:
     from cfo.api.appwrapper.models import appwrapper_crd
 
@@ -65,8 +54,8 @@ APPWRAPPERS: Final = Feature(
     kinds=(APPWRAPPER,),
     crds=_crds,
     finalizers={APPWRAPPER: FINALIZER},
-    base_rules=_base_rules,
-    rules=_rules,
+    base_rules=lambda namespace: _webhook_rules(),
+    rules=lazy("cfo.controllers.appwrapper:rules"),
     probe=Rule(APPWRAPPER.group, "appwrappers/finalizers", "update"),
     user_roles=(
         UserRole("appwrapper-editor-role", api_rules(CRUD, APPWRAPPER.group, "appwrappers"), ("admin", "edit"), 0),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfo.config import OperatorConfiguration
 from cfo.features.monitoring import Alert, Panel
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from cfo.runtime import FieldError, Manager
     from cfo.runtime.webhook import AdmissionRequest
 
-__all__ = ["Context", "Feature", "Leftovers", "UserRole", "api_rules"]
+__all__ = ["Context", "Feature", "Leftovers", "UserRole", "api_rules", "lazy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +43,7 @@ class Context:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class UserRole:
+class UserRole(NamedTuple):
     """A ClusterRole for users: its name without the prefix, its rules, and the roles into which it is aggregated.
 
     Roles of several features with one name are one role. ``order`` is the place among the roles in the manifests.
@@ -55,21 +55,12 @@ class UserRole:
     order: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Leftovers:
+class Leftovers(NamedTuple):
     """Objects outside the installation that an uninstall deletes: those with a label, and with ``name`` if given."""
 
     gvk: GVK
     label: str
     name: str = ""
-
-
-def _no_setup(context: Context) -> None:
-    """Set up nothing."""
-
-
-def _no_rules(namespace: str) -> list[Rule]:
-    return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +83,8 @@ class Feature:
 
     ``setup_webhooks`` is called if this process serves webhooks, even if the feature is disabled: the manifests contain
     the webhooks, and objects that are created without them would bypass validation when the feature is enabled later.
-    ``setup`` is called after it, if the configuration enables the feature. ``checks`` returns what ``cfo doctor``
-    checks, by name.
+    ``setup`` is called after it, if the configuration enables the feature. ``checks`` are those of ``cfo doctor``,
+    by name.
     """
 
     name: str
@@ -106,17 +97,27 @@ class Feature:
     crds: Callable[[], list[Object]] = list
     finalizers: Mapping[GVK, str] = field(default_factory=dict)
     leftovers: tuple[Leftovers, ...] = ()
-    base_rules: Callable[[str], list[Rule]] = _no_rules
+    base_rules: Callable[[str], list[Rule]] = lambda namespace: []
     rules: Callable[[], list[Rule]] = list
     probe: Rule | None = None
     bound_roles: Mapping[str, Iterable[Rule]] = field(default_factory=dict)
     user_roles: tuple[UserRole, ...] = ()
     field_managers: tuple[str, ...] = ()
-    setup_webhooks: Callable[[Context], None] = _no_setup
-    setup: Callable[[Context], None] = _no_setup
+    setup_webhooks: Callable[[Context], None] = lambda context: None
+    setup: Callable[[Context], None] = lambda context: None
     alerts: tuple[Alert, ...] = ()
     panels: tuple[Panel, ...] = ()
-    checks: Callable[[], Mapping[str, Check]] = dict
+    checks: Mapping[str, Check] = field(default_factory=dict)
+
+
+def lazy(reference: str) -> Callable[..., Any]:
+    """Return a function that imports ``MODULE:FUNCTION`` only when it is called, and calls it."""
+
+    def call(*arguments: Any) -> Any:
+        module, _, name = reference.partition(":")
+        return getattr(import_module(module), name)(*arguments)
+
+    return call
 
 
 def api_rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:

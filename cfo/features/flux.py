@@ -6,7 +6,7 @@ from typing import Final
 
 from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, GROUP, MINICLUSTER
 from cfo.api.flux.names import FIELD_MANAGER
-from cfo.features.contract import Context, Feature, UserRole, api_rules
+from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
 from cfo.features.monitoring import OBJECTS, OWN, Alert, Panel
 from cfo.runtime import CRUD, READ, Object, Rule
 
@@ -23,12 +23,6 @@ def _setup(context: Context) -> None:
     from cfo.controllers import flux
 
     flux.setup(context.manager, context.configuration.flux, context.namespace)
-
-
-def _rules() -> list[Rule]:
-    from cfo.controllers import flux
-
-    return flux.rules()
 
 
 def _crds() -> list[Object]:
@@ -48,7 +42,7 @@ FLUX: Final = Feature(
     enabled=lambda configuration: configuration.flux.enabled,
     kinds=(FLUX_JOB, MINICLUSTER, FLUX_SETUP),
     crds=_crds,
-    rules=_rules,
+    rules=lazy("cfo.controllers.flux:rules"),
     probe=Rule(GROUP, "miniclusters/finalizers", "update"),
     user_roles=(
         UserRole(

@@ -7,9 +7,9 @@ from typing import Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER
-from cfo.features.contract import Context, Feature, UserRole, api_rules
+from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
 from cfo.features.monitoring import METRICS_SERVICE, Alert, Panel
-from cfo.runtime import CRUD, READ, Object, Rule
+from cfo.runtime import CRUD, READ, Rule
 
 __all__ = ["METRICS_SERVICES", "STACKS"]
 
@@ -32,24 +32,6 @@ def _setup(context: Context) -> None:
     inferencestack.setup(context.manager, context.configuration.inference_stack, election)
 
 
-def _base_rules(namespace: str) -> list[Rule]:
-    from cfo.controllers import inferencestack
-
-    return inferencestack.election_rules(namespace)
-
-
-def _rules() -> list[Rule]:
-    from cfo.controllers import inferencestack
-
-    return inferencestack.rules()
-
-
-def _crds() -> list[Object]:
-    from cfo.api.inferencestack.models import inference_stack_crds
-
-    return inference_stack_crds()
-
-
 def _user_rules(verbs: Sequence[str]) -> list[Rule]:
     return [rule for gvk in INFERENCE_STACKS for rule in api_rules(verbs, gvk.group, "inferencestacks")]
 
@@ -61,9 +43,9 @@ STACKS: Final = Feature(
     enabled=lambda configuration: configuration.inference_stack.enabled,
     kinds=INFERENCE_STACKS,
     shared=True,
-    crds=_crds,
-    base_rules=_base_rules,
-    rules=_rules,
+    crds=lazy("cfo.api.inferencestack.models:inference_stack_crds"),
+    base_rules=lazy("cfo.controllers.inferencestack:election_rules"),
+    rules=lazy("cfo.controllers.inferencestack:rules"),
     probe=Rule("doublewordai.co", "inferencestacks/finalizers", "update"),
     user_roles=(
         UserRole("inferencestack-editor-role", _user_rules(CRUD), ("admin", "edit"), 2),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cfo.config import OperatorConfiguration
-from cfo.features.contract import Feature
+from cfo.features.contract import Feature, lazy
 from cfo.runtime import Rule
-
-if TYPE_CHECKING:
-    from cfo.console.doctor.components import Check
 
 __all__ = ["KUEUE"]
 
@@ -19,23 +16,11 @@ def _enabled(configuration: OperatorConfiguration) -> bool:
     return wrappers.enabled and (wrappers.kueue_integration or bool(wrappers.slack_queue_name))
 
 
-def _rules() -> list[Rule]:
-    from cfo.controllers import appwrapper
-
-    return appwrapper.kueue_rules()
-
-
-def _checks() -> dict[str, Check]:
-    from cfo.console.doctor.kueue import kueue
-
-    return {"kueue": kueue}
-
-
 KUEUE: Final = Feature(
     name="kueue",
     title="Kueue",
     enabled=_enabled,
-    rules=_rules,
+    rules=lazy("cfo.controllers.appwrapper:kueue_rules"),
     probe=Rule("kueue.x-k8s.io", "workloads/finalizers", "update"),
-    checks=_checks,
+    checks={"kueue": lazy("cfo.console.doctor.kueue:kueue")},
 )

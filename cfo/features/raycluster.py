@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
@@ -18,27 +17,23 @@ from cfo.api.raycluster.naming import (
     REQUESTERS_LABEL,
 )
 from cfo.config import OperatorConfiguration, ProfileTable
-from cfo.features.contract import Context, Feature, Leftovers, UserRole
+from cfo.features.contract import Context, Feature, Leftovers, UserRole, lazy
 from cfo.features.monitoring import OBJECTS, Alert, Panel
 from cfo.runtime import NETWORK_POLICY, Rule
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.version import __version__
 
-if TYPE_CHECKING:
-    from cfo.console.doctor.components import Check
-
 __all__ = ["AUTHENTICATION", "CERTIFICATE_REQUESTS", "GATEWAY", "NAMESPACES", "OPENSHIFT", "RAY_CLUSTERS"]
 
 
-def _controllers() -> ModuleType:
-    from cfo.controllers import raycluster
-
-    return raycluster
+_rules = lazy("cfo.controllers.raycluster:rules")
 
 
 def _setup(context: Context) -> None:
+    from cfo.controllers import raycluster
+
     manager = context.manager
-    environment = _controllers().setup(manager, context.configuration.kuberay)
+    environment = raycluster.setup(manager, context.configuration.kuberay)
     if not context.serves_webhooks:
         return
     from cfo.webhooks import raycluster as webhooks
@@ -53,18 +48,6 @@ def _setup(context: Context) -> None:
         environment=os.environ,
     )
     context.embedded_validators[RAY_CLUSTER] = webhook.submission_errors
-
-
-def _checks() -> dict[str, Check]:
-    from cfo.console.doctor import raycluster
-
-    return {"admission": raycluster.admission, "kuberay": raycluster.kuberay}
-
-
-def _host_checks() -> dict[str, Check]:
-    from cfo.console.doctor import raycluster
-
-    return {"domain": raycluster.domain}
 
 
 def _authenticates(configuration: OperatorConfiguration) -> bool:
@@ -93,14 +76,17 @@ RAY_CLUSTERS: Final = Feature(
     finalizers={RAY_CLUSTER: FINALIZER},
     # with this policy, no one would admit anything to the pods of new RayClusters
     leftovers=(Leftovers(NETWORK_POLICY, DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME),),
-    base_rules=lambda namespace: _controllers().rules(),
+    base_rules=lambda namespace: _rules(),
     user_roles=(
         # the role to use RayClusters with Kubernetes tokens; its verb is Ray's own
         UserRole("ray-token-user-role", [Rule(RAY_CLUSTER.group, "rayclusters", "ray:write")], ("admin", "edit"), 5),
     ),
     field_managers=(FIELD_MANAGER,),
     setup=_setup,
-    checks=_checks,
+    checks={
+        "admission": lazy("cfo.console.doctor.raycluster:admission"),
+        "kuberay": lazy("cfo.console.doctor.raycluster:kuberay"),
+    },
     alerts=(
         Alert(
             "RayClusterCAExpires",
@@ -141,7 +127,7 @@ AUTHENTICATION: Final = Feature(
         "Permissions for kuberay.authentication, and for Ray's tokens (authOptions in kuberay.kubeRayFeatures)."
     ),
     enabled=_authenticates,
-    rules=lambda: _controllers().authentication_rules(),
+    rules=lazy("cfo.controllers.raycluster:authentication_rules"),
     probe=Rule("", "serviceaccounts", "patch"),
 )
 
@@ -151,9 +137,9 @@ OPENSHIFT: Final = Feature(
     chart_comment="Permissions for OpenShift.",
     enabled=lambda configuration: configuration.kuberay.enabled,
     platform_kind=ROUTE,
-    rules=lambda: _controllers().openshift_rules(),
+    rules=lazy("cfo.controllers.raycluster:openshift_rules"),
     probe=Rule(ROUTE.group, "routes", "update"),
-    checks=_host_checks,
+    checks={"domain": lazy("cfo.console.doctor.raycluster:domain")},
 )
 
 GATEWAY: Final = Feature(
@@ -161,7 +147,7 @@ GATEWAY: Final = Feature(
     title="the Gateway API",
     chart_comment="Permissions for the Gateway API, if kuberay.gateway is set in the configuration.",
     enabled=lambda configuration: configuration.kuberay.enabled and configuration.kuberay.gateway.enabled,
-    rules=lambda: _controllers().gateway_rules(),
+    rules=lazy("cfo.controllers.raycluster:gateway_rules"),
     probe=Rule(GATEWAY_GROUP, "httproutes", "create"),
 )
 
@@ -173,7 +159,7 @@ NAMESPACES: Final = Feature(
         "configuration."
     ),
     enabled=_reads_namespaces,
-    rules=lambda: _controllers().namespace_rules(),
+    rules=lazy("cfo.controllers.raycluster:namespace_rules"),
     probe=Rule("", "namespaces", "watch"),
 )
 
@@ -185,7 +171,7 @@ CERTIFICATE_REQUESTS: Final = Feature(
     ),
     enabled=_requests_certificates,
     leftovers=(Leftovers(CLUSTER_ROLE_BINDING, REQUESTERS_LABEL),),
-    rules=lambda: _controllers().certificate_request_rules(),
+    rules=lazy("cfo.controllers.raycluster:certificate_request_rules"),
     probe=Rule("certificates.k8s.io", "certificatesigningrequests/approval", "update"),
     bound_roles={REQUESTER_ROLE: REQUESTER_RULES},
 )

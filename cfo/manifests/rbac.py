@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cfo import operator
 from cfo.console.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
 from cfo.features import FEATURES, Feature, UserRole
@@ -85,7 +83,7 @@ def _feature_roles() -> list[UserRole]:
     found: dict[str, UserRole] = {}
     for role in (role for feature in FEATURES for role in feature.user_roles):
         known = found.get(role.name)
-        found[role.name] = replace(known, rules=[*known.rules, *role.rules]) if known is not None else role
+        found[role.name] = known._replace(rules=[*known.rules, *role.rules]) if known is not None else role
     return sorted(found.values(), key=lambda role: role.order)
 
 

@@ -8,7 +8,6 @@ part of them: :func:`shared_objects`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -123,7 +122,7 @@ class StackOperator(NamedTuple):
 def shared_objects() -> list[Object]:
     """Return what the operators of all major versions share: the CRDs, and roles for users of InferenceStacks."""
     labels = {_LABEL: STACK_OPERATOR}
-    roles = [replace(role, name=role.name.removeprefix(f"{STACKS.name}-")) for role in STACKS.user_roles]
+    roles = [role._replace(name=role.name.removeprefix(f"{STACKS.name}-")) for role in STACKS.user_roles]
     objects = [*STACKS.crds(), *(aggregated(role, STACK_OPERATOR) for role in roles)]
     for obj in objects:
         obj["metadata"]["labels"] = {

@@ -2,7 +2,7 @@
 
 KubeRay adds an autoscaler to the head pod, and submits a RayJob with a Job or with a container of the head pod. None of
 these is in a pod template of the component. Kueue's integrations of RayClusters, RayJobs and RayServices count them
-(``pkg/controller/jobs/raycluster/common.go`` and ``rayjob/rayjob_controller.go`` of Kueue 0.19), its integration of
+(``common.go`` and ``rayjob_controller.go`` below ``pkg/controller/jobs`` of Kueue 0.19), its integration of
 AppWrappers does not. The resources equal KubeRay 1.7's (``ray-operator/controllers/ray/common``).
 """
 

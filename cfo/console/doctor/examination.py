@@ -81,7 +81,7 @@ async def examine(
             "permissions": permissions,
             "webhooks": webhook_configurations,
             "certificate": trust,
-            **{name: partial(check, subject) for feature in FEATURES for name, check in feature.checks().items()},
+            **{name: partial(check, subject) for feature in FEATURES for name, check in feature.checks.items()},
         },
         timeout,
     )
