@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfo.api.raycluster.kinds import INGRESS_CONFIG, RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.kinds import INGRESS_CONFIG, RAY_CLUSTER
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.config import OperatorConfiguration
 from cfo.console.doctor.components import (
@@ -37,11 +37,10 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The domain of hosts: ``configured`` in the ConfigMap, ``detected`` on OpenShift, which has Routes."""
+    """The domain of hosts: ``configured`` in the ConfigMap, ``detected`` on OpenShift."""
 
     configured: str
     detected: str = ""
-    has_routes: bool = False
 
 
 async def admission(subject: Subject) -> Iterable[Finding]:
@@ -93,11 +92,7 @@ async def _read_domain(client: Client, configuration: OperatorConfiguration) -> 
         detected = ((settings or {}).get("spec") or {}).get("domain") or ""
     except UnknownKind:
         pass  # not OpenShift
-    try:
-        await client.mapper.resource(ROUTE)
-    except UnknownKind:
-        return Domain(configuration.kuberay.ingress_domain, str(detected))
-    return Domain(configuration.kuberay.ingress_domain, str(detected), has_routes=True)
+    return Domain(configuration.kuberay.ingress_domain, str(detected))
 
 
 def check_admission(admission: Admission, configuration: OperatorConfiguration) -> Iterator[Finding]:
