@@ -83,8 +83,8 @@ class Feature:
 
     ``setup_webhooks`` is called if this process serves webhooks, even if the feature is disabled: the manifests contain
     the webhooks, and objects that are created without them would bypass validation when the feature is enabled later.
-    ``setup`` is called after it, if the configuration enables the feature. ``checks`` are those of ``cfo doctor``,
-    by name.
+    ``setup`` is called after it, if the configuration enables the feature. ``alerts`` and ``panels`` are
+    those on its metrics, ``checks`` those of ``cfo doctor`` by name.
     """
 
     name: str

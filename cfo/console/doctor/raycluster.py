@@ -19,7 +19,7 @@ from cfo.console.doctor.components import (
 from cfo.console.doctor.findings import APPLY, Finding, fail, ok, skip, warn
 from cfo.runtime import AlreadyExists, APIError, Client, Forbidden, NamespacedName, Object, UnknownKind, annotations_of
 
-__all__ = ["Admission", "Domain", "admission", "check_admission", "check_domain", "check_kuberay", "domain", "kuberay"]
+__all__ = ["Admission", "admission", "check_admission", "check_domain", "check_kuberay", "domain", "kuberay"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,6 @@ class Admission:
     served: bool
     error: str = ""
     defaulted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """The domain of hosts: ``configured`` in the ConfigMap, ``detected`` on OpenShift."""
-
-    configured: str
-    detected: str = ""
 
 
 async def admission(subject: Subject) -> Iterable[Finding]:
@@ -59,7 +51,13 @@ async def domain(subject: Subject) -> Iterable[Finding]:
     """Check the domain of hosts."""
     if subject.config_error is not None:
         raise subject.config_error
-    return check_domain(await _read_domain(subject.client, subject.configuration), subject.configuration)
+    detected: Any = ""
+    try:
+        settings = await subject.client.get(INGRESS_CONFIG, NamespacedName("", "cluster"), live=True)
+        detected = ((settings or {}).get("spec") or {}).get("domain") or ""
+    except UnknownKind:
+        pass  # not OpenShift
+    return check_domain(str(detected), subject.configuration)
 
 
 async def _read_admission(client: Client, namespace: str) -> Admission:
@@ -82,17 +80,6 @@ async def _read_admission(client: Client, namespace: str) -> Admission:
             raise
         return Admission(served=True, error=error.message)
     return Admission(served=True, defaulted=VERSION_ANNOTATION in annotations_of(result))
-
-
-async def _read_domain(client: Client, configuration: OperatorConfiguration) -> Domain:
-    """Read the domain of hosts."""
-    detected: Any = ""
-    try:
-        settings = await client.get(INGRESS_CONFIG, NamespacedName("", "cluster"), live=True)
-        detected = ((settings or {}).get("spec") or {}).get("domain") or ""
-    except UnknownKind:
-        pass  # not OpenShift
-    return Domain(configuration.kuberay.ingress_domain, str(detected))
 
 
 def check_admission(admission: Admission, configuration: OperatorConfiguration) -> Iterator[Finding]:
@@ -141,15 +128,15 @@ def check_kuberay(
         yield component_finding(check, f"Deployment {key}", image, tested)
 
 
-def check_domain(domain: Domain, configuration: OperatorConfiguration) -> Iterator[Finding]:
-    """Check whether the domain of the hosts of dashboards and Ray clients is known."""
-    check = "domain"
+def check_domain(detected: str, configuration: OperatorConfiguration) -> Iterator[Finding]:
+    """Check whether the domain of the hosts of dashboards and Ray clients is known; ``detected`` is OpenShift's."""
+    check, configured = "domain", configuration.kuberay.ingress_domain
     if not configuration.kuberay.enabled:
         yield skip(check, "kuberay.enabled is false")
-    elif domain.configured:
-        yield ok(check, f"kuberay.ingressDomain is {domain.configured}")
-    elif domain.detected:
-        yield ok(check, f"{domain.detected}, from ingresses.config.openshift.io/cluster")
+    elif configured:
+        yield ok(check, f"kuberay.ingressDomain is {configured}")
+    elif detected:
+        yield ok(check, f"{detected}, from ingresses.config.openshift.io/cluster")
     elif configuration.kuberay.gateway.dashboard_host:
         yield ok(check, f"kuberay.gateway.dashboardHost is {configuration.kuberay.gateway.dashboard_host}")
     else:

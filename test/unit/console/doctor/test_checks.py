@@ -18,7 +18,7 @@ from cfo.console.doctor.facts import (
     WebhookConfigurationFacts,
 )
 from cfo.console.doctor.findings import Finding, Status, document, has_failed, lines
-from cfo.console.doctor.raycluster import Admission, Domain
+from cfo.console.doctor.raycluster import Admission
 from cfo.runtime import NamespacedName, Object, Rule
 from test.support.certificates import create_ca, create_certificate
 
@@ -208,21 +208,21 @@ def test_kueue_is_installed_if_it_is_needed(
 
 
 @pytest.mark.parametrize(
-    ("domain", "document", "expected"),
+    ("detected", "document", "expected"),
     [
-        (Domain("a.test"), "", "ok"),
-        (Domain("", "b.test"), "", "ok"),
-        (Domain(""), "", "warn"),
-        (Domain(""), "kuberay: {enabled: false}", "skip"),
+        ("", "kuberay: {ingressDomain: a.test}", "ok"),
+        ("b.test", "", "ok"),
+        ("", "", "warn"),
+        ("", "kuberay: {enabled: false}", "skip"),
         (
-            Domain(""),
+            "",
             "kuberay: {gateway: {name: g, namespace: n, dashboardListener: d, dashboardHost: h.test}}",
             "ok",
         ),
     ],
 )
-def test_domain_is_known(domain: Domain, document: str, expected: str) -> None:
-    assert states(raycluster.check_domain(domain, parse(document).configuration)) == [expected]
+def test_domain_is_known(detected: str, document: str, expected: str) -> None:
+    assert states(raycluster.check_domain(detected, parse(document).configuration)) == [expected]
 
 
 @pytest.mark.parametrize(
