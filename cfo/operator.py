@@ -324,7 +324,7 @@ def new_manager(
         configuration=configuration,
         namespace=namespace,
         serves_webhooks=webhook is not None,
-        shown_kinds=[gvk for feature in enabled for gvk in feature.kinds],
+        enabled=enabled,
     )
     for feature in FEATURES:
         if webhook is not None:

@@ -27,17 +27,17 @@ __all__ = ["Context", "Feature", "Leftovers", "UserRole", "api_rules", "lazy"]
 class Context:
     """What the setup of a feature gets.
 
-    ``namespace`` is the operator's namespace; ``serves_webhooks``: whether this process has a webhook server.
-    ``shown_kinds`` are the kinds of all enabled features. ``embedded_validators`` return the errors with which an
-    object of their kind would be refused if it were created in the namespace of a request; the feature of the kind adds
-    them for features that are set up later, whose objects create such objects.
+    ``namespace`` is the operator's namespace, ``enabled`` are the features that the configuration enables;
+    ``serves_webhooks``: whether this process has a webhook server. ``embedded_validators`` return the errors with which
+    an object of their kind would be refused if it were created in the namespace of a request; the feature of the kind
+    adds them for features that are set up later, whose objects create such objects.
     """
 
     manager: Manager
     configuration: OperatorConfiguration
     namespace: str
     serves_webhooks: bool
-    shown_kinds: Sequence[GVK] = ()
+    enabled: Sequence[Feature] = ()
     embedded_validators: dict[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]] = field(
         default_factory=dict
     )
@@ -83,8 +83,8 @@ class Feature:
 
     ``setup_webhooks`` is called if this process serves webhooks, even if the feature is disabled: the manifests contain
     the webhooks, and objects that are created without them would bypass validation when the feature is enabled later.
-    ``setup`` is called after it, if the configuration enables the feature. ``alerts`` and ``panels`` are
-    those on its metrics, ``checks`` those of ``cfo doctor`` by name.
+    ``setup`` is called after it, if the configuration enables the feature. ``alerts`` and ``panels``
+    are those on its metrics, ``checks`` those of ``cfo doctor``, by name.
     """
 
     name: str

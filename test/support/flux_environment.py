@@ -191,7 +191,7 @@ async def run_flux_controllers(
     env.clear_requests()
     config = ClientConfig.for_control_plane(env.plane)
     async with Transport(config, observe=env.exchanges.append) as transport:
-        options = ManagerOptions(field_manager="tester", field_managers=[flux.FIELD_MANAGER])
+        options = ManagerOptions(field_manager="tester", field_managers=[FIELD_MANAGER])
         manager = Manager(transport, options, clock=clock)
         flux.setup(manager, FluxConfiguration.model_validate({"enabled": True, **settings}), "operator")
         env.manager = manager

@@ -10,7 +10,6 @@ namespaces (:mod:`.enforcement`). If pods request their certificates, :mod:`.nod
 :mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
 """
 
-from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.setup import (
     authentication_rules,
@@ -23,7 +22,6 @@ from cfo.controllers.raycluster.setup import (
 )
 
 __all__ = [
-    "FIELD_MANAGER",
     "Environment",
     "authentication_rules",
     "certificate_request_rules",
