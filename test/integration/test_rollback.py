@@ -37,7 +37,7 @@ from cfo.runtime.objects.unstructured import (
 )
 from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
 from cfo.runtime.webhook.options import RotatedCertificates
-from envtest.certificates import CertificateAuthority
+from envtest.formats.certificate_authority import CertificateAuthority
 from test.support.go_operator import find_ray_cluster, go_apply_request, is_applied_by_go_operator, recorded_lifecycles
 from test.support.installation import kubectl
 from test.support.raycluster_environment import (

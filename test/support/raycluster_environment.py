@@ -37,7 +37,7 @@ from cfo.runtime.objects.kinds import (
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, name_of, resource_version_of
 from cfo.runtime.process.clock import Clock, SystemClock
 from envtest import ControlPlane, EmbeddedControlPlane
-from envtest.errors import GroupResource
+from envtest.apimachinery.errors import GroupResource
 from test.support.clocks import SkippingClock
 from test.support.planes import new_plane
 

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from cfo.api.raycluster.authentication import requests_ray_token, requires_ray_token
-from cfo.api.raycluster.cluster import is_suspended
+from cfo.api.raycluster.cluster import is_suspended, requests_ray_token, requires_ray_token
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime import (
     POD,

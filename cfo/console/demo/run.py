@@ -39,7 +39,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.webhook import WebhookURL
 from envtest import ControlPlane
-from envtest.manifests import read_manifests
+from envtest.formats.manifests import read_manifests
 
 __all__ = [
     "CONTROLLERS",

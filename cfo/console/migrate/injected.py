@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Final
 
+from cfo.api.raycluster.cluster import PodGroup
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.config import KubeRayConfiguration
 from cfo.runtime import Object
-from cfo.webhooks.raycluster.certificate_command import CA_DIRECTORY, CA_KEY_DIRECTORY, certificate_command
 from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Feature
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.mtls import CA_DIRECTORY, CA_KEY_DIRECTORY, certificate_command
 from cfo.webhooks.raycluster.pod_additions import PodAdditions, mount_key, ray_container_index
-from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_of
 
 __all__ = ["DEFAULT_SETTINGS", "Cleaning", "clean", "known_settings"]
 
@@ -81,9 +82,10 @@ def clean(cluster: Object, settings: Sequence[InjectionSettings] = DEFAULT_SETTI
     removed: list[str] = []
     differing: list[str] = []
     foreign: list[str] = []
-    for group in pod_groups_of(result):
+    facts = RayClusterFacts(result)
+    for group in facts.groups:
         for feature in (OAUTH, MTLS):
-            known = list(_known_additions(result, group, feature, settings))
+            known = list(_known_additions(facts, group, feature, settings))
             variants = [variant for variant in known if variant.were_added_to(group.pod)]
             if not variants:
                 foreign += (f"{_title(group)}: {name}" for name in _partial_entries(_union(known), group.pod))
@@ -102,11 +104,11 @@ def _title(group: PodGroup) -> str:
 
 
 def _known_additions(
-    cluster: Object, group: PodGroup, feature: Feature, settings: Iterable[InjectionSettings]
+    facts: RayClusterFacts, group: PodGroup, feature: Feature, settings: Iterable[InjectionSettings]
 ) -> Iterator[PodAdditions]:
     """Yield what this operator, with each of ``settings``, and the Go operator inject for ``feature``."""
     for each in settings:
-        additions = feature.additions(cluster, group, each)
+        additions = feature.additions(facts, group, each)
         if additions is not None:
             own = _with_found_names(additions, group.pod)
             yield own

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
-from cfo.api.raycluster.cluster import is_suspended
+from cfo.api.raycluster.cluster import is_managed_by_multikueue, is_suspended
 from cfo.api.raycluster.naming import FINALIZER, names_of
-from cfo.api.raycluster.responsibility import is_managed_by_multikueue
 from cfo.console.migrate.children import (
     CHILD_KINDS,
     are_restricted_by_kuberay,
@@ -49,8 +48,7 @@ from cfo.runtime import (
 )
 from cfo.webhooks.raycluster.injection_plan import OAUTH
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
-from cfo.webhooks.raycluster.json_types import has_json_types
-from cfo.webhooks.raycluster.limits import count_errors
+from cfo.webhooks.raycluster.json_types import count_errors, has_json_types
 
 __all__ = [
     "SUSPENDED_ANNOTATION",

@@ -8,15 +8,15 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE, route_problems
-from cfo.api.raycluster.authentication import PROXY_PORT_NAME, has_injected_auth_proxy, requests_ray_token
+from cfo.api.raycluster.authentication import PROXY_PORT_NAME
 from cfo.api.raycluster.cluster import head_pod_spec
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.naming import names_of
 from cfo.api.raycluster.responsibility import Actor
 from cfo.console.summaries.reading import MALFORMED, items, mapping, path, text
 from cfo.console.summaries.related import Related
 from cfo.console.summaries.summary import Problem
-from cfo.runtime import INGRESS, Object
+from cfo.runtime import INGRESS
 
 __all__ = ["authentication", "client_address", "dashboard_url", "is_known", "problems"]
 
@@ -29,26 +29,26 @@ def is_known(related: Related) -> bool:
     return any(kind in related.children for kind in _KINDS)
 
 
-def dashboard_url(cluster: Object, related: Related) -> str:
+def dashboard_url(facts: RayClusterFacts, related: Related) -> str:
     """Return the URL of the dashboard; empty if it is not exposed."""
-    return next(_urls(names_of(cluster).dashboard, related), "")
+    return next(_urls(facts.names.dashboard, related), "")
 
 
-def client_address(cluster: Object, related: Related) -> str:
+def client_address(facts: RayClusterFacts, related: Related) -> str:
     """Return the address for ``ray.init()`` outside the Kubernetes cluster; empty if the client is not exposed."""
-    url = next(_urls(names_of(cluster).client, related), "")
+    url = next(_urls(facts.names.client, related), "")
     return f"ray://{url.partition('://')[2]}" if url else ""
 
 
-def authentication(cluster: Object, actor: Actor) -> str:
+def authentication(facts: RayClusterFacts, actor: Actor) -> str:
     """Return who authenticates the users of the dashboard, of which ``actor`` is responsible."""
     if actor in (Actor.OPEN_DATA_HUB, Actor.MULTIKUEUE):
         return str(actor.value)
-    if has_injected_auth_proxy(cluster):
+    if facts.has_injected_auth_proxy:
         return "OIDC (oauth2-proxy)"
-    if any(item.get("name") == PROXY_PORT_NAME for item in items(head_pod_spec(cluster).get("containers"))):
+    if any(item.get("name") == PROXY_PORT_NAME for item in items(head_pod_spec(facts.cluster).get("containers"))):
         return "OpenShift (oauth-proxy)"
-    return "Ray token" if requests_ray_token(cluster) else "none"
+    return "Ray token" if facts.requests_ray_token else "none"
 
 
 def problems(related: Related) -> Iterator[Problem]:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from cfo.api.raycluster.certificates import requests_certificates
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import FIELD_MANAGER, REQUESTER_ROLE, REQUESTER_RULES, REQUESTERS_LABEL, fit
-from cfo.api.raycluster.node_certificates import requests_certificates
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.runtime import (

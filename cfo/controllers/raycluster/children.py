@@ -6,14 +6,14 @@ are still written; the reconcile then fails at its end and is retried.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import structlog
 
 from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.responsibility import Actor, Concern, event_of, responsibility_of, unconfirmed_request
 from cfo.runtime import (
     GVK,
     AlreadyExists,
@@ -80,6 +80,7 @@ class Children:
         self._client = client
         self._events = events
         self.cluster = cluster
+        self.facts = RayClusterFacts(cluster)
         self._errors: list[APIError] = []
         self._retry_after = 0.0
 
@@ -95,27 +96,6 @@ class Children:
     def record_normal(self, reason: str, message: str) -> None:
         """Record a Normal Event on the cluster."""
         self._events.event(self.cluster, "Normal", reason, message)
-
-    def record_responsibility(self, concern: Concern, active_features: Collection[str], kept: str = "") -> Actor:
-        """Return who provides ``concern`` of the cluster; record it if that is not the operator.
-
-        If the cluster requests another actor whose feature is not known to be active, a Warning Event says that the
-        operator's own ``kept`` stays; an empty ``kept`` records nothing.
-        """
-        actor = responsibility_of(self.cluster, active_features).of(concern)
-        event = event_of(concern, actor)
-        if event is not None:
-            self.record_normal(*event)
-        request = unconfirmed_request(self.cluster, concern, active_features) if kept else None
-        if request is not None:
-            setting, feature = request
-            self.record_warning(
-                "KubeRayFeatureUnconfirmed",
-                f"The RayCluster sets {setting}, but kuberay.kubeRayFeatures in the operator's configuration does not "
-                f"contain {feature}: the operator's own {kept} stays active. If KubeRay's feature is active, ask the "
-                "administrator to add it",
-            )
-        return actor
 
     def record_conflict(self, reason: str, message: str) -> None:
         """Record that an object is not written because of a conflict, and schedule a recheck."""

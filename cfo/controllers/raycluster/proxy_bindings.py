@@ -29,14 +29,14 @@ class ProxyBindings:
         hash and keeps that name.
         """
         cluster = children.cluster
-        usual = names_of(cluster).cluster_role_binding
+        usual = children.facts.names.cluster_role_binding
         hashed = fit(f"{usual}-{digest(f'{namespace_of(cluster)}/{name_of(cluster)}')}")
         names = [hashed] if self._prefers_hashed_name(cluster, usual, hashed) else [usual, hashed]
         for name in names:
             key = NamespacedName("", name)
 
             async def desired(_: Object | None, name: str = name) -> Object:
-                return desired_cluster_role_binding(cluster, name)
+                return desired_cluster_role_binding(children.facts, name)
 
             try:
                 await children.create_or_update(key, CLUSTER_ROLE_BINDING, self._informers.bindings.get(key), desired)

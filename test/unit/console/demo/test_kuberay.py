@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.api.raycluster.authentication import requires_ray_token
+from cfo.api.raycluster.cluster import requires_ray_token
 from cfo.console.demo.kuberay import pods_of, runs_here, status_of
 
 
