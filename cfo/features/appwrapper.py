@@ -8,7 +8,7 @@ import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER
 from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
-from cfo.features.monitoring import OBJECTS, OWN, Alert, Panel
+from cfo.features.monitoring import OBJECTS, OWN, Alert, Panel, counted
 from cfo.runtime import CRUD, READ, Object, Rule
 
 __all__ = ["APPWRAPPERS"]
@@ -75,7 +75,7 @@ APPWRAPPERS: Final = Feature(
         ),
     ),
     panels=(
-        Panel("AppWrappers by phase", "short", ((f"sum by (phase) (appwrapper_status_phase{OBJECTS})", "{{phase}}"),)),
+        counted("AppWrappers by phase", "appwrapper_status_phase", "phase"),
         Panel(
             "Phase transitions",
             "ops",

@@ -8,7 +8,7 @@ from typing import Final
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER
 from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
-from cfo.features.monitoring import METRICS_SERVICE, Alert, Panel
+from cfo.features.monitoring import METRICS_SERVICE, Alert, counted
 from cfo.runtime import CRUD, READ, Rule
 
 __all__ = ["METRICS_SERVICES", "STACKS"]
@@ -73,20 +73,8 @@ STACKS: Final = Feature(
         ),
     ),
     panels=(
-        Panel(
-            "InferenceStacks by readiness",
-            "short",
-            ((f"sum by (ready) (inferencestack_status_ready{{{_ALL}}})", "ready: {{ready}}"),),
-        ),
-        Panel(
-            "Applications of InferenceStacks",
-            "short",
-            ((f"sum by (state) (inferencestack_status_applications{{{_ALL}}})", "{{state}}"),),
-        ),
-        Panel(
-            "InferenceStacks without exactly one operator",
-            "short",
-            ((f"sum by (reason) (inferencestack_unclaimed{{{_ALL}}})", "{{reason}}"),),
-        ),
+        counted("InferenceStacks by readiness", "inferencestack_status_ready", "ready", f"{{{_ALL}}}", "ready: "),
+        counted("Applications of InferenceStacks", "inferencestack_status_applications", "state", f"{{{_ALL}}}"),
+        counted("InferenceStacks without exactly one operator", "inferencestack_unclaimed", "reason", f"{{{_ALL}}}"),
     ),
 )

@@ -22,5 +22,5 @@ KUEUE: Final = Feature(
     enabled=_enabled,
     rules=lazy("cfo.controllers.appwrapper:kueue_rules"),
     probe=Rule("kueue.x-k8s.io", "workloads/finalizers", "update"),
-    checks={"kueue": lazy("cfo.console.doctor.kueue:kueue")},
+    checks={"kueue": lazy("cfo.console.doctor.components:kueue")},
 )

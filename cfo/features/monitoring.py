@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
-__all__ = ["METRICS_SERVICE", "OBJECTS", "OWN", "Alert", "Panel", "merged"]
+__all__ = ["METRICS_SERVICE", "OBJECTS", "OWN", "Alert", "Panel", "counted", "merged"]
 
 METRICS_SERVICE: Final = "codeflare-operator-manager-metrics"
 """The Service of the operator's metrics, which is also the value of the label ``job`` of the metrics."""
@@ -34,6 +34,11 @@ class Panel(NamedTuple):
     unit: str
     queries: tuple[tuple[str, str], ...]
     after: str = "Requests to the API server"
+
+
+def counted(name: str, metric: str, label: str, selector: str = OBJECTS, prefix: str = "") -> Panel:
+    """Return a panel with the sum of ``metric`` for each value of ``label``; the legend is ``prefix`` and the value."""
+    return Panel(name, "short", ((f"sum by ({label}) ({metric}{selector})", f"{prefix}{{{{{label}}}}}"),))
 
 
 _Item = TypeVar("_Item", bound=Alert | Panel)

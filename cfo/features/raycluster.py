@@ -18,7 +18,7 @@ from cfo.api.raycluster.naming import (
 )
 from cfo.config import OperatorConfiguration, ProfileTable
 from cfo.features.contract import Context, Feature, Leftovers, UserRole, lazy
-from cfo.features.monitoring import OBJECTS, Alert, Panel
+from cfo.features.monitoring import OBJECTS, Alert, Panel, counted
 from cfo.runtime import NETWORK_POLICY, Rule
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.version import __version__
@@ -85,7 +85,7 @@ RAY_CLUSTERS: Final = Feature(
     setup=_setup,
     checks={
         "admission": lazy("cfo.console.doctor.raycluster:admission"),
-        "kuberay": lazy("cfo.console.doctor.raycluster:kuberay"),
+        "kuberay": lazy("cfo.console.doctor.components:kuberay"),
     },
     alerts=(
         Alert(
@@ -106,12 +106,8 @@ RAY_CLUSTERS: Final = Feature(
         ),
     ),
     panels=(
-        Panel("RayClusters by state", "short", ((f"sum by (state) (cfo_rayclusters{OBJECTS})", "{{state}}"),)),
-        Panel(
-            "RayClusters without mutual TLS",
-            "short",
-            ((f"sum by (namespace) (cfo_rayclusters_without_mtls{OBJECTS})", "{{namespace}}"),),
-        ),
+        counted("RayClusters by state", "cfo_rayclusters", "state"),
+        counted("RayClusters without mutual TLS", "cfo_rayclusters_without_mtls", "namespace"),
         Panel(
             "First CA of a RayCluster: time left",
             "s",

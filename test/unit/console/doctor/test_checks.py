@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.config import ConfigurationError, OperatorConfiguration, ParsedConfiguration, parse
-from cfo.console.doctor import checks, kueue, raycluster
+from cfo.console.doctor import checks, components, raycluster
 from cfo.console.doctor.components import CustomResource
 from cfo.console.doctor.facts import (
     Certificate,
@@ -184,9 +184,9 @@ CRD = CustomResource(exists=True, established=True, served=("v1", "v1alpha1"))
 )
 def test_kuberay_is_installed_in_a_tested_version(crd: CustomResource, images: list[str], expected: list[str]) -> None:
     operators = [(RAY, image) for image in images]
-    assert states(raycluster.check_kuberay(crd, operators, OperatorConfiguration(), "v1.7.0")) == expected
+    assert states(components.check_kuberay(crd, operators, OperatorConfiguration(), "v1.7.0")) == expected
     disabled = parse("kuberay: {enabled: false}").configuration
-    assert states(raycluster.check_kuberay(crd, operators, disabled, "v1.7.0")) == ["skip"]
+    assert states(components.check_kuberay(crd, operators, disabled, "v1.7.0")) == ["skip"]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_kueue_is_installed_if_it_is_needed(
     document: str, crd: CustomResource, images: list[str], expected: list[str]
 ) -> None:
     operators = [(NamespacedName("kueue-system", "kueue-controller-manager"), image) for image in images]
-    assert states(kueue.check_kueue(crd, operators, parse(document).configuration, "v0.19.2")) == expected
+    assert states(components.check_kueue(crd, operators, parse(document).configuration, "v0.19.2")) == expected
 
 
 @pytest.mark.parametrize(
