@@ -24,7 +24,7 @@ from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import digest
 from cfo.config import AuthenticationConfiguration
-from cfo.controllers.raycluster.children import Children, NameConflict
+from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.resources import COOKIE_KEY, desired_secret
 from cfo.controllers.raycluster.secrets import NEVER, ClusterSecrets
 from cfo.runtime import (
@@ -96,11 +96,8 @@ class AuthProxySecrets:
             return _settings_secret(facts, key.name, {COOKIE_KEY: cookie, SETTINGS_KEY: settings}, settings)
 
         current = await self._settings.read(key)
-        try:
-            stored = await children.create_or_update(key, SECRET, current, desired, trust_labels=False)
-        except NameConflict as error:
-            children.report_name_conflict(error, "the proxies have no settings")
-            return
+        consequence = "the proxies have no settings"
+        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
         if stored is not None:
             self._settings.remember(key_of(cluster), stored)
 
@@ -131,11 +128,8 @@ class AuthProxySecrets:
             return {**secret, "data": issued.data()}
 
         current = await self._certificates.read(key)
-        try:
-            stored = await children.create_or_update(key, SECRET, current, desired, trust_labels=False)
-        except NameConflict as error:
-            children.report_name_conflict(error, "the proxies have no certificate")
-            return None
+        consequence = "the proxies have no certificate"
+        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
         if stored is None or due is None:
             return None
         self._certificates.remember(key_of(cluster), stored, due)
@@ -177,11 +171,8 @@ class CookieSecret:
             cookie = b64decode(encoded) if encoded else b64encode(random.token_bytes(_OPENSHIFT_COOKIE_BYTES))
             return desired_secret(children.facts, key.name, {COOKIE_KEY: cookie})
 
-        try:
-            stored = await children.create_or_update(key, SECRET, current, desired, trust_labels=False)
-        except NameConflict as error:
-            children.report_name_conflict(error, "the OAuth proxy has no cookie secret")
-            return
+        consequence = "the OAuth proxy has no cookie secret"
+        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
         if stored is not None:
             self._secrets.remember(key_of(cluster), stored)
 

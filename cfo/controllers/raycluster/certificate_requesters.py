@@ -34,6 +34,7 @@ from cfo.runtime import (
     TerminalError,
     uid_of,
 )
+from cfo.runtime.client import apply_to
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
@@ -83,7 +84,7 @@ class CertificateRequesters:
                 message = f"ClusterRoleBinding {key.name} exists without the label {REQUESTERS_LABEL}"
                 raise TerminalError(message) from error
         else:
-            await self._client.apply({**desired, "metadata": {**desired["metadata"], "uid": uid_of(current)}})
+            await apply_to(self._client, desired, uid_of(current))
         return Result()
 
 

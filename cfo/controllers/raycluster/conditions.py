@@ -60,13 +60,12 @@ from cfo.runtime import (
     is_deleting,
     key_of,
     name_of,
-    namespace_of,
     on_update,
     or_,
     rfc3339,
     set_condition,
-    uid_of,
 )
+from cfo.runtime.client import apply_status
 
 __all__ = [
     "CONDITION_TYPES",
@@ -271,19 +270,9 @@ class ConditionReconciler:
         conditions = [dict(known) for known in stored if known.get("type") in CONDITION_TYPES]
         for condition in desired:
             set_condition(conditions, condition, now=rfc3339(self._clock.now()))
-        identity = {"namespace": namespace_of(cluster), "name": name_of(cluster), "uid": uid_of(cluster)}
         try:
             # not forced: it would replace all conditions if the schema does not make them a map
-            await self._client.apply(
-                {
-                    "apiVersion": RAY_CLUSTER.api_version,
-                    "kind": RAY_CLUSTER.kind,
-                    "metadata": identity,
-                    "status": {"conditions": conditions},
-                },
-                subresource="status",
-                force=False,
-            )
+            await apply_status(self._client, cluster, {"conditions": conditions}, force=False)
         except Forbidden as error:
             self._is_forbidden = True  # until a restart; everything else works without the conditions
             _log.warning("Permission denied, cannot write the conditions of RayClusters", cause=error.message)

@@ -27,9 +27,8 @@ from cfo.runtime import (
     Result,
     Rule,
     is_deleting,
-    resource_version_of,
-    uid_of,
 )
+from cfo.runtime.client import patch_checked
 
 __all__ = ["EnforcementReconciler", "setup"]
 
@@ -54,9 +53,8 @@ class EnforcementReconciler:
         children = Children(self._client, self._events, cluster)
         required = enforce(children.facts, children.facts, enforced, features)
         if required:
-            metadata = {"uid": uid_of(cluster), "resourceVersion": resource_version_of(cluster)}
             try:
-                await self._client.patch(RAY_CLUSTER, request, {"metadata": metadata, "spec": required.patch})
+                await patch_checked(self._client, cluster, {"spec": required.patch}, unchanged=True)
             except NotFound:
                 return Result()
             paths = ", ".join("spec." + ".".join(path) for path in required.reasons)

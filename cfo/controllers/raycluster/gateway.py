@@ -226,7 +226,7 @@ class GatewayRoutes:
                 "administrator to install its CRD, or to unset kuberay.gateway",
             )
         elif not informer.has_synced and not informer.is_forbidden:
-            children.retry_after(_SYNC_RETRY_SECONDS)
+            children.retry(_SYNC_RETRY_SECONDS)
             return None
         return informer
 

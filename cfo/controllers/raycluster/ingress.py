@@ -176,7 +176,7 @@ class IngressReconciler:
         await self._apply_dashboard(children, domain, backend, requires_tls=required)
         if with_client:
             await self._apply_client(children, domain)
-        if not children.failed:
+        if not children.errors:
             await self._routes.delete(children)
         return children.result()
 

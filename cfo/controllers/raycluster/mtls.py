@@ -31,7 +31,7 @@ from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
-from cfo.controllers.raycluster.children import Children, NameConflict
+from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.controllers.raycluster.profiles import Profiles
@@ -159,11 +159,10 @@ class MTLSReconciler:
             desired = await (self._desired_ca(cluster, existing) if existing else self._new_ca(note))
             return _secret(children.facts, key.name, desired.data, desired)
 
-        try:
-            stored = await children.create_or_update(key, SECRET, current, desired_from, trust_labels=False)
-        except NameConflict as error:
-            children.report_name_conflict(error, "the cluster has no CA, so mutual TLS does not work")
-            return None
+        consequence = "the cluster has no CA, so mutual TLS does not work"
+        stored = await children.create_or_update(
+            SECRET, key.name, current, desired_from, consequence, trust_labels=False
+        )
         if stored is None or desired is None:
             return None
         self._secrets.remember(key_of(cluster), stored, desired.authority.renewal_due)

@@ -213,7 +213,8 @@ class NetworkPolicyReconciler:
                 "it is left unchanged",
             )
             return False
-        return await children.apply(desired, current.meta.uid if current is not None else "") is not None
+        write = children.apply_to(desired, current.meta.uid if current is not None else "")
+        return await children.attempt(write, NETWORK_POLICY, name_of(desired)) is not None
 
     async def _delete(self, children: Children, *names: str) -> None:
         for name in names:

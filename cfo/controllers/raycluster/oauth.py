@@ -242,7 +242,7 @@ class OAuthReconciler:
         """Delete the cluster's ClusterRoleBindings, regardless of their names, then remove the finalizer."""
         cluster = children.cluster
         await self._bindings.delete(children)
-        if not children.failed:
+        if not children.errors:
             await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=False)
 
 

@@ -1,5 +1,4 @@
 from .api_request import APIRequest as APIRequest
-from .apply import ABSENT_VERSION as ABSENT_VERSION
 from .apply import ApplyIntent as ApplyIntent
 from .apply import is_applied as is_applied
 from .client import Client as Client
@@ -39,6 +38,16 @@ from .errors import UnknownKind as UnknownKind
 from .errors import UnsupportedMediaType as UnsupportedMediaType
 from .kubeconfig_errors import CredentialError as CredentialError
 from .kubeconfig_errors import KubeconfigError as KubeconfigError
+from .owned import NAME_CONFLICT_RETRY_SECONDS as NAME_CONFLICT_RETRY_SECONDS
+from .owned import PREDECESSOR_RETRY_SECONDS as PREDECESSOR_RETRY_SECONDS
+from .owned import NameTaken as NameTaken
+from .owned import OwnedWrites as OwnedWrites
+from .owned import apply_status as apply_status
+from .owned import apply_to as apply_to
+from .owned import create_or_read as create_or_read
+from .owned import identity_of as identity_of
+from .owned import patch_checked as patch_checked
+from .owned import raise_together as raise_together
 from .partial_objects import PartialObjectError as PartialObjectError
 from .partial_objects import Transform as Transform
 from .ratelimit import BucketRateLimiter as BucketRateLimiter
