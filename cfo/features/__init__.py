@@ -18,6 +18,7 @@ from cfo.features.contract import Context, Feature, UserRole
 from cfo.runtime import APIError, DiscoveryIncomplete, TransportError, UnknownKind
 
 if TYPE_CHECKING:
+    from cfo.console.summaries import KindView
     from cfo.runtime import Client
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Context",
     "Feature",
     "UserRole",
+    "all_views",
     "enabled_features",
     "warn_about_missing_roles",
 ]
@@ -98,3 +100,8 @@ async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) 
                 component=feature.name,
                 install=f"cfo manifests --with {feature.name}",
             )
+
+
+def all_views() -> tuple[KindView, ...]:
+    """Return how people see the objects of each kind, in the order in which they are shown."""
+    return tuple(view for feature in FEATURES for view in feature.views())

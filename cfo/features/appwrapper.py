@@ -52,6 +52,7 @@ APPWRAPPERS: Final = Feature(
     ),
     enabled=lambda configuration: configuration.appwrapper.enabled,
     kinds=(APPWRAPPER,),
+    views=lazy("cfo.console.summaries.appwrapper:VIEWS"),
     crds=_crds,
     finalizers={APPWRAPPER: FINALIZER},
     base_rules=lambda namespace: _webhook_rules(),

@@ -17,6 +17,7 @@ from cfo.runtime import GVK, Object, Rule
 
 if TYPE_CHECKING:
     from cfo.console.doctor.components import Check
+    from cfo.console.summaries import KindView
     from cfo.runtime import FieldError, Manager
     from cfo.runtime.webhook import AdmissionRequest
 
@@ -71,9 +72,10 @@ class Feature:
     the values of the Helm chart when its role is needed. ``enabled`` returns whether a configuration enables it; with
     ``platform_kind``, the API server must also serve that kind.
 
-    ``kinds`` are the kinds of its objects; kinds that create objects of other kinds come first. ``shared``: operators
-    of several versions share the kinds, each of which selects its own objects, so ``labelSelector`` does not apply to
-    them, their CRDs are installed separately where OLM would allow only one owner, and an uninstall keeps the objects.
+    ``kinds`` are the kinds of its objects; kinds that create objects of other kinds come first. ``views`` returns how
+    people see them. ``shared``: operators of several versions share the kinds, each of which selects its own objects,
+    so ``labelSelector`` does not apply to them, their CRDs are installed separately where OLM would allow only one
+    owner, and an uninstall keeps the objects.
     ``crds`` returns its own CRDs. An uninstall removes ``finalizers`` and deletes ``leftovers``.
 
     ``base_rules`` returns the permissions that every operator in a namespace has, ``rules`` those of the feature's own
@@ -93,6 +95,7 @@ class Feature:
     enabled: Callable[[OperatorConfiguration], bool]
     platform_kind: GVK | None = None
     kinds: tuple[GVK, ...] = ()
+    views: Callable[[], tuple[KindView, ...]] = tuple
     shared: bool = False
     crds: Callable[[], list[Object]] = list
     finalizers: Mapping[GVK, str] = field(default_factory=dict)
@@ -111,11 +114,12 @@ class Feature:
 
 
 def lazy(reference: str) -> Callable[..., Any]:
-    """Return a function that imports ``MODULE:FUNCTION`` only when it is called, and calls it."""
+    """Return a function that, when it is called, imports ``MODULE:NAME`` and calls it, or returns it if it is a value."""
 
     def call(*arguments: Any) -> Any:
         module, _, name = reference.partition(":")
-        return getattr(import_module(module), name)(*arguments)
+        found = getattr(import_module(module), name)
+        return found(*arguments) if callable(found) else found
 
     return call
 

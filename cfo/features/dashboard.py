@@ -13,7 +13,7 @@ __all__ = ["DASHBOARD"]
 def _setup(context: Context) -> None:
     from cfo.console.dashboard import in_cluster
 
-    in_cluster.setup(context.manager, [gvk for feature in context.enabled for gvk in feature.kinds])
+    in_cluster.setup(context.manager, [view for feature in context.enabled for view in feature.views()])
 
 
 DASHBOARD: Final = Feature(

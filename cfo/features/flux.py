@@ -41,6 +41,7 @@ FLUX: Final = Feature(
     chart_comment="Permissions for Flux, if flux.enabled is true in the configuration.",
     enabled=lambda configuration: configuration.flux.enabled,
     kinds=(FLUX_JOB, MINICLUSTER, FLUX_SETUP),
+    views=lazy("cfo.console.summaries.flux:VIEWS"),
     crds=_crds,
     rules=lazy("cfo.controllers.flux:rules"),
     probe=Rule(GROUP, "miniclusters/finalizers", "update"),

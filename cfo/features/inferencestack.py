@@ -42,6 +42,7 @@ STACKS: Final = Feature(
     chart_comment="Permissions for InferenceStacks, if inferenceStack.enabled is true in the configuration.",
     enabled=lambda configuration: configuration.inference_stack.enabled,
     kinds=INFERENCE_STACKS,
+    views=lazy("cfo.console.summaries.inferencestack:VIEWS"),
     shared=True,
     crds=lazy("cfo.api.inferencestack.models:inference_stack_crds"),
     base_rules=lazy("cfo.controllers.inferencestack:election_rules"),

@@ -73,6 +73,7 @@ RAY_CLUSTERS: Final = Feature(
     title="RayClusters",
     enabled=lambda configuration: configuration.kuberay.enabled,
     kinds=(RAY_CLUSTER,),
+    views=lazy("cfo.console.summaries.raycluster:VIEWS"),
     finalizers={RAY_CLUSTER: FINALIZER},
     # with this policy, no one would admit anything to the pods of new RayClusters
     leftovers=(Leftovers(NETWORK_POLICY, DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME),),

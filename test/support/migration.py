@@ -11,7 +11,7 @@ from typing import Any
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, VERSION_ANNOTATION, names_of
-from cfo.console.demo.kuberay import pods_of
+from cfo.console.demo.raycluster_nodes import pods_of
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.api.raycluster.cluster import requires_ray_token
-from cfo.console.demo.kuberay import pods_of, runs_here, status_of
+from cfo.console.demo.raycluster_nodes import pods_of, runs_here, status_of
 
 
 def cluster(**group: Any) -> dict[str, Any]:

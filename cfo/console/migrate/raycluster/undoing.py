@@ -12,8 +12,8 @@ from copy import deepcopy
 from typing import Any, Final
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.console.migrate.children import is_by_kuberay, title
-from cfo.console.migrate.planning import (
+from cfo.console.migrate.raycluster.children import is_by_kuberay, title
+from cfo.console.migrate.raycluster.planning import (
     SUSPENDED_ANNOTATION,
     ObservedCluster,
     pod_part,

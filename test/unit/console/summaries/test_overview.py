@@ -8,7 +8,8 @@ import anyio
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.console.summaries import Overview
-from cfo.console.summaries.watch import Subscription
+from cfo.console.summaries.overview import Subscription
+from cfo.features import all_views
 from cfo.runtime import Cache, ClientConfig, NamespacedName, RESTMapper, Transport
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
@@ -18,7 +19,7 @@ from test.support.summaries import summary
 
 def new_overview() -> Overview:
     transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
-    return Overview(Cache(transport, RESTMapper(transport)))
+    return Overview(Cache(transport, RESTMapper(transport)), all_views(), related=())
 
 
 class StubInformer:

@@ -5,8 +5,8 @@ Lists are read in pages of 500. The content of Secrets is dropped as soon as it 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from cfo.api.appwrapper.names import APPWRAPPER
@@ -14,10 +14,9 @@ from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
 from cfo.config import KubeRayConfiguration, default_document, parse
-from cfo.console.migrate.children import CHILD_KINDS, binding_names, is_binding_of
-from cfo.console.migrate.operators import LEASE_NAME, find_obstacles
-from cfo.console.migrate.planning import ObservedCluster
-from cfo.console.migrate.targets import KubeRay
+from cfo.console.migrate.raycluster.children import CHILD_KINDS, binding_names, is_binding_of
+from cfo.console.migrate.raycluster.planning import ObservedCluster
+from cfo.console.migrate.raycluster.targets import KubeRay
 from cfo.manifests.names import DEPLOYMENT as OPERATOR_DEPLOYMENT
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import (
@@ -45,8 +44,12 @@ from cfo.runtime.objects import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "find_obstacles"]
 
+_LEASE_NAME: Final = "codeflare-operator-lock"
+"""The name of the Lease of both operators, unless the configuration sets another one."""
+_WEBHOOK_SUFFIX: Final = "raycluster.ray.openshift.ai"
+_WEBHOOK_RESOURCES: Final = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 _RAY_CLUSTER_CRD: Final = NamespacedName("", "rayclusters.ray.io")
 _CERTIFICATE_CRD: Final = NamespacedName("", "certificates.cert-manager.io")
 _KUBERAY_SELECTOR: Final = "app.kubernetes.io/component=kuberay-operator"
@@ -168,7 +171,7 @@ class Observer:
         deployments = await self._client.list(
             DEPLOYMENT, field_selector=f"metadata.name={OPERATOR_DEPLOYMENT}", live=True
         )
-        leases = await self._client.list(LEASE, field_selector=f"metadata.name={LEASE_NAME}", live=True)
+        leases = await self._client.list(LEASE, field_selector=f"metadata.name={_LEASE_NAME}", live=True)
         configurations = [
             configuration
             for gvk in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
@@ -228,3 +231,64 @@ def _features_of(deployment: Object) -> frozenset[str]:
                 gates = dict(item.partition("=")[::2] for item in value.split(","))
                 found |= {_GATES[gate] for gate, state in gates.items() if gate in _GATES and state == "true"}
     return frozenset(found)
+
+
+def find_obstacles(
+    deployments: Iterable[Object], leases: Iterable[Object], webhook_configurations: Iterable[Object], now: datetime
+) -> list[str]:
+    """Return one line for each operator and webhook that would revert or reject the migration, with its remedy.
+
+    The webhook of a running operator injects its entries again and rejects their removal. Without its server, it
+    rejects every change, because it fails closed. Both must be removed before RayClusters are changed.
+
+    ``deployments`` and ``leases`` are those with the operator's names, of all namespaces.
+    """
+    return [
+        *_deployments(deployments),
+        *_leases(leases, now),
+        *_webhooks(webhook_configurations),
+    ]
+
+
+def _deployments(deployments: Iterable[Object]) -> Iterator[str]:
+    for deployment in deployments:
+        wanted = (deployment.get("spec") or {}).get("replicas", 1)
+        existing = (deployment.get("status") or {}).get("replicas", 0)
+        if wanted or existing:
+            namespace, name = namespace_of(deployment), name_of(deployment)
+            yield (
+                f"Deployment {namespace}/{name} is running; stop it: "
+                f"kubectl -n {namespace} scale deployment {name} --replicas 0"
+            )
+
+
+def _leases(leases: Iterable[Object], now: datetime) -> Iterator[str]:
+    for lease in leases:
+        spec = lease.get("spec") or {}
+        if spec.get("holderIdentity") and not _is_expired(spec, now):
+            yield (
+                f"Lease {namespace_of(lease)}/{name_of(lease)} is held by {spec['holderIdentity']}; stop that operator"
+            )
+
+
+def _is_expired(spec: Mapping[str, Any], now: datetime) -> bool:
+    try:
+        renewed = datetime.fromisoformat(str(spec.get("renewTime")))
+    except ValueError:
+        return False
+    if renewed.tzinfo is None:
+        renewed = renewed.replace(tzinfo=UTC)
+    return renewed + timedelta(seconds=int(spec.get("leaseDurationSeconds") or 15)) < now
+
+
+def _webhooks(configurations: Iterable[Object]) -> Iterator[str]:
+    for configuration in configurations:
+        for webhook in configuration.get("webhooks") or ():
+            name = str(webhook.get("name") or "")
+            if name.endswith(_WEBHOOK_SUFFIX):
+                resource = str(configuration.get("kind")).lower()
+                yield (
+                    f"webhook {name} is registered; remove it: kubectl delete {resource} {name_of(configuration)}"
+                    if resource in _WEBHOOK_RESOURCES
+                    else f"webhook {name} is registered"
+                )

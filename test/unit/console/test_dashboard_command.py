@@ -11,8 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cfo.console.dashboard import dashboard_command
-from cfo.console.dashboard.dashboard_command import command
+from cfo.console import dashboard_command
+from cfo.console.dashboard_command import command
 
 KUBECONFIG = {
     "apiVersion": "v1",
@@ -73,7 +73,7 @@ def test_address_is_printed_without_credentials_of_the_kubeconfig(
         return True
 
     monkeypatch.setattr(dashboard_command, "_stop_on_signal", remember)
-    monkeypatch.setattr(dashboard_command, "client_source", lambda _, namespace: namespaces.append(namespace))
+    monkeypatch.setattr(dashboard_command, "client_source", lambda _, views, namespace: namespaces.append(namespace))
     monkeypatch.setattr("webbrowser.open", open_browser)
     for arguments in ([], ["-A"], ["-n", "other"]):
         result = CliRunner().invoke(command, ["--kubeconfig", kubeconfig, "--open", *arguments])

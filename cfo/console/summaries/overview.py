@@ -13,28 +13,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
-from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL
-from cfo.api.flux import MINICLUSTER
-from cfo.api.flux.names import MINICLUSTER_LABEL
-from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, label_value
-from cfo.console.summaries.dispatch import KINDS, summarize
+from cfo.console.summaries.kind_view import KindView, summarize
 from cfo.console.summaries.reading import MALFORMED
-from cfo.console.summaries.related import CHILD_KINDS, MAX_EVENTS, MAX_PODS, Related
+from cfo.console.summaries.related import MAX_EVENTS, MAX_PODS, Related
 from cfo.console.summaries.summary import Summary
 from cfo.runtime import (
     GVK,
-    NETWORK_POLICY,
     POD,
-    SECRET,
     Clock,
     Entry,
     Event,
@@ -59,15 +51,7 @@ _MAX_EVENT_BYTES: Final = 16 << 10
 _BATCH: Final = 20
 """The number of summaries that are computed before other tasks run."""
 
-_OWNER_INDEX: Final = "overview-owner"
 _REGARDING_INDEX: Final = "overview-regarding"
-
-_POD_LABELS: Final[Mapping[GVK, str]] = {
-    RAY_CLUSTER: POD_CLUSTER_LABEL,
-    APPWRAPPER: APPWRAPPER_LABEL,
-    MINICLUSTER: MINICLUSTER_LABEL,
-}
-"""The label of pods with the name of the object that they belong to."""
 
 _Identity = tuple[GVK, NamespacedName]
 
@@ -123,24 +107,23 @@ def interruption(informers: Iterable[Informer]) -> str:
 
 
 class Overview:
-    """The summaries of all objects of ``kinds``.
+    """The summaries of all objects of the kinds of ``views``.
 
     ``cache`` provides the informers; of a running operator, those that its controllers have are shared, so create the
-    overview after them. ``related`` are the other kinds to watch (:data:`.related.RELATED_KINDS`); what is
+    overview after them. ``related`` are the other kinds to watch (see :func:`.kind_view.related_kinds`); what is
     left out is not part of the summaries. Pods are large: leave them out where memory matters more than the reason why
-    a pod does not start. ``kuberay_features`` as in :class:`Related`.
+    a pod does not start.
     """
 
     def __init__(
         self,
         cache: InformerSource,
+        views: Iterable[KindView],
         *,
-        kinds: Collection[GVK] = KINDS,
-        related: Collection[GVK] = (*CHILD_KINDS, CORE_EVENT),
-        kuberay_features: Collection[str] = (),
+        related: Collection[GVK],
         clock: Clock | None = None,
     ) -> None:
-        self._features = frozenset(kuberay_features)
+        self.views = {view.gvk: view for view in views}
         self._clock = clock or SystemClock()
         self._summaries: dict[_Identity, Summary] = {}
         self._dirty: dict[_Identity, None] = {}
@@ -148,31 +131,31 @@ class Overview:
         self._handlers: list[tuple[Informer, Callable[[Event], None]]] = []
         self._known_states: dict[Informer, bool] = {}
         self._state_changed = anyio.Event()
-        self._kinds: dict[GVK, Informer] = {}
-        self._by_kind = {gvk.kind: tuple(each for each in kinds if each.kind == gvk.kind) for gvk in kinds}
-        for gvk in kinds:
+        self.informer_of: dict[GVK, Informer] = {}
+        self.children_of: dict[GVK, dict[GVK, Informer]] = {}
+        """The informers of the children of each kind, by their kind."""
+        self._pods: dict[GVK, Informer] = {}
+        for gvk, view in self.views.items():
             # before the handler, which is called at once for the objects of an informer that has synced
-            self._kinds[gvk] = _shared(cache, gvk)
-            self._watch(self._kinds[gvk], self._on_object(gvk))
-        self._children = {
-            gvk: self._watch(_shared(cache, gvk, **_child_selection(gvk)), self._on_child).add_index(
-                _OWNER_INDEX, _owner_uids
-            )
-            for gvk in related
-            if gvk in CHILD_KINDS and RAY_CLUSTER in self._kinds
-        }
+            self.informer_of[gvk] = _shared(cache, gvk)
+            self._watch(self.informer_of[gvk], self._on_object(gvk))
+            self.children_of[gvk] = {}
+            for child in view.children:
+                if child.gvk in related:
+                    selection = {"label_selector": child.label_selector, "metadata_only": child.metadata_only}
+                    informer = self._watch(
+                        _shared(cache, child.gvk, max_bytes=_MAX_BYTES, **selection), self._on_child(gvk)
+                    )
+                    self.children_of[gvk][child.gvk] = informer.add_index(*_index_by_owner(gvk.kind))
+            if view.pod_label and POD in related:
+                pods = self._watch(
+                    _shared(cache, POD, label_selector=view.pod_label), self._on_pod(gvk, view.pod_label)
+                )
+                self._pods[gvk] = pods.add_index(*_index_by_label(view.pod_label))
         self._events: Informer | None = None
         if CORE_EVENT in related:
             events = cache.informer(CORE_EVENT, field_selector="type=Warning", max_bytes=_MAX_EVENT_BYTES)
             self._events = self._watch(events, self._on_warning).add_index(_REGARDING_INDEX, _regarded_uid)
-        self._pods: dict[GVK, Informer] = {}
-        if POD in related:
-            for gvk in kinds:
-                if label := _POD_LABELS.get(gvk):
-                    pods = _shared(cache, POD, label_selector=label)
-                    self._pods[gvk] = self._watch(pods, self._on_pod(gvk, label)).add_index(
-                        f"overview-{label}", _LABEL_INDEXES[label]
-                    )
 
     @property
     def informers(self) -> Collection[Informer]:
@@ -217,9 +200,9 @@ class Overview:
                 await anyio.lowlevel.checkpoint()
 
     async def snapshot(self) -> list[Summary]:
-        """Return the current summaries, by kind in the order of ``kinds``, then by namespace and name."""
+        """Return the current summaries, by kind in the order of ``views``, then by namespace and name."""
         await self.refresh()
-        order = {gvk: position for position, gvk in enumerate(self._kinds)}
+        order = {gvk: position for position, gvk in enumerate(self.views)}
         return [self._summaries[each] for each in sorted(self._summaries, key=lambda each: (order[each[0]], each[1]))]
 
     @contextmanager
@@ -253,17 +236,20 @@ class Overview:
     def _on_object(self, gvk: GVK) -> Callable[[Event], None]:
         return lambda event: self._mark(gvk, event.key)
 
-    def _on_child(self, event: Event) -> None:
-        for entry in (event.old, event.new):
-            for owner in entry.meta.owner_references if entry is not None else ():
-                if owner.kind == RAY_CLUSTER.kind:
-                    self._mark(RAY_CLUSTER, NamespacedName(event.key.namespace, owner.name))
+    def _on_child(self, gvk: GVK) -> Callable[[Event], None]:
+        def handler(event: Event) -> None:
+            for entry in (event.old, event.new):
+                for owner in entry.meta.owner_references if entry is not None else ():
+                    if owner.kind == gvk.kind:
+                        self._mark(gvk, NamespacedName(event.key.namespace, owner.name))
+
+        return handler
 
     def _on_warning(self, event: Event) -> None:
         for entry in (event.old, event.new):
             regarding = _regarding(entry) if entry is not None else None
-            if regarding is not None and regarding.kind in self._by_kind:
-                for gvk in self._by_kind[regarding.kind]:
+            for gvk in self.views if regarding is not None else ():
+                if regarding is not None and regarding.kind == gvk.kind:
                     self._mark(gvk, NamespacedName(regarding.namespace or "", regarding.name or ""))
 
     def _on_pod(self, gvk: GVK, label: str) -> Callable[[Event], None]:
@@ -287,9 +273,9 @@ class Overview:
 
     def _mark(self, gvk: GVK, key: NamespacedName) -> None:
         """Mark an object if it exists or has a summary: anyone can create Events about objects that do not."""
-        informer = self._kinds.get(gvk)
+        informer = self.informer_of[gvk]
         identity = (gvk, key)
-        if informer is None or not (informer.reader.contains(key) or identity in self._summaries):
+        if not (informer.reader.contains(key) or identity in self._summaries):
             self._dirty.pop(identity, None)
             return
         self._dirty[identity] = None
@@ -311,32 +297,32 @@ class Overview:
             subscription.record(identity, before, after)
 
     def _summarize(self, gvk: GVK, key: NamespacedName) -> Summary | None:
-        informer = self._kinds.get(gvk)
-        entry = informer.reader.entry(key) if informer is not None else None
+        entry = self.informer_of[gvk].reader.entry(key)
         if entry is None:
             return None
-        uid = entry.meta.uid
+        uid, (owner_index, _) = entry.meta.uid, _index_by_owner(gvk.kind)
         related = Related(
             children={
-                kind: _decoded(child.reader.entries(key.namespace, index=(_OWNER_INDEX, uid)))
-                for kind, child in self._children.items()
-                if gvk == RAY_CLUSTER and child.has_synced
+                kind: _decoded(child.reader.entries(key.namespace, index=(owner_index, uid)))
+                for kind, child in self.children_of[gvk].items()
+                if child.has_synced
             },
-            pods=self._pods_of(gvk, key),
+            pods=self._pods_of(self.views[gvk], key),
             events=_decoded(self._events.reader.entries(index=(_REGARDING_INDEX, uid))[-MAX_EVENTS:])
             if self._events is not None and uid
             else (),
-            kuberay_features=self._features,
             now=self._clock.now(),
         )
         objects = _decoded([entry])
-        return summarize(gvk, objects[0] if objects else {"metadata": {"namespace": key[0], "name": key[1]}}, related)
+        obj = objects[0] if objects else {"metadata": {"namespace": key[0], "name": key[1]}}
+        return summarize(self.views[gvk], obj, related)
 
-    def _pods_of(self, gvk: GVK, key: NamespacedName) -> list[Object] | None:
-        informer = self._pods.get(gvk)
+    def _pods_of(self, view: KindView, key: NamespacedName) -> list[Object] | None:
+        informer = self._pods.get(view.gvk)
         if informer is None or not informer.has_synced:
             return None
-        index = (f"overview-{_POD_LABELS[gvk]}", f"{key.namespace}/{label_value(key.name)}")
+        name, _ = _index_by_label(view.pod_label)
+        index = (name, f"{key.namespace}/{view.pod_label_value(key.name)}")
         return _decoded(informer.reader.entries(index=index)[:MAX_PODS])
 
 
@@ -397,12 +383,6 @@ class Subscription:
         return changes
 
 
-def _child_selection(gvk: GVK) -> dict[str, Any]:
-    """Return the selection of the operator's own informer of the children of this kind, to share it."""
-    selector = "" if gvk == NETWORK_POLICY else CLUSTER_LABEL
-    return {"label_selector": selector, "max_bytes": _MAX_BYTES, "metadata_only": gvk == SECRET}
-
-
 def _shared(cache: InformerSource, gvk: GVK, **selection: Any) -> Informer:
     """Return an informer of ``cache`` that has at least the objects of ``selection``: an existing one, or a new one."""
     metadata_only = bool(selection.get("metadata_only"))
@@ -432,8 +412,16 @@ def _decoded(entries: list[Entry]) -> list[Object]:
     return found
 
 
-def _owner_uids(entry: Entry) -> Iterator[str]:
-    return (owner.uid for owner in entry.meta.owner_references if owner.kind == RAY_CLUSTER.kind)
+_Index = tuple[str, Callable[[Entry], Iterator[str]]]
+"""The name of an index and its function, which is the same for all overviews that share an informer."""
+
+
+@cache
+def _index_by_owner(kind: str) -> _Index:
+    def owners(entry: Entry) -> Iterator[str]:
+        return (owner.uid for owner in entry.meta.owner_references if owner.kind == kind)
+
+    return f"overview-owner-{kind}", owners
 
 
 def _regarding(entry: Entry) -> _Regarding | None:
@@ -449,13 +437,11 @@ def _regarded_uid(entry: Entry) -> Iterator[str]:
         yield regarding.uid
 
 
-def _index_by(label: str) -> Callable[[Entry], Iterator[str]]:
-    def index(entry: Entry) -> Iterator[str]:
+@cache
+def _index_by_label(label: str) -> _Index:
+    def names(entry: Entry) -> Iterator[str]:
         value = entry.meta.labels.get(label)
         if value:
             yield f"{entry.namespace}/{value}"
 
-    return index
-
-
-_LABEL_INDEXES: Final = {label: _index_by(label) for label in _POD_LABELS.values()}
+    return f"overview-{label}", names

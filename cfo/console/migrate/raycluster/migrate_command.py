@@ -14,15 +14,15 @@ import click
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import ConfigurationError, KubeRayConfiguration
 from cfo.console.errors import CommandFailed, InvalidInput, cluster_failure
-from cfo.console.migrate.applying import Outcome
-from cfo.console.migrate.command_options import EXECUTION, KUBECONFIG, SCOPE
-from cfo.console.migrate.injected import known_settings
-from cfo.console.migrate.observation import Observer
 from cfo.console.migrate.output import document, table
-from cfo.console.migrate.planning import Options
-from cfo.console.migrate.session import FIELD_MANAGER, Session
+from cfo.console.migrate.raycluster.applying import Outcome
+from cfo.console.migrate.raycluster.command_options import EXECUTION, KUBECONFIG, SCOPE
+from cfo.console.migrate.raycluster.injected import known_settings
+from cfo.console.migrate.raycluster.observation import Observer
+from cfo.console.migrate.raycluster.planning import Options
+from cfo.console.migrate.raycluster.session import FIELD_MANAGER, Session
+from cfo.console.migrate.raycluster.targets import KubeRay, Target
 from cfo.console.migrate.steps import Downtime, ObjectPlan
-from cfo.console.migrate.targets import KubeRay, Target
 from cfo.console.migrate.undo_file import InvalidUndoFile, UndoFile, load
 from cfo.runtime import (
     APIError,
@@ -73,7 +73,7 @@ def plan_command(output: str, exit_code: bool, **arguments: Any) -> None:
 
     plans, obstacles = _run(scope.kubeconfig, work)
     if output == "json":
-        click.echo(document(plans, scope.target, obstacles))
+        click.echo(document(plans, str(scope.target), obstacles))
     else:
         for line in table(plans):
             click.echo(line)

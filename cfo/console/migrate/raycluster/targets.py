@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from cfo.api.raycluster.cluster import uses_kuberay_tls
 from cfo.api.raycluster.naming import names_of
-from cfo.console.migrate.children import is_operators
-from cfo.console.migrate.injected import Cleaning
-from cfo.console.migrate.policies import kuberay_network_policy, other_open_ports
+from cfo.console.migrate.raycluster.children import is_operators
+from cfo.console.migrate.raycluster.injected import Cleaning
+from cfo.console.migrate.raycluster.policies import kuberay_network_policy, other_open_ports
 from cfo.runtime import INGRESS, NETWORK_POLICY, Object, annotations_of, gvk_of, name_of
 from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH
 

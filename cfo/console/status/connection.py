@@ -7,13 +7,13 @@ allowed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
 
-from cfo.console.summaries import RELATED_KINDS, Overview
+from cfo.console.summaries import KindView, Overview, related_kinds
 from cfo.runtime import GVK, Cache, RESTMapper, Transport, UnknownKind
 
 __all__ = ["NotReadable", "Session", "connect"]
@@ -41,7 +41,7 @@ class Session:
 
 @asynccontextmanager
 async def connect(
-    transport: Transport, kinds: Collection[GVK], namespace: str | None, timeout: float
+    transport: Transport, views: Sequence[KindView], namespace: str | None, timeout: float
 ) -> AsyncIterator[Session]:
     """Yield a session in which each kind was read, or is forbidden. ``namespace``: ``None`` means all namespaces.
 
@@ -50,13 +50,13 @@ async def connect(
     """
     mapper = RESTMapper(transport)
     with anyio.move_on_after(timeout) as scope:
-        served = await _served(mapper, kinds)
-        related = await _served(mapper, RELATED_KINDS)
+        served = await _served(mapper, (view.gvk for view in views))
+        related = await _served(mapper, related_kinds(views))
     if scope.cancelled_caught:
         raise NotReadable(f"{transport.config.server} does not answer within {timeout:g} s")
     cache = Cache(transport, mapper, namespaces=None if namespace is None else [namespace])
-    overview = Overview(cache, kinds=served, related=related)
-    session = Session(overview, tuple(gvk for gvk in kinds if gvk not in served))
+    overview = Overview(cache, [view for view in views if view.gvk in served], related=related)
+    session = Session(overview, tuple(view.gvk for view in views if view.gvk not in served))
     async with anyio.create_task_group() as tasks:
         await tasks.start(cache.run)
         with anyio.move_on_after(timeout):
@@ -77,7 +77,7 @@ def _check_readable(session: Session, served: Collection[GVK], namespace: str | 
     raise NotReadable(f"nothing could be read within {timeout:g} s: {reasons}")
 
 
-async def _served(mapper: RESTMapper, kinds: Collection[GVK]) -> list[GVK]:
+async def _served(mapper: RESTMapper, kinds: Iterable[GVK]) -> list[GVK]:
     found = []
     for gvk in kinds:
         try:

@@ -12,9 +12,9 @@ from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_ver
 from cfo.api.inferencestack.profiles import PROFILES, Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation import validate
 from cfo.console.errors import InvalidInput
-from cfo.console.plan.documents import MAX_BYTES, Documents, InvalidDocument, read_documents
-from cfo.console.plan.output import diff, document, summary
-from cfo.console.plan.planning import StackPlan, plan_stack
+from cfo.console.plan.inferencestack.documents import MAX_BYTES, Documents, InvalidDocument, read_documents
+from cfo.console.plan.inferencestack.output import diff, document, summary
+from cfo.console.plan.inferencestack.planning import StackPlan, plan_stack
 from cfo.runtime import NamespacedName, Object, labels_of
 
 __all__ = ["command"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cfo.console.migrate.targets import Target
+from cfo.console.migrate.raycluster.targets import Target
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
 __all__ = ["EXECUTION", "KUBECONFIG", "SCOPE"]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from cfo.api.appwrapper.names import APPWRAPPER, Phase
 from cfo.api.raycluster.naming import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION
-from cfo.console.migrate.children import is_operators, title
-from cfo.console.migrate.planning import ObservedCluster
+from cfo.console.migrate.raycluster.children import is_operators, title
+from cfo.console.migrate.raycluster.planning import ObservedCluster
+from cfo.console.migrate.raycluster.targets import Target
 from cfo.console.migrate.steps import Action, ObjectPlan, Step
-from cfo.console.migrate.targets import Target
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import NETWORK_POLICY, Object, annotations_of, gvk_of, has_finalizer, is_deleting, key_of
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING

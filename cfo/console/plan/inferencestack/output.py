@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from cfo.api.inferencestack.kinds import operator_version_of
-from cfo.console.plan.planning import Action, Change, StackPlan
+from cfo.console.plan.inferencestack.planning import Action, Change, StackPlan
 from cfo.runtime import Object, gvk_of, key_of, name_of, namespace_of
 
 __all__ = ["diff", "document", "summary"]

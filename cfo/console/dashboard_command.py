@@ -15,7 +15,8 @@ from anyio.abc import TaskStatus
 from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.loopback import LoopbackServer
 from cfo.console.dashboard.sources import client_source
-from cfo.console.errors import CommandFailed, InvalidInput
+from cfo.console.errors import CommandFailed, InvalidInput, one_line, run_async
+from cfo.features import all_views
 from cfo.runtime import ConfigError, SystemClock, Transport, load_config
 from cfo.runtime.process import AddressUnavailable
 from cfo.version import __version__
@@ -62,40 +63,27 @@ def command(
         raise InvalidInput(f"--namespace: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
     from cfo.runtime import logs
 
+    async def serve() -> None:
+        config = await load_config(kubeconfig, context=context)
+        chosen = "" if all_namespaces else namespace or config.namespace
+        server_name = urlsplit(config.server).netloc.rpartition("@")[2]
+        scope = {"server": server_name, "namespace": chosen, "version": __version__}
+        async with Transport(config) as transport, anyio.create_task_group() as tasks:
+            source = client_source(transport, all_views(), chosen)
+            server = LoopbackServer(Feed(source, SystemClock(), scope), port)
+            await tasks.start(_stop_on_signal, tasks.cancel_scope)
+            await tasks.start(server.run)
+            click.echo(f"dashboard: {server.url}")
+            if open_browser and not webbrowser.open(server.url):
+                click.echo("no browser was found; open the address", err=True)
+
     logs.configure("console", "warning")
     try:
-        anyio.run(_serve, namespace, all_namespaces, port, context, kubeconfig, open_browser)
-    except (ConfigError, OSError, BaseExceptionGroup) as error:
-        cause = _first(error)
-        if not isinstance(cause, ConfigError | OSError):
-            raise
-        if isinstance(cause, AddressUnavailable):
-            raise CommandFailed(f"--port: {cause.strerror}; choose another one, or 0 for a free one") from None
-        raise CommandFailed(" ".join(str(cause).split())) from None
-
-
-async def _serve(
-    namespace: str | None,
-    all_namespaces: bool,
-    port: int,
-    context: str | None,
-    kubeconfig: str | None,
-    open_browser: bool,
-) -> None:
-    config = await load_config(kubeconfig, context=context)
-    chosen = "" if all_namespaces else namespace or config.namespace
-    scope = {
-        "server": urlsplit(config.server).netloc.rpartition("@")[2],
-        "namespace": chosen,
-        "version": __version__,
-    }
-    async with Transport(config) as transport, anyio.create_task_group() as tasks:
-        server = LoopbackServer(Feed(client_source(transport, chosen), SystemClock(), scope), port)
-        await tasks.start(_stop_on_signal, tasks.cancel_scope)
-        await tasks.start(server.run)
-        click.echo(f"dashboard: {server.url}")
-        if open_browser and not webbrowser.open(server.url):
-            click.echo("no browser was found; open the address", err=True)
+        run_async(serve)
+    except AddressUnavailable as error:
+        raise CommandFailed(f"--port: {error.strerror}; choose another one, or 0 for a free one") from None
+    except (ConfigError, OSError) as error:
+        raise CommandFailed(one_line(error)) from None
 
 
 async def _stop_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
@@ -103,9 +91,3 @@ async def _stop_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[N
         task_status.started()
         async for _ in signals:
             scope.cancel()
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
