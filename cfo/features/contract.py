@@ -114,7 +114,7 @@ class Feature:
 
 
 def lazy(reference: str) -> Callable[..., Any]:
-    """Return a function that, when it is called, imports ``MODULE:NAME`` and calls it, or returns it if it is a value."""
+    """Return a function that imports ``MODULE:NAME`` when it is called, and calls it, or returns it if it is data."""
 
     def call(*arguments: Any) -> Any:
         module, _, name = reference.partition(":")
