@@ -85,7 +85,7 @@ RAY_CLUSTERS: Final = Feature(
     setup=_setup,
     checks={
         "admission": lazy("cfo.console.doctor.raycluster:admission"),
-        "kuberay": lazy("cfo.console.doctor.components:kuberay"),
+        "kuberay": lazy("cfo.console.doctor.raycluster:kuberay"),
     },
     alerts=(
         Alert(
