@@ -86,7 +86,7 @@ RAY_CLUSTERS: Final = Feature(
     setup=_setup,
     checks={
         "admission": lazy("cfo.console.doctor.raycluster:admission"),
-        "kuberay": lazy("cfo.console.doctor.components:kuberay"),
+        "kuberay": lazy("cfo.console.doctor.raycluster:kuberay"),
     },
     alerts=(
         Alert(

@@ -26,7 +26,15 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime import DEPLOYMENT, GVK, JOB, POD, Object, gvk_of
 from cfo.runtime.objects.field import go_value
 
-__all__ = ["MPI_JOBS", "RAY_SPECS", "infer_pod_sets", "pod_sets_of", "submits_in_own_pod"]
+__all__ = [
+    "EMBEDDED_KINDS",
+    "MPI_JOBS",
+    "RAY_RESOURCES",
+    "RAY_SPECS",
+    "infer_pod_sets",
+    "pod_sets_of",
+    "submits_in_own_pod",
+]
 
 RAY_SPECS: Final[Mapping[GVK, str]] = {
     RAY_CLUSTER: "template.spec",
@@ -34,6 +42,12 @@ RAY_SPECS: Final[Mapping[GVK, str]] = {
     GVK("ray.io", "v1", "RayService"): "template.spec.rayClusterConfig",
 }
 """The paths of the RayClusterSpecs in components of Ray's kinds."""
+
+EMBEDDED_KINDS: Final = dict.fromkeys(RAY_SPECS, RAY_CLUSTER)
+"""The kinds of the objects with a webhook of their own that are created from components of some kinds."""
+
+RAY_RESOURCES: Final = ("rayclusters", "rayjobs", "rayservices")
+"""The resources of Ray's kinds in RBAC rules."""
 
 MPI_JOBS: Final = (GVK("kubeflow.org", "v2beta1", "MPIJob"), GVK("kubeflow.org", "v1", "MPIJob"))
 """The MPIJobs of the MPI operator, and those of the training operator."""

@@ -1,4 +1,4 @@
-"""What the checks of features get, and the checks of KubeRay and Kueue: their CRDs and versions."""
+"""What the checks of features share, and the check of Kueue."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ __all__ = [
     "Check",
     "CustomResource",
     "Subject",
-    "check_kuberay",
     "check_kueue",
-    "kuberay",
     "kueue",
     "parse_version",
+    "read_custom_resource",
+    "read_deployments",
     "tag_of",
+    "version_finding",
     "version_of",
 ]
 
@@ -55,7 +56,7 @@ class CustomResource:
     served: tuple[str, ...] = ()
 
 
-async def _read_custom_resource(client: Client, name: str) -> CustomResource:
+async def read_custom_resource(client: Client, name: str) -> CustomResource:
     """Read the CRD ``name``."""
     crd = await client.get(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", name), live=True)
     if crd is None:
@@ -66,7 +67,7 @@ async def _read_custom_resource(client: Client, name: str) -> CustomResource:
     return CustomResource(exists=True, established=established, served=served)
 
 
-async def _read_deployments(client: Client, names: Iterable[str], deployment: str) -> list[tuple[NamespacedName, str]]:
+async def read_deployments(client: Client, names: Iterable[str], deployment: str) -> list[tuple[NamespacedName, str]]:
     """Return the Deployments whose label ``app.kubernetes.io/name`` is one of ``names``, or that are called
     ``deployment``, with the image of their first container."""
     selector = f"app.kubernetes.io/name in ({','.join(names)})"
@@ -79,7 +80,7 @@ async def _read_deployments(client: Client, names: Iterable[str], deployment: st
     ]
 
 
-def _version_finding(check: str, where: str, image: str, tested: str) -> Finding:
+def version_finding(check: str, where: str, image: str, tested: str) -> Finding:
     """Return whether ``image``, which runs in ``where``, has the ``tested`` version."""
     found, wanted = version_of(image), parse_version(tested)
     if found is None or wanted is None:
@@ -106,43 +107,11 @@ def parse_version(text: str) -> tuple[int, ...] | None:
     return tuple(int(part or 0) for part in matched.groups()) if matched else None
 
 
-async def kuberay(subject: Subject) -> Iterable[Finding]:
-    """Check KubeRay."""
-    crd = await _read_custom_resource(subject.client, "rayclusters.ray.io")
-    found = await _read_deployments(subject.client, ["kuberay-operator", "kuberay"], "kuberay-operator")
-    return check_kuberay(crd, found, subject.configuration, subject.tested["KubeRay"])
-
-
 async def kueue(subject: Subject) -> Iterable[Finding]:
     """Check Kueue."""
-    crd = await _read_custom_resource(subject.client, "workloads.kueue.x-k8s.io")
-    found = await _read_deployments(subject.client, ["kueue"], "kueue-controller-manager") if crd.exists else []
+    crd = await read_custom_resource(subject.client, "workloads.kueue.x-k8s.io")
+    found = await read_deployments(subject.client, ["kueue"], "kueue-controller-manager") if crd.exists else []
     return check_kueue(crd, found, subject.configuration, subject.tested["Kueue"])
-
-
-def check_kuberay(
-    crd: CustomResource,
-    operators: Sequence[tuple[NamespacedName, str]],
-    configuration: OperatorConfiguration,
-    tested: str,
-) -> Iterator[Finding]:
-    """Check KubeRay: its CRD, and its version compared with the ``tested`` one."""
-    check = "kuberay"
-    if not configuration.kuberay.enabled:
-        yield skip(check, "kuberay.enabled is false")
-        return
-    install = f"install KubeRay {tested}: https://docs.ray.io/en/latest/cluster/kubernetes/getting-started.html"
-    if not crd.exists:
-        yield fail(check, "the CRD rayclusters.ray.io does not exist", install)
-        return
-    if not crd.established or "v1" not in crd.served:
-        served = ", ".join(crd.served) or "no version"
-        yield fail(check, f"the CRD rayclusters.ray.io serves {served}, the operator needs v1", install)
-        return
-    if not operators:
-        yield warn(check, "the CRD exists, but no Deployment of the KubeRay operator was found", install)
-    for key, image in operators:
-        yield _version_finding(check, f"Deployment {key}", image, tested)
 
 
 def check_kueue(
@@ -164,4 +133,4 @@ def check_kueue(
     if not operators:
         yield warn(check, "the CRDs exist, but no Deployment of Kueue was found", f"install Kueue {tested}")
     for key, image in operators:
-        yield _version_finding(check, f"Deployment {key}", image, tested)
+        yield version_finding(check, f"Deployment {key}", image, tested)

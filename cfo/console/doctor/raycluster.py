@@ -1,19 +1,25 @@
-"""The checks of RayClusters: admission, and the domain of hosts."""
+"""The checks of RayClusters: admission, KubeRay, and the domain of hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cfo.api.raycluster.kinds import INGRESS_CONFIG, RAY_CLUSTER
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.config import OperatorConfiguration
-from cfo.console.doctor.components import Subject
+from cfo.console.doctor.components import (
+    CustomResource,
+    Subject,
+    read_custom_resource,
+    read_deployments,
+    version_finding,
+)
 from cfo.console.doctor.findings import APPLY, Finding, fail, ok, skip, warn
 from cfo.runtime import AlreadyExists, APIError, Client, Forbidden, NamespacedName, Object, UnknownKind, annotations_of
 
-__all__ = ["Admission", "admission", "check_admission", "check_domain", "domain"]
+__all__ = ["Admission", "admission", "check_admission", "check_domain", "check_kuberay", "domain", "kuberay"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,13 @@ class Admission:
 async def admission(subject: Subject) -> Iterable[Finding]:
     """Check the webhooks with a dry run of a RayCluster."""
     return check_admission(await _read_admission(subject.client, subject.namespace), subject.configuration)
+
+
+async def kuberay(subject: Subject) -> Iterable[Finding]:
+    """Check KubeRay."""
+    crd = await read_custom_resource(subject.client, "rayclusters.ray.io")
+    found = await read_deployments(subject.client, ["kuberay-operator", "kuberay"], "kuberay-operator")
+    return check_kuberay(crd, found, subject.configuration, subject.tested["KubeRay"])
 
 
 async def domain(subject: Subject) -> Iterable[Finding]:
@@ -88,6 +101,31 @@ def check_admission(admission: Admission, configuration: OperatorConfiguration) 
         yield fail(check, "the mutating webhook was not called for a RayCluster (dry run)", APPLY)
     else:
         yield ok(check, "a RayCluster passes through the webhooks (dry run)")
+
+
+def check_kuberay(
+    crd: CustomResource,
+    operators: Sequence[tuple[NamespacedName, str]],
+    configuration: OperatorConfiguration,
+    tested: str,
+) -> Iterator[Finding]:
+    """Check KubeRay: its CRD, and its version compared with the ``tested`` one."""
+    check = "kuberay"
+    if not configuration.kuberay.enabled:
+        yield skip(check, "kuberay.enabled is false")
+        return
+    install = f"install KubeRay {tested}: https://docs.ray.io/en/latest/cluster/kubernetes/getting-started.html"
+    if not crd.exists:
+        yield fail(check, "the CRD rayclusters.ray.io does not exist", install)
+        return
+    if not crd.established or "v1" not in crd.served:
+        served = ", ".join(crd.served) or "no version"
+        yield fail(check, f"the CRD rayclusters.ray.io serves {served}, the operator needs v1", install)
+        return
+    if not operators:
+        yield warn(check, "the CRD exists, but no Deployment of the KubeRay operator was found", install)
+    for key, image in operators:
+        yield version_finding(check, f"Deployment {key}", image, tested)
 
 
 def check_domain(detected: str, configuration: OperatorConfiguration) -> Iterator[Finding]:

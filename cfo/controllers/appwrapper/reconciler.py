@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, Phase
+from cfo.api.appwrapper.inference import RAY_RESOURCES
 from cfo.api.appwrapper.names import FIELD_MANAGER, FINALIZER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
@@ -85,7 +86,7 @@ class AppWrapperReconciler:
         Rule("scheduling.x-k8s.io", "podgroups", CRUD),
         Rule("kubeflow.org", ("mpijobs", "pytorchjobs"), CRUD),
         Rule("leaderworkerset.x-k8s.io", "leaderworkersets", CRUD),
-        Rule("ray.io", ("rayclusters", "rayjobs", "rayservices"), CRUD),
+        Rule("ray.io", RAY_RESOURCES, CRUD),
     )
 
     def __init__(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfo.api.appwrapper import RAY_SPECS, PathError, value_at
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.appwrapper.inference import EMBEDDED_KINDS
 from cfo.runtime import FieldError, Object, gvk_of
 from cfo.runtime.objects.field import Path
 from cfo.webhooks.appwrapper.json_types import COMPONENTS
@@ -51,10 +51,10 @@ def planned_objects(appwrapper: Object) -> Iterator[PlannedObject]:
         except PathError:
             continue  # such as a RayJob that runs in an existing cluster
         at = COMPONENTS.index(index)
-        metadata = _metadata(template)
-        if gvk_of(template) != RAY_CLUSTER:  # KubeRay generates the name
+        kind, metadata = EMBEDDED_KINDS[gvk_of(template)], _metadata(template)
+        if gvk_of(template) != kind:  # KubeRay generates the name
             metadata["generateName"] = f"{metadata.pop('name', '')}-"
-        obj = {"apiVersion": RAY_CLUSTER.api_version, "kind": RAY_CLUSTER.kind, "metadata": metadata, "spec": spec}
+        obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
         yield PlannedObject(obj, at.child("template"), at.child(*path.split(".")))
 
 

@@ -184,9 +184,9 @@ CRD = CustomResource(exists=True, established=True, served=("v1", "v1alpha1"))
 )
 def test_kuberay_is_installed_in_a_tested_version(crd: CustomResource, images: list[str], expected: list[str]) -> None:
     operators = [(RAY, image) for image in images]
-    assert states(components.check_kuberay(crd, operators, OperatorConfiguration(), "v1.7.0")) == expected
+    assert states(raycluster.check_kuberay(crd, operators, OperatorConfiguration(), "v1.7.0")) == expected
     disabled = parse("kuberay: {enabled: false}").configuration
-    assert states(components.check_kuberay(crd, operators, disabled, "v1.7.0")) == ["skip"]
+    assert states(raycluster.check_kuberay(crd, operators, disabled, "v1.7.0")) == ["skip"]
 
 
 @pytest.mark.parametrize(
