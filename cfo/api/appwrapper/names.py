@@ -24,6 +24,12 @@ class Phase(StrEnum):
     TERMINATING = "Terminating"
 
 
+FIELD_MANAGER: Final = "codeflare-operator"
+"""The field manager of AppWrapper statuses and components."""
+
+FINALIZER: Final = "workload.codeflare.dev/finalizer"
+"""Prevents the deletion of an AppWrapper while its components may exist."""
+
 APPWRAPPER_LABEL: Final = "workload.codeflare.dev/appwrapper"
 """The name of the AppWrapper to which a component or pod belongs."""
 

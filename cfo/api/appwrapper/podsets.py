@@ -13,22 +13,6 @@ from cfo.api.appwrapper.paths import PathError, object_at
 from cfo.api.appwrapper.pod_spec import pod_spec_problems
 from cfo.runtime import GVK, Object
 
-__all__ = [
-    "MAX_POD_SETS",
-    "POD_INDEX_LABEL",
-    "RAY_JOB",
-    "SUBMITTER_PATH",
-    "SUB_GROUP_COUNT",
-    "SUB_GROUP_INDEX_LABEL",
-    "PodSetError",
-    "expected_pods",
-    "is_submitter",
-    "pod_set_mismatches",
-    "pod_template_at",
-    "pod_template_problems",
-    "replicas_of",
-]
-
 MAX_POD_SETS: Final = 8
 """The maximum number of pod sets of an AppWrapper, without submitters of RayJobs.
 

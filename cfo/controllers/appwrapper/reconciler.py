@@ -19,7 +19,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.appwrapper import APPWRAPPER, Phase
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+from cfo.api.appwrapper.inference import RAY_RESOURCES
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
@@ -27,7 +28,7 @@ from cfo.controllers.appwrapper.components import Component, desired_object
 from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
 from cfo.controllers.appwrapper.injection import InjectionError
 from cfo.controllers.appwrapper.kueue import KueueReconciler
-from cfo.controllers.appwrapper.names import DELETING_RESOURCES, FIELD_MANAGER, FINALIZER, is_managed_here
+from cfo.controllers.appwrapper.names import DELETING_RESOURCES, is_managed_here
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import AppWrapperInformers, Observer
 from cfo.controllers.appwrapper.pods import add_indexes, pod_of, pods_on_node, wrapper_of
@@ -95,7 +96,7 @@ class AppWrapperReconciler:
         Rule("scheduling.x-k8s.io", "podgroups", CRUD),
         Rule("kubeflow.org", ("mpijobs", "pytorchjobs"), CRUD),
         Rule("leaderworkerset.x-k8s.io", "leaderworkersets", CRUD),
-        Rule("ray.io", ("rayclusters", "rayjobs", "rayservices"), CRUD),
+        Rule("ray.io", RAY_RESOURCES, CRUD),
     )
 
     def __init__(

@@ -24,7 +24,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL
-from cfo.controllers.inferencestack.names import CLAIMS_FIELD_MANAGER
+from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER
 from cfo.controllers.inferencestack.operator_leases import OperatorLeases
 from cfo.runtime import (
     GVK,

@@ -17,7 +17,6 @@ update of a RayCluster enqueues nothing, unless it changes the name of the head'
 from __future__ import annotations
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.config import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster import (
     certificate_requesters,
@@ -38,8 +37,6 @@ from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.runtime import Manager, Rule
 
 __all__ = [
-    "FIELD_MANAGER",
-    "REQUESTER_ROLES",
     "Environment",
     "authentication_rules",
     "certificate_request_rules",
@@ -49,9 +46,6 @@ __all__ = [
     "rules",
     "setup",
 ]
-
-REQUESTER_ROLES = {certificate_requesters.REQUESTER_ROLE: certificate_requesters.REQUESTER_RULES}
-"""The rules of the ClusterRole that the operator binds to the ServiceAccounts of pods that request certificates."""
 
 
 def rules() -> list[Rule]:

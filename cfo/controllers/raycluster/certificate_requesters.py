@@ -15,7 +15,7 @@ from typing import Final
 
 from cfo.api.raycluster.certificates import requests_certificates
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, fit
+from cfo.api.raycluster.naming import FIELD_MANAGER, REQUESTER_ROLE, REQUESTER_RULES, REQUESTERS_LABEL, fit
 from cfo.controllers.raycluster.watches import CLUSTER_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     READ,
@@ -36,15 +36,6 @@ from cfo.runtime import (
 from cfo.runtime.client import apply_to
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
-
-REQUESTER_ROLE: Final = "codeflare-operator-certificate-requester-role"
-"""The ClusterRole of pods; the manifests contain it."""
-
-REQUESTER_RULES: Final = (Rule("certificates.k8s.io", "certificatesigningrequests", ("create", "get")),)
-"""The rules of the role. Names of requests are random, and requests contain no secrets; listing is not allowed."""
-
-REQUESTERS_LABEL: Final = "ray.openshift.ai/certificate-requesters"
-"""The label of the bindings; its value is the namespace."""
 
 _SELECTION: Final[SelectionKeywords] = {"label_selector": REQUESTERS_LABEL, "max_bytes": MAX_CACHED_BYTES}
 

@@ -12,9 +12,9 @@ from typing import Final
 import structlog
 
 from cfo.api.flux import ACTIVE, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.fluxsetup.metrics import DecisionMetrics
 from cfo.controllers.flux.fluxsetup.status import desired_status, is_only_numbers
-from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.queue.ledger import Ledger
 from cfo.runtime import (
     JOB,

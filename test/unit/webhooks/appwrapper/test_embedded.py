@@ -7,17 +7,19 @@ from typing import Any
 import pytest
 
 from cfo import operator
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
 from cfo.runtime.objects.field import Path, invalid
-from cfo.webhooks.appwrapper.ray_clusters import PlannedCluster, planned_clusters
+from cfo.webhooks import appwrapper as webhooks
+from cfo.webhooks.appwrapper.embedded import PlannedObject, planned_objects
 
 SPEC: dict[str, Any] = {"headGroupSpec": {"template": {}}}
 
 
-def planned(kind: str, spec: dict[str, Any], **metadata: Any) -> list[PlannedCluster]:
+def planned(kind: str, spec: dict[str, Any], **metadata: Any) -> list[PlannedObject]:
     template = {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
     pod = {"apiVersion": "v1", "kind": "Pod"}
-    return list(planned_clusters({"spec": {"components": [{"template": pod}, {"template": template}]}}))
+    return list(planned_objects({"spec": {"components": [{"template": pod}, {"template": template}]}}))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def planned(kind: str, spec: dict[str, Any], **metadata: Any) -> list[PlannedClu
 )
 def test_errors_have_the_path_in_the_appwrapper(kind: str, spec: dict[str, Any], path: str) -> None:
     (cluster,) = planned(kind, spec, name="r")
-    assert cluster.cluster["spec"] == SPEC
+    assert cluster.obj["spec"] == SPEC
     located = {
         str(field): str(cluster.located(invalid(field, 1, "x")).field)
         for field in (Path("spec"), Path("spec", "headGroupSpec", "enableIngress"), Path("metadata", "name"))
@@ -46,9 +48,9 @@ def test_errors_have_the_path_in_the_appwrapper(kind: str, spec: dict[str, Any],
 def test_cluster_of_a_job_has_a_generated_name_and_its_labels() -> None:
     metadata = {"labels": {"a": "b", "c": 1}, "annotations": {"d": None}, "finalizers": ["x"]}
     (cluster,) = planned("RayJob", {"rayClusterSpec": SPEC}, name="r", **metadata)
-    assert cluster.cluster["metadata"] == {"generateName": "r-", "labels": {"a": "b"}, "annotations": {}}
+    assert cluster.obj["metadata"] == {"generateName": "r-", "labels": {"a": "b"}, "annotations": {}}
     (cluster,) = planned("RayCluster", SPEC, generateName="g-")
-    assert cluster.cluster["metadata"] == {"generateName": "g-", "labels": {}, "annotations": {}}
+    assert cluster.obj["metadata"] == {"generateName": "g-", "labels": {}, "annotations": {}}
 
 
 @pytest.mark.parametrize(("kind", "spec"), [("RayJob", {"clusterSelector": {"a": "b"}}), ("RayClusterSet", SPEC)])
@@ -61,8 +63,8 @@ def test_operator_validates_clusters_if_it_validates_rayclusters(
     monkeypatch: pytest.MonkeyPatch, *, enabled: bool
 ) -> None:
     found: list[Any] = []
-    setup = operator.appwrapper_webhooks.setup
-    monkeypatch.setattr(operator.appwrapper_webhooks, "setup", lambda *args: (found.append(args[2]), setup(*args)))
+    setup = webhooks.setup
+    monkeypatch.setattr(webhooks, "setup", lambda *args: (found.append(args[2]), setup(*args)))
     configuration = OperatorConfiguration.model_validate({"kuberay": {"enabled": enabled}})
     operator.webhook_configurations("ns", configuration)
-    assert [checked is not None for checked in found] == [enabled]
+    assert [RAY_CLUSTER in validators for validators in found] == [enabled]
