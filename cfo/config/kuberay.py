@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_v
 from cfo.config.authentication import AuthenticationConfiguration
 from cfo.config.durations import Duration
 from cfo.config.network import GatewayConfiguration, IngressConfiguration, NetworkPolicyConfiguration
-from cfo.config.section import DNS_LABEL, Domain, Namespace, Section, Selector
+from cfo.config.section import DNS_LABEL, Domain, Namespace, Section, Selector, matching
 from cfo.runtime import LabelSelector
 
 
@@ -54,16 +54,10 @@ class CAConfiguration(Section):
     )
 
 
-def _profile_name(value: object) -> object:
-    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
-        raise ValueError("must be a lower-case DNS label")
-    return value
-
-
 class ProfileConfiguration(Section):
     """What every RayCluster in some namespaces gets; each setting that is not enforced is as without the profile."""
 
-    name: Annotated[str, BeforeValidator(_profile_name)]
+    name: Annotated[str, matching(DNS_LABEL, "must be a lower-case DNS label")]
     namespace_selector: Selector = ""
     network_policy: Literal["default", "enforced"] = "default"
     mtls: Literal["default", "enforced"] = Field(default="default", alias="mTLS")

@@ -7,19 +7,18 @@ descriptions and from the first docstring line of each model.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from itertools import combinations
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictInt, model_validator
+from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.durations import Duration, duration_of, format_duration
 from cfo.config.endpoints import DebugConfiguration, HealthConfiguration, MetricsConfiguration, WebhookConfiguration
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.config.section import Namespace, ObjectName, OptionalNamespace, Section, Selector
+from cfo.config.section import Namespace, ObjectName, OptionalNamespace, Section, Selector, matching
 
 
 class DefaultSetupConfiguration(Section):
@@ -51,17 +50,11 @@ class FluxConfiguration(Section):
     default_setup: DefaultSetupConfiguration = Field(default_factory=DefaultSetupConfiguration)
 
 
-def _operator_version(value: object) -> object:
-    if not isinstance(value, str) or not re.fullmatch(r"v(0|[1-9][0-9]{0,5})", value):
-        raise ValueError("must be v<major>, such as v1")
-    return value
-
-
 class InferenceStackConfiguration(Section):
     """The InferenceStack controller and webhook."""
 
     enabled: StrictBool = Field(default=False, description="Whether the InferenceStack controller runs.")
-    operator_version: Annotated[str, BeforeValidator(_operator_version)] = Field(
+    operator_version: Annotated[str, matching(r"v(0|[1-9][0-9]{0,5})", "must be v<major>, such as v1")] = Field(
         default="v1",
         description="Major version of this operator: it reconciles and validates the InferenceStacks with this value "
         "of the label `operatorVersion`. The webhook configuration must have the same value.",

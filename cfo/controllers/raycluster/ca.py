@@ -31,7 +31,6 @@ PRIVATE_KEY_KEY = "ca.key"
 MAX_CERTIFICATE_BYTES = 64 << 10
 """The largest accepted ``ca.crt``; a certificate of an RSA key of 4096 bits takes 2 kB."""
 
-LIFETIME = CA_LIFETIME
 _BACKDATED = timedelta(minutes=5)
 _NODE_SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ray-node")])
 _EXTENDED_USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
@@ -86,7 +85,7 @@ def create(
 
 
 def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> CertificateAuthority:
-    """Return the CA with a certificate that is valid for another :data:`LIFETIME`.
+    """Return the CA with a certificate that is valid for another :data:`CA_LIFETIME`.
 
     The key, the subject and the key identifier stay the same.
     """
@@ -187,7 +186,7 @@ def _self_signed(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
-        .not_valid_after(begin + LIFETIME)
+        .not_valid_after(begin + CA_LIFETIME)
         .add_extension(_key_usage(ca=True), critical=True)
         .add_extension(_EXTENDED_USAGES, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)

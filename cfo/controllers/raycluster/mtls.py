@@ -23,7 +23,7 @@ from functools import partial
 
 from anyio import to_thread
 
-from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal, requests_certificates
+from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION, recorded_renewal, requests_certificates
 from cfo.api.raycluster.cluster import pod_labels
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER
@@ -111,7 +111,7 @@ class MTLSReconciler(ClusterReconciler):
             return children.result()
         renewal_due = self._secrets.known_validity(children, _secret(children.facts, key.name, {}))
         now = self._clock.now()
-        if renewal_due is None or not now < renewal_due <= now + ca.LIFETIME:
+        if renewal_due is None or not now < renewal_due <= now + CA_LIFETIME:
             renewal_due = await self._write(children, key)
         if renewal_due is None:
             return children.result()
