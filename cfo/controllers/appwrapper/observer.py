@@ -67,11 +67,7 @@ class Observer:
     ) -> None:
         self._clock = clock
         self._config = config
-        self._pods = informers.pods
-        self._components = informers.components
-        self._nodes = informers.nodes
-        self._gate = informers.gate
-        self._awaits_admission = informers.awaits_admission
+        self._informers = informers
         self._pod_owners = PodOwners(client)
 
     def now(self) -> datetime:
@@ -93,7 +89,7 @@ class Observer:
             async def read(component: Component) -> None:
                 try:
                     async with limiter:
-                        objects[component.index] = await self._components.get(
+                        objects[component.index] = await self._informers.components.get(
                             component, uid_of(wrapper), confirm_absence=confirm_absence
                         )
                 except UnknownKind:
@@ -103,9 +99,9 @@ class Observer:
                 for component in components:
                     if component.may_exist:
                         tasks.start_soon(read, component)
-            pods = pods_of_wrapper(self._pods, key_of(wrapper))
+            pods = pods_of_wrapper(self._informers.pods, key_of(wrapper))
         else:
-            self._components.forget(uid_of(wrapper))
+            self._informers.components.forget(uid_of(wrapper))
         observation = Observation(
             wrapper=wrapper,
             components=components,
@@ -114,19 +110,19 @@ class Observer:
             settings=settings,
             now=self._clock.now(),
             unserved=frozenset(unserved),
-            no_execute=self._nodes.no_execute(),
-            awaits_admission=self._awaits_admission(wrapper),
-            validation=None if is_deleting(wrapper) else await self._gate.validation_of(wrapper),
+            no_execute=self._informers.nodes.no_execute(),
+            awaits_admission=self._informers.awaits_admission(wrapper),
+            validation=None if is_deleting(wrapper) else await self._informers.gate.validation_of(wrapper),
         )
         return await self._with_owned_pods(observation, pods)
 
     async def remember_owned_pods(self, observation: Observation) -> None:
         """Resolve the owners of the AppWrapper's pods, before a deletion breaks the chains of owners."""
-        await self._owned_pods(observation, pods_of_wrapper(self._pods, key_of(observation.wrapper)))
+        await self._owned_pods(observation, pods_of_wrapper(self._informers.pods, key_of(observation.wrapper)))
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
-        self._components.forget(uid_of(wrapper))
+        self._informers.components.forget(uid_of(wrapper))
         self.forget_owned_pods(wrapper)
 
     def forget_owned_pods(self, wrapper: Object) -> None:
@@ -136,7 +132,7 @@ class Observer:
     def has_unwatched_objects(self, observation: Observation) -> bool:
         """Return whether no event will report the deletion of one of the components' objects."""
         return any(
-            obj is not None and obj.owned and not self._components.is_watched(component, obj.uid)
+            obj is not None and obj.owned and not self._informers.components.is_watched(component, obj.uid)
             for component, obj in zip(observation.components, observation.objects, strict=True)
         )
 

@@ -24,9 +24,8 @@ from cfo.api.appwrapper.names import APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.components import Component, desired_object
+from cfo.controllers.appwrapper.components import Component, InjectionError, desired_object
 from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
-from cfo.controllers.appwrapper.injection import InjectionError
 from cfo.controllers.appwrapper.kueue import KueueReconciler
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, is_managed_here
 from cfo.controllers.appwrapper.nodes import NodeHealth

@@ -227,8 +227,7 @@ def _required_successes(observation: Observation) -> int:
     for component, obj in zip(observation.components, observation.objects, strict=True):
         pods = component.expected_pods
         if component.gvk == JOB and not (obj is not None and obj.completed):
-            completions = _completions(observation.wrapper, component.index)
-            pods = max(pods, completions)
+            pods = max(pods, _completions(observation.wrapper, component.index))
         required += pods
     return max(required, 1)
 
@@ -381,23 +380,12 @@ def _retry_refusal(observation: Observation, status: Status, *, terminal: bool) 
     """
     settings = observation.settings
     if terminal:
-        codes = sorted(
-            {
-                code
-                for labeled in observation.pods
-                if labeled.pod.phase == "Failed"
-                for code in labeled.pod.exit_codes
-                if settings.is_terminal(code)
-            }
-        )
-        return f"exit code {', '.join(map(str, codes))} is not retried"
+        failed = (labeled.pod for labeled in observation.pods if labeled.pod.phase == "Failed")
+        codes = {code for pod in failed for code in pod.exit_codes if settings.is_terminal(code)}
+        return f"exit code {', '.join(map(str, sorted(codes)))} is not retried"
     if status.retries >= settings.retry_limit:
         return f"retry limit {settings.retry_limit} reached"
     return ""
-
-
-def _do_nothing(observation: Observation, decision: Decision) -> None:
-    """Do nothing."""
 
 
 _STEPS: Final[Mapping[Phase, Callable[[Observation, Decision], None]]] = {
@@ -409,5 +397,5 @@ _STEPS: Final[Mapping[Phase, Callable[[Observation, Decision], None]]] = {
     Phase.RESETTING: _reset,
     Phase.FAILED: _stay_failed,
     Phase.SUCCEEDED: _stay_succeeded,
-    Phase.TERMINATING: _do_nothing,
+    Phase.TERMINATING: lambda observation, decision: None,
 }

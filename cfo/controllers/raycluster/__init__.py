@@ -6,7 +6,7 @@ to them (:mod:`.oauth`), Ingresses or routes of a Gateway on vanilla Kubernetes 
 namespaces (:mod:`.enforcement`). If pods request their certificates, :mod:`.node_signer` signs the requests, which
 :mod:`.certificate_requesters` allows. No controller acts on what another actor provides
 (:mod:`cfo.api.raycluster.responsibility`). Pure functions compute the desired objects (:mod:`.resources`,
-:mod:`.ingress_resources`, :mod:`.gateway_resources`, :mod:`.policies` and :mod:`.ca`, with names from
+:mod:`.ingress_resources`, :mod:`.policies` and :mod:`.ca`, with names from
 :mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
 
 Each controller module declares its own watches in its ``setup`` function. All controllers share one informer per kind.

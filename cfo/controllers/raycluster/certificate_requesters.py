@@ -10,7 +10,6 @@ of namespaces without such RayClusters are deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from cfo.api.raycluster.certificates import requests_certificates
@@ -21,12 +20,10 @@ from cfo.runtime import (
     READ,
     AlreadyExists,
     Builder,
-    Client,
     EnqueueRequestsFromMapFunc,
     Manager,
     NamespacedName,
     Object,
-    Reader,
     Request,
     Result,
     Rule,
@@ -43,8 +40,7 @@ _SELECTION: Final[SelectionKeywords] = {"label_selector": REQUESTERS_LABEL, "max
 class CertificateRequesters:
     """Maintains the binding of one namespace, whose name is the name in the request.
 
-    ``clusters`` reads RayClusters, ``bindings`` the ClusterRoleBindings with our label. ``namespaces`` are those that
-    the operator is limited to (``None``: all).
+    An operator that is limited to some namespaces ignores all others.
     """
 
     rules = (
@@ -52,13 +48,11 @@ class CertificateRequesters:
         *REQUESTER_RULES,  # RBAC escalation check: the operator must hold the permissions of the role to bind it
     )
 
-    def __init__(
-        self, client: Client, clusters: Reader, bindings: Reader, namespaces: Iterable[str] | None = None
-    ) -> None:
-        self._client = client
-        self._clusters = clusters
-        self._bindings = bindings
-        self._namespaces = frozenset(namespaces) if namespaces is not None else None
+    def __init__(self, manager: Manager) -> None:
+        self._client = manager.client.with_field_manager(FIELD_MANAGER)
+        self._clusters = manager.cache.informer(RAY_CLUSTER).reader
+        self._bindings = manager.cache.informer(CLUSTER_ROLE_BINDING, **_SELECTION).reader
+        self._namespaces = manager.options.namespaces
 
     async def reconcile(self, request: Request) -> Result:
         """Create, restore or delete the binding. Raises :class:`TerminalError` if another object has its name."""
@@ -102,14 +96,6 @@ def desired_binding(namespace: str) -> Object:
 
 def setup(manager: Manager) -> None:
     """Add the controller of the bindings to ``manager``."""
-    clusters = manager.cache.informer(RAY_CLUSTER)
-    bindings = manager.cache.informer(CLUSTER_ROLE_BINDING, **_SELECTION)
-    reconciler = CertificateRequesters(
-        manager.client.with_field_manager(FIELD_MANAGER),
-        clusters.reader,
-        bindings.reader,
-        manager.options.namespaces,
-    )
     (
         Builder(manager, "raycluster-certificate-requesters")
         .watches(
@@ -122,5 +108,5 @@ def setup(manager: Manager) -> None:
             EnqueueRequestsFromMapFunc(lambda binding: [Request("", binding.meta.labels[REQUESTERS_LABEL])]),
             **_SELECTION,
         )
-        .complete(reconciler)
+        .complete(CertificateRequesters(manager))
     )

@@ -17,7 +17,10 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.auth_proxy import recorded_ca
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import GatewayKinds
-from cfo.controllers.raycluster.gateway_resources import (
+from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostClaims, choose_host
+from cfo.controllers.raycluster.platform import OptionalKind, missing_domain_message
+from cfo.controllers.raycluster.policies import requires_certificates
+from cfo.controllers.raycluster.resources import (
     dashboard_path,
     desired_backend_tls_policy,
     desired_ca_config_map,
@@ -26,9 +29,6 @@ from cfo.controllers.raycluster.gateway_resources import (
     desired_tls_route,
     target_services,
 )
-from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostClaims, choose_host
-from cfo.controllers.raycluster.platform import OptionalKind, missing_domain_message
-from cfo.controllers.raycluster.policies import requires_certificates
 from cfo.runtime import (
     GVK,
     Informer,

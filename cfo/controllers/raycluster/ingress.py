@@ -44,8 +44,7 @@ from cfo.controllers.raycluster.ingress_resources import (
 )
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, IngressDomain, missing_domain_message
 from cfo.controllers.raycluster.policies import requires_certificates
-from cfo.controllers.raycluster.reconciler import ClusterReconciler
-from cfo.controllers.raycluster.responsibility_events import record_responsibility
+from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
 from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.controllers.raycluster.watches import (
     CHILD_CHANGED,

@@ -32,9 +32,8 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.reconciler import ClusterReconciler
+from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
 from cfo.controllers.raycluster.resources import desired_secret
-from cfo.controllers.raycluster.responsibility_events import record_responsibility
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, ClusterSecrets, secret_informer
 from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
 from cfo.runtime import (

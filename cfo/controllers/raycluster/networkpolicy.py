@@ -33,8 +33,7 @@ from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers, service_account_of
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
-from cfo.controllers.raycluster.reconciler import ClusterReconciler
-from cfo.controllers.raycluster.responsibility_events import record_responsibility
+from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
 from cfo.controllers.raycluster.watches import (
     CHILD_CHANGED,
     CLUSTER_CHANGED,

@@ -47,9 +47,7 @@ from cfo.runtime import (
     SECRET,
     Builder,
     Client,
-    Clock,
     Entry,
-    EventRecorder,
     Manager,
     NamespacedName,
     Object,
@@ -90,10 +88,10 @@ _log = structlog.get_logger("cfo.controllers.raycluster")
 class NodeSigner:
     """Decides about one request at a time.
 
-    ``requests`` reads all requests for our signer, with the index of :func:`setup`. ``namespaces`` are those that the
-    operator is limited to (``None``: all); another operator answers requests from others.
+    If the operator is limited to some namespaces, another operator answers requests from others.
     """
 
+    name = "raycluster-node-signer"
     rules = (
         Rule("certificates.k8s.io", "certificatesigningrequests", READ),
         Rule(
@@ -105,26 +103,16 @@ class NodeSigner:
         Rule("", "pods", "get"),
     )
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        config: KubeRayConfiguration,
-        clock: Clock,
-        domain: IngressDomain,
-        *,
-        requests: Reader,
-        secrets: Reader,
-        namespaces: Iterable[str] | None = None,
-    ) -> None:
-        self._client = client
-        self._events = events
+    def __init__(self, manager: Manager, config: KubeRayConfiguration, domain: IngressDomain) -> None:
+        self._client = manager.client.with_field_manager(FIELD_MANAGER)
+        self._events = manager.events(self.name)
         self._lifetime = config.ca.node_certificate_lifetime
-        self._clock = clock
+        self._clock = manager.clock
         self._domain = domain
-        self._requests = requests
-        self._authorities = SigningAuthorities(client, secrets)
-        self._namespaces = frozenset(namespaces) if namespaces is not None else None
+        requests = manager.cache.informer(CERTIFICATE_SIGNING_REQUEST, **_SELECTION)
+        self._requests = requests.add_index(_DECIDED, _index_decided).reader
+        self._authorities = SigningAuthorities(self._client, secret_informer(manager).reader)
+        self._namespaces = manager.options.namespaces
         self._waiting = _WaitingRequests()
 
     async def reconcile(self, request: Request) -> Result:
@@ -206,14 +194,8 @@ class NodeSigner:
     def _with_condition(self, csr: Object, type_: str, reason: str, message: str) -> Object:
         """Return the status of ``csr`` with one more condition."""
         now = rfc3339(self._clock.now())
-        condition = {
-            "type": type_,
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastUpdateTime": now,
-            "lastTransitionTime": now,
-        }
+        condition = {"type": type_, "status": "True", "reason": reason, "message": message}
+        condition |= {"lastUpdateTime": now, "lastTransitionTime": now}
         return {**(csr.get("status") or {}), "conditions": [*_conditions(csr), condition]}
 
     async def _update(self, csr: Object, subresource: str, status: Object) -> Object:
@@ -320,22 +302,9 @@ def _index_decided(entry: Entry) -> Iterable[str]:
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the signer to ``manager``."""
-    name = "raycluster-node-signer"
-    requests = manager.cache.informer(CERTIFICATE_SIGNING_REQUEST, **_SELECTION).add_index(_DECIDED, _index_decided)
-    secrets = secret_informer(manager)
-    signer = NodeSigner(
-        manager.client.with_field_manager(FIELD_MANAGER),
-        manager.events(name),
-        config,
-        manager.clock,
-        environment.domain,
-        requests=requests.reader,
-        secrets=secrets.reader,
-        namespaces=manager.options.namespaces,
-    )
     (
-        Builder(manager, name)
+        Builder(manager, NodeSigner.name)
         .for_(CERTIFICATE_SIGNING_REQUEST, **_SELECTION)
-        .reads(secrets, manager.cache.informer(RAY_CLUSTER))
-        .complete(signer)
+        .reads(secret_informer(manager), manager.cache.informer(RAY_CLUSTER))
+        .complete(NodeSigner(manager, config, environment.domain))
     )

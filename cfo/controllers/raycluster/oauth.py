@@ -20,21 +20,22 @@ from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import HEAD_LABELS, is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import FINALIZER, FINALIZER_MANAGER
-from cfo.config import KubeRayConfiguration, ProfileTable
-from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets, CookieSecret
+from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.config import KubeRayConfiguration, NamespaceSettings, OIDCConfiguration, ProfileTable
+from cfo.controllers.raycluster.auth_proxy import ProxySecrets
 from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.head_pods import HeadPodReplacer, HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
-from cfo.controllers.raycluster.reconciler import ClusterReconciler
+from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
 from cfo.controllers.raycluster.resources import (
     desired_client_route,
     desired_dashboard_route,
     desired_proxy_service,
     desired_proxy_service_account,
 )
-from cfo.controllers.raycluster.responsibility_events import record_authentication, record_missing_client
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
 from cfo.controllers.raycluster.watches import (
     CHILD_CHANGED,
@@ -67,6 +68,7 @@ from cfo.runtime import (
     Rule,
     is_deleting,
     key_of,
+    namespace_of,
     on_update,
     or_,
     set_finalizer,
@@ -107,6 +109,9 @@ class OpenShiftInformers:
         return ProxyReaders(services=self.services.reader, accounts=self.accounts.reader)
 
 
+_PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
+
+
 class OAuthReconciler(ClusterReconciler):
     """Creates, updates and deletes the objects that the OAuth proxy of one cluster needs."""
 
@@ -129,8 +134,7 @@ class OAuthReconciler(ClusterReconciler):
         super().__init__(manager, config, environment)
         self._finalizer_client = self._client.with_field_manager(FINALIZER_MANAGER)
         secrets, cache = secret_informer(manager).reader, manager.cache
-        self._auth_proxy = AuthProxySecrets(self._client, config.authentication, secrets, self._clock)
-        self._cookie = CookieSecret(self._client, secrets)
+        self._secrets = ProxySecrets(self._client, config.authentication, secrets, self._clock)
         self.bindings = ProxyBindings(self._client, cache.informer(CLUSTER_ROLE_BINDING), self.clusters)
         self._head_pods = HeadPodReplacer(self._clock)
         self._recorded: dict[Request, tuple[str, str]] = {}
@@ -171,8 +175,7 @@ class OAuthReconciler(ClusterReconciler):
         """Bring the objects of one cluster's proxy up to date."""
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
-            self._cookie.forget(request)
-            self._auth_proxy.forget(request)
+            self._secrets.forget(request)
             self._recorded.pop(request, None)
         if cluster is None:
             await self.bindings.collect(request)
@@ -195,8 +198,8 @@ class OAuthReconciler(ClusterReconciler):
         recorded = (uid_of(cluster), exposure.message)
         is_new = self._recorded.get(request) != recorded
         self._recorded[request] = recorded
-        record_authentication(children, exposure, settings, has_routes=openshift is not None, is_new=is_new)
-        record_missing_client(children, exposure, self._config.authentication.oidc, self.oidc_secrets)
+        _record_authentication(children, exposure, settings, has_routes=openshift is not None, is_new=is_new)
+        _record_missing_client(children, exposure, self._config.authentication.oidc, self.oidc_secrets)
         match exposure.authentication:
             case Authentication.OAUTH_PROXY if openshift is not None and exposure.backend is not None:
                 await self._create_or_update_openshift_proxy(children, openshift, exposure.route_backend)
@@ -220,11 +223,11 @@ class OAuthReconciler(ClusterReconciler):
         service = desired_proxy_service(facts, openshift_certificate=False)
         await _apply(children, proxy.accounts, account, "the proxies cannot check tokens")
         await _apply(children, proxy.services, service, "the dashboard is not reachable through the proxies")
-        await self._auth_proxy.write_config(children)
-        renewal = await self._auth_proxy.write_certificate(children)
+        await self._secrets.write_config(children)
+        renewal = await self._secrets.write_certificate(children)
         await self.bindings.create_or_update(children)
         if openshift is not None:
-            destination_ca = self._auth_proxy.certificate_ca(facts)
+            destination_ca = self._secrets.certificate_ca(facts)
             if destination_ca:
                 await self._write_routes(children, openshift, backend, destination_ca)
         return renewal
@@ -239,8 +242,8 @@ class OAuthReconciler(ClusterReconciler):
         account, service, proxy = desired_proxy_service_account(facts), desired_proxy_service(facts), openshift.proxy
         await _apply(children, proxy.accounts, account, "the OAuth proxy cannot log users in")
         await _apply(children, proxy.services, service, "the dashboard is not reachable through the OAuth proxy")
-        await self._auth_proxy.delete_certificate(children)  # OpenShift issues one of the same name
-        await self._cookie.write(children)
+        await self._secrets.delete_certificate(children)  # OpenShift issues one of the same name
+        await self._secrets.write_cookie(children)
         await self.bindings.create_or_update(children)
         await self._write_routes(children, openshift, backend)
         await self._head_pods.replace(children, proxy.accounts, openshift.pods)
@@ -273,8 +276,8 @@ class OAuthReconciler(ClusterReconciler):
             account = NamespacedName(namespace, names.proxy_service_account)
             await children.delete(SERVICE, proxy.services.get(NamespacedName(namespace, names.proxy_service)))
             await children.delete(SERVICE_ACCOUNT, proxy.accounts.get(account))
-        await self._cookie.delete(children)
-        await self._auth_proxy.delete_certificate(children)
+        await self._secrets.delete_cookie(children)
+        await self._secrets.delete_certificate(children)
         await self._release(children)
 
     async def _release(self, children: Children) -> None:
@@ -287,6 +290,48 @@ class OAuthReconciler(ClusterReconciler):
 
 async def _apply(children: Children, reader: Reader, desired: Object, consequence: str) -> None:
     await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
+
+
+def _record_authentication(
+    children: Children, exposure: Exposure, settings: NamespaceSettings, *, has_routes: bool, is_new: bool
+) -> None:
+    """Record who authenticates users and, where ``has_routes`` are served, who exposes the cluster.
+
+    Why a dashboard is not exposed is recorded only if the reason ``is_new``, not in every reconcile.
+    """
+    features = settings.kuberay.kuberay_features
+    if exposure.reason and is_new:
+        children.record_warning(exposure.reason, exposure.message)
+    if not settings.kuberay.ray_dashboard_oauth_enabled:
+        return
+    is_proxied = exposure.authentication in _PROXIES
+    actor = record_responsibility(children, Concern.AUTHENTICATION, features, "OAuth proxy" if is_proxied else "")
+    if has_routes and exposure.authentication is not Authentication.OTHER:
+        record_responsibility(children, Concern.EXPOSURE, features, "exposure")
+    is_overridden = is_proxied and actor is Actor.OPERATOR and children.facts.uses_kuberay_auth
+    if is_overridden and "authOptions" in features:
+        children.record_warning("RayTokenDisabled", _RAY_AUTH_MODE_OVERRIDDEN)
+
+
+def record_missing_client(
+    children: Children, exposure: Exposure, oidc: OIDCConfiguration | None, secrets: Informer | None
+) -> None:
+    """Record that the Secret with the OIDC client does not exist; ``secrets``: those with its name."""
+    if exposure.authentication is not Authentication.AUTH_PROXY or oidc is None or secrets is None:
+        return
+    key = NamespacedName(namespace_of(children.cluster), oidc.secret_name)
+    if secrets.has_synced and not secrets.reader.contains(key):
+        children.record_warning("OIDCSecretMissing", _OIDC_CLIENT_MISSING.format(name=oidc.secret_name))
+
+
+_RAY_AUTH_MODE_OVERRIDDEN = (
+    "The RayCluster sets spec.authOptions, but RAY_AUTH_MODE in the head's pod template disables Ray's tokens: the "
+    "operator's own OAuth proxy stays active. Remove the variable"
+)
+_OIDC_CLIENT_MISSING = (
+    "The Secret {name} with client-id and client-secret, which the login in the browser needs, does not exist in this "
+    "namespace: the head pod cannot start. Ask the administrator to create it"
+)
 
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:

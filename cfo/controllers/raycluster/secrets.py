@@ -15,7 +15,7 @@ after each restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -88,6 +88,16 @@ class ClusterSecrets:
         Raises the errors of :meth:`Client.get`.
         """
         return await self._client.get(SECRET, key, live=True) if self._metadata.contains(key) else None
+
+    async def write(
+        self, children: Children, name: str, desired: Callable[[Object | None], Awaitable[Object]], consequence: str
+    ) -> Object | None:
+        """Create or update the Secret ``name``; content in a Secret without an owner reference is not trusted.
+
+        ``desired``, ``consequence`` and the result are those of :meth:`Children.create_or_update`.
+        """
+        current = await self.read(NamespacedName(children.facts.names.namespace, name))
+        return await children.create_or_update(SECRET, name, current, desired, consequence, trust_labels=False)
 
     def was_verified(self, cluster: NamespacedName) -> bool:
         """Return whether this process has verified the content of the cluster's Secret."""

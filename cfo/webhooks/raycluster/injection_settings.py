@@ -3,44 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields
 
 from cfo.api.raycluster.responsibility import Concern
 from cfo.config import AuthenticationConfiguration
-
-_OAUTH_PROXY: Final = (
-    "registry.redhat.io/openshift4/ose-oauth-proxy"
-    "@sha256:1ea6a01bf3e63cdcf125c6064cbd4a4a270deaf0f157b3eabb78f60556840366"
-)
-_CERT_GENERATOR: Final = (
-    "registry.redhat.io/ubi9@sha256:770cf07083e1c85ae69c25181a205b7cdef63c11b794c89b3b487d4670b4c328"
-)
-_OAUTH2_PROXY: Final = "quay.io/oauth2-proxy/oauth2-proxy:v7.15.3"
-_KUBE_RBAC_PROXY: Final = "quay.io/brancz/kube-rbac-proxy:v0.21.0"
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
     """The images of the injected containers; the defaults of the first two equal the Go operator's."""
 
-    oauth_proxy: str = _OAUTH_PROXY
-    cert_generator: str = _CERT_GENERATOR
-    oauth2_proxy: str = _OAUTH2_PROXY
-    kube_rbac_proxy: str = _KUBE_RBAC_PROXY
+    oauth_proxy: str = (
+        "registry.redhat.io/openshift4/ose-oauth-proxy"
+        "@sha256:1ea6a01bf3e63cdcf125c6064cbd4a4a270deaf0f157b3eabb78f60556840366"
+    )
+    cert_generator: str = (
+        "registry.redhat.io/ubi9@sha256:770cf07083e1c85ae69c25181a205b7cdef63c11b794c89b3b487d4670b4c328"
+    )
+    oauth2_proxy: str = "quay.io/oauth2-proxy/oauth2-proxy:v7.15.3"
+    kube_rbac_proxy: str = "quay.io/brancz/kube-rbac-proxy:v0.21.0"
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Images:
-        """Return the images in ``OAUTH_PROXY_IMAGE``, ``CERT_GENERATOR_IMAGE`` and so on.
+        """Return the images in the variables ``OAUTH_PROXY_IMAGE``, ``CERT_GENERATOR_IMAGE`` and so on.
 
         An unset or empty variable means the default.
         """
-        return cls(
-            environment.get("OAUTH_PROXY_IMAGE") or _OAUTH_PROXY,
-            environment.get("CERT_GENERATOR_IMAGE") or _CERT_GENERATOR,
-            environment.get("OAUTH2_PROXY_IMAGE") or _OAUTH2_PROXY,
-            environment.get("KUBE_RBAC_PROXY_IMAGE") or _KUBE_RBAC_PROXY,
-        )
+        given = {image.name: environment.get(f"{image.name.upper()}_IMAGE") for image in fields(cls)}
+        return cls(**{name: image for name, image in given.items() if image})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import yaml
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.responsibility import FEATURES, Actor, Concern, Responsibility
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.responsibility_events import ACTOR_EVENTS
+from cfo.controllers.raycluster.reconciler import ACTOR_EVENTS
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "raycluster.md"
 HEADER = ["The RayCluster has", "active feature", "NetworkPolicies", "mTLS", "authentication", "exposure"]
