@@ -35,7 +35,7 @@ class OIDCConfiguration(Section):
     )
     secret_name: ObjectName = Field(
         description="Secret with the keys `client-id` and `client-secret`, which must exist in the namespace of each "
-        "RayCluster. Required.",
+        "RayCluster. Required."
     )
     ca_secret_name: OptionalObjectName = Field(
         default="",

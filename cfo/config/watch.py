@@ -49,15 +49,13 @@ def compare_configuration(used: OperatorConfiguration, data: Mapping[str, Any] |
     """Compare the configuration in use with the ``data`` of the ConfigMap; ``None``: it was deleted."""
     if data is None:
         return ConfigurationChange(
-            "ConfigurationDeleted",
-            "The ConfigMap was deleted. The operator keeps its configuration until it restarts.",
+            "ConfigurationDeleted", "The ConfigMap was deleted. The operator keeps its configuration until it restarts."
         )
     try:
         found = _parse(data)
     except ConfigurationError as error:
         return ConfigurationChange(
-            "ConfigurationInvalid",
-            f"The operator keeps its configuration, and cannot use the new one: {error}",
+            "ConfigurationInvalid", f"The operator keeps its configuration, and cannot use the new one: {error}"
         )
     settings = changed_settings(used, found)
     if not settings:

@@ -178,11 +178,7 @@ def _leader_worker_set(template: Object) -> Iterator[Object]:
         yield _pod_set(f"{path}.leaderTemplate", groups)
         yield _pod_set(f"{path}.workerTemplate", groups * max(size - 1, 0))
         return
-    annotations = {
-        POD_INDEX_LABEL: _WORKER_INDEX,
-        SUB_GROUP_INDEX_LABEL: _GROUP_INDEX,
-        SUB_GROUP_COUNT: str(groups),
-    }
+    annotations = {POD_INDEX_LABEL: _WORKER_INDEX, SUB_GROUP_INDEX_LABEL: _GROUP_INDEX, SUB_GROUP_COUNT: str(groups)}
     yield _pod_set(f"{path}.workerTemplate", groups * size, **annotations)
 
 

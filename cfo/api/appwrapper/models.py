@@ -113,11 +113,7 @@ _COLUMNS = [
 
 
 class AppWrapper(
-    CustomResource,
-    group=APPWRAPPER.group,
-    version=APPWRAPPER.version,
-    short_names=["aw"],
-    printer_columns=_COLUMNS,
+    CustomResource, group=APPWRAPPER.group, version=APPWRAPPER.version, short_names=["aw"], printer_columns=_COLUMNS
 ):
     """Any resources, wrapped as one unit that a queue admits, suspends, retries and cleans up."""
 

@@ -15,13 +15,7 @@ from typing import Any, Final
 
 from cfo.api.appwrapper.inference import RAY_SPECS, pod_sets_of, submits_in_own_pod
 from cfo.api.appwrapper.paths import PathError, value_at
-from cfo.api.appwrapper.podsets import (
-    SUBMITTER_PATH,
-    PodSetError,
-    is_submitter,
-    pod_template_at,
-    pod_template_problems,
-)
+from cfo.api.appwrapper.podsets import SUBMITTER_PATH, PodSetError, is_submitter, pod_template_at, pod_template_problems
 from cfo.api.quantity import parse_quantity
 from cfo.runtime import Object, annotations_of, gvk_of
 
@@ -31,10 +25,7 @@ _AUTOSCALER_RESOURCES: Final = {
     "limits": {"cpu": "500m", "memory": "512Mi"},
     "requests": {"cpu": "500m", "memory": "512Mi"},
 }
-_SUBMITTER_RESOURCES: Final = {
-    "limits": {"cpu": "1", "memory": "1Gi"},
-    "requests": {"cpu": "500m", "memory": "200Mi"},
-}
+_SUBMITTER_RESOURCES: Final = {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "200Mi"}}
 _REDIS_CLEANUP: Final = {"cpu": "200m", "memory": "256Mi"}
 """The requests of the Job that deletes a cluster's state in Redis, which runs after the head pod has ended."""
 

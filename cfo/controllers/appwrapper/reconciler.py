@@ -279,10 +279,7 @@ class PhaseMetrics(Collector):
 
 
 def setup(
-    manager: Manager,
-    config: AppWrapperConfiguration,
-    components: ComponentInformers,
-    queueing: KueueReconciler | None,
+    manager: Manager, config: AppWrapperConfiguration, components: ComponentInformers, queueing: KueueReconciler | None
 ) -> None:
     """Add the controller of AppWrappers to ``manager``; with ``queueing``, AppWrappers wait for their Workloads."""
     name = "appwrappers"

@@ -211,9 +211,5 @@ def _is_usable_cookie(cookie: bytes) -> bool:
 def _policy(secret: NamespacedName) -> RotatedCertificates:
     # A former CA stays in the bundle as long as certificates of it are valid.
     return RotatedCertificates(
-        secret=secret,
-        common_name="ray-dashboard-ca",
-        ca_lifetime=2 * _LIFETIME,
-        lifetime=_LIFETIME,
-        overlap=_LIFETIME,
+        secret=secret, common_name="ray-dashboard-ca", ca_lifetime=2 * _LIFETIME, lifetime=_LIFETIME, overlap=_LIFETIME
     )

@@ -62,9 +62,7 @@ class CertificateAuthority:
         """Return the content of the Secret, in PEM; the key in the traditional format that Go and OpenSSL write."""
         return {
             PRIVATE_KEY_KEY: self.key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.TraditionalOpenSSL,
-                serialization.NoEncryption(),
+                serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
             ),
             CERTIFICATE_KEY: self.certificate.public_bytes(serialization.Encoding.PEM),
         }

@@ -99,9 +99,7 @@ def setup(manager: Manager) -> None:
     (
         Builder(manager, "raycluster-certificate-requesters")
         .watches(
-            RAY_CLUSTER,
-            EnqueueRequestsFromMapFunc(lambda cluster: [Request("", cluster.namespace)]),
-            CLUSTER_CHANGED,
+            RAY_CLUSTER, EnqueueRequestsFromMapFunc(lambda cluster: [Request("", cluster.namespace)]), CLUSTER_CHANGED
         )
         .watches(
             CLUSTER_ROLE_BINDING,

@@ -14,15 +14,7 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.reconciler import ClusterReconciler
 from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
-from cfo.runtime import (
-    READ,
-    Builder,
-    Manager,
-    NotFound,
-    Request,
-    Result,
-    Rule,
-)
+from cfo.runtime import READ, Builder, Manager, NotFound, Request, Result, Rule
 from cfo.runtime.client import patch_checked
 
 

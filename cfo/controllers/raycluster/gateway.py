@@ -125,10 +125,7 @@ class GatewayRoutes:
         if gateway.dashboard_host:
             hosts = CandidateHosts(dashboard_path(facts))
             await self._apply(
-                children,
-                self._kinds.http_routes,
-                hosts,
-                lambda _: desired_path_http_route(facts, backend, gateway),
+                children, self._kinds.http_routes, hosts, lambda _: desired_path_http_route(facts, backend, gateway)
             )
         elif domain:
             await self._apply(

@@ -46,12 +46,7 @@ from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, IngressDo
 from cfo.controllers.raycluster.policies import requires_certificates
 from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.controllers.raycluster.watches import (
-    CHILD_CHANGED,
-    CLUSTER_CHANGED,
-    HEAD_SERVICE_CHANGED,
-    ROUTE_CHANGED,
-)
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, ROUTE_CHANGED
 from cfo.runtime import (
     INGRESS,
     READ,

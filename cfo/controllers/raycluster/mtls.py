@@ -85,10 +85,7 @@ class MTLSReconciler(ClusterReconciler):
     """Creates, renews and deletes the Secret with ``ca.key`` and ``ca.crt``."""
 
     name = "raycluster-mtls"
-    rules = (
-        Rule("ray.io", "rayclusters", READ),
-        Rule("", "secrets", (*READ, "create", "patch", "delete")),
-    )
+    rules = (Rule("ray.io", "rayclusters", READ), Rule("", "secrets", (*READ, "create", "patch", "delete")))
 
     def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
         super().__init__(manager, config, environment)

@@ -34,11 +34,7 @@ from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, R
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
 from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
-from cfo.controllers.raycluster.watches import (
-    CHILD_CHANGED,
-    CLUSTER_CHANGED,
-    MAX_CACHED_BYTES,
-)
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,
@@ -79,11 +75,7 @@ class NetworkPolicyReconciler(ClusterReconciler):
     )
 
     def __init__(
-        self,
-        manager: Manager,
-        config: KubeRayConfiguration,
-        environment: Environment,
-        namespaces: OperatorNamespaces,
+        self, manager: Manager, config: KubeRayConfiguration, environment: Environment, namespaces: OperatorNamespaces
     ) -> None:
         super().__init__(manager, config, environment)
         self._namespaces = namespaces

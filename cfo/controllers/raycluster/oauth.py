@@ -124,11 +124,7 @@ class OAuthReconciler(ClusterReconciler):
         Rule("authentication.k8s.io", "tokenreviews", "create"),
         Rule("authorization.k8s.io", "subjectaccessreviews", "create"),
     )
-    rules = (
-        *proxy_rules,
-        Rule("", "pods", ("list", "watch", "delete")),
-        Rule(ROUTE.group, "routes", CRUD),
-    )
+    rules = (*proxy_rules, Rule("", "pods", ("list", "watch", "delete")), Rule(ROUTE.group, "routes", CRUD))
 
     def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
         super().__init__(manager, config, environment)
@@ -313,7 +309,7 @@ def _record_authentication(
         children.record_warning("RayTokenDisabled", _RAY_AUTH_MODE_OVERRIDDEN)
 
 
-def record_missing_client(
+def _record_missing_client(
     children: Children, exposure: Exposure, oidc: OIDCConfiguration | None, secrets: Informer | None
 ) -> None:
     """Record that the Secret with the OIDC client does not exist; ``secrets``: those with its name."""

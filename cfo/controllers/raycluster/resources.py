@@ -48,11 +48,7 @@ def desired_dashboard_route(facts: RayClusterFacts, backend: Backend, destinatio
     tls = {"termination": "reencrypt" if backend.tls else "edge", "insecureEdgeTerminationPolicy": "Redirect"}
     if destination_ca:
         tls["destinationCACertificate"] = destination_ca
-    spec = {
-        "to": {"kind": "Service", "name": backend.service},
-        "port": {"targetPort": backend.port_name},
-        "tls": tls,
-    }
+    spec = {"to": {"kind": "Service", "name": backend.service}, "port": {"targetPort": backend.port_name}, "tls": tls}
     return child_object(facts, ROUTE, facts.names.dashboard, spec=spec)
 
 
@@ -80,7 +76,7 @@ def desired_proxy_service(facts: RayClusterFacts, *, openshift_certificate: bool
     )
     if openshift_certificate:
         service["metadata"]["annotations"] = {
-            "service.beta.openshift.io/serving-cert-secret-name": names.proxy_tls_secret,
+            "service.beta.openshift.io/serving-cert-secret-name": names.proxy_tls_secret
         }
     return service
 
@@ -100,7 +96,7 @@ def desired_proxy_service_account(facts: RayClusterFacts, *, openshift_client: b
         "reference": {"kind": "Route", "name": names.dashboard},
     }
     account["metadata"]["annotations"] = {
-        "serviceaccounts.openshift.io/oauth-redirectreference.first": json.dumps(reference, separators=(",", ":")),
+        "serviceaccounts.openshift.io/oauth-redirectreference.first": json.dumps(reference, separators=(",", ":"))
     }
     return account
 
@@ -114,17 +110,9 @@ def desired_cluster_role_binding(facts: RayClusterFacts, name: str) -> Object:
         "apiVersion": CLUSTER_ROLE_BINDING.api_version,
         "kind": CLUSTER_ROLE_BINDING.kind,
         "metadata": {"name": name, "labels": cluster_labels(facts.cluster, with_namespace=True)},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": "system:auth-delegator",
-        },
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"},
         "subjects": [
-            {
-                "kind": "ServiceAccount",
-                "name": facts.names.proxy_service_account,
-                "namespace": facts.names.namespace,
-            }
+            {"kind": "ServiceAccount", "name": facts.names.proxy_service_account, "namespace": facts.names.namespace}
         ],
     }
 

@@ -26,12 +26,7 @@ from cfo.api.raycluster.responsibility import Actor, Concern, Request
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types
-from cfo.webhooks.raycluster.mtls import (
-    head_service_replacement,
-    known_mtls_additions,
-    mtls_additions,
-    with_command,
-)
+from cfo.webhooks.raycluster.mtls import head_service_replacement, known_mtls_additions, mtls_additions, with_command
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 from cfo.webhooks.raycluster.proxies import auth_proxy_additions, known_auth_proxy_additions, proxy_additions
 

@@ -98,11 +98,7 @@ def mtls_additions(
         certificate["command"] = certificate_command(head_host_names(facts.cluster, domain) if is_head else ())
         mount, volume = _CA_KEY_MOUNT, _secret_volume(_CA_KEY_VOLUME, facts, "ca.key")
     certificate["volumeMounts"] = [dict(item) for item in (*_MOUNTS, mount)]
-    volumes = (
-        _secret_volume(_CA_VOLUME, facts, "ca.crt"),
-        {"name": _CERTIFICATE_VOLUME, "emptyDir": {}},
-        dict(volume),
-    )
+    volumes = (_secret_volume(_CA_VOLUME, facts, "ca.crt"), {"name": _CERTIFICATE_VOLUME, "emptyDir": {}}, dict(volume))
     return PodAdditions(init_containers=(certificate,), volumes=volumes, env=_ENV, mounts=_MOUNTS)
 
 
