@@ -40,6 +40,14 @@ def value_at(obj: Mapping[str, Any], path: str) -> Any:
     return value
 
 
+def value_or_none(obj: Mapping[str, Any], path: str) -> Any:
+    """Return the value at ``path``, or ``None`` if it does not exist."""
+    try:
+        return value_at(obj, path)
+    except PathError:
+        return None
+
+
 def object_at(obj: Mapping[str, Any], path: str) -> Object:
     """Return the object at ``path`` in ``obj``, not a copy, so that changing it changes ``obj``.
 

@@ -2,8 +2,8 @@
 
 :mod:`.transition` is the state machine: a pure function that maps an AppWrapper and the observed state of its
 components, pods and nodes (:mod:`.decision`) to actions and a new status. It builds on :mod:`.settings` (periods,
-limits, exit codes), :mod:`.status` (conditions and their times), :mod:`.pods`, :mod:`.components`
-and :mod:`.deletion`. :mod:`.admission` decides whether the webhook has checked an AppWrapper. :mod:`.reconciler`
+limits, exit codes), :mod:`.status` (conditions and their times), :mod:`.pods` and
+:mod:`.components`. :mod:`.admission` decides whether the webhook has checked an AppWrapper. :mod:`.reconciler`
 executes decisions and observes with :mod:`.observer`. :mod:`.component_informers` and :mod:`.nodes` read from informers
 and the API server. :mod:`.kueue` creates Kueue's Workloads, and :mod:`.slack_queue` adjusts a ClusterQueue to the
 health of the nodes.

@@ -14,8 +14,7 @@ from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, recorded_uids
-from cfo.controllers.appwrapper.decision import Observation
-from cfo.controllers.appwrapper.deletion import force_deadline
+from cfo.controllers.appwrapper.decision import Observation, force_deadline
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.pods import LabeledPod, pod_of, pods_of_wrapper

@@ -17,8 +17,7 @@ from cfo.api.appwrapper import MPI_JOBS, Phase, PodSetError, replicas_of
 from cfo.api.appwrapper.names import FINALIZER
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
-from cfo.controllers.appwrapper.decision import Decision, Observation
-from cfo.controllers.appwrapper.deletion import delete_components
+from cfo.controllers.appwrapper.decision import Decision, Observation, delete_components
 from cfo.controllers.appwrapper.names import (
     DELETING_RESOURCES,
     PODS_READY,

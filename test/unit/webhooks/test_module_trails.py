@@ -28,7 +28,7 @@ from cfo.webhooks.raycluster.injection_settings import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
 from test.support.ray_clusters import ray_cluster, worker
 
-MAX_MODULES = 20
+MAX_MODULES = 10
 
 
 @contextmanager
