@@ -16,7 +16,7 @@ from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.appwrapper import AppWrapperWebhook
 from cfo.webhooks.raycluster import RayClusterWebhook
-from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.injection_plan import Images
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
 from test.fuzz.reviews import Reviewer, encoded, review_of

@@ -16,7 +16,7 @@ from cfo.config import KubeRayConfiguration
 from cfo.runtime.objects.unstructured import Object, is_deleting, key_of
 from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.raycluster import RayClusterWebhook
-from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz

@@ -23,7 +23,7 @@ from cfo.runtime.objects.unstructured import Object, labels_of, name_of
 from cfo.runtime.webhook.admission import Operation, UserInfo
 from cfo.webhooks import appwrapper
 from cfo.webhooks.raycluster import RayClusterWebhook
-from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.injection_plan import Images
 from envtest import ControlPlane
 from envtest.api_client import APIClient, Response
 from test.support.appwrapper_recordings import DIFFERENCES, WEBHOOK, actions, recorded_denial, settings_of, user_of

@@ -27,7 +27,7 @@ from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import Object, annotations_of, key_of, owner_reference
 from cfo.runtime.process.clock import SystemClock
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.gateways import GATEWAY_CRDS, GATEWAY_SETTINGS
 from test.support.permissions import create_token
 from test.support.raycluster_environment import (

@@ -10,7 +10,7 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
 from cfo.runtime.objects.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, INGRESS, SECRET
 from cfo.runtime.objects.unstructured import NamespacedName, Object, labels_of, name_of, owner_reference
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.gateways import (
     BACKEND_TLS_POLICY_CRD,
     GATEWAY_CRDS,

@@ -25,7 +25,7 @@ from cfo.runtime.manager.events import EVENT_RULES
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING
 from cfo.runtime.objects.rbac import policy_rules
 from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.certificate_requests import address, certificate_request
 from test.support.faults import run_until_crash
 from test.support.permissions import create_token

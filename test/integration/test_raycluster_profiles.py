@@ -13,7 +13,7 @@ from cfo.runtime.controller.availability import AVAILABILITY_RULES
 from cfo.runtime.manager.events import EVENT_RULES
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, NAMESPACE, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import Object, owner_reference
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.permissions import create_token
 from test.support.ray_nodes import injected_ray_cluster
 from test.support.raycluster_environment import (

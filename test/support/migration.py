@@ -30,7 +30,7 @@ from cfo.runtime.objects.unstructured import (
     owner_reference,
 )
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from cfo.webhooks.raycluster.mtls import mtls_additions
 from cfo.webhooks.raycluster.proxies import proxy_additions
 from test.support.raycluster_environment import Environment

@@ -8,7 +8,7 @@ from typing import Any
 
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.webhooks.raycluster.defaulting import DefaultingResult, default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 
 Cluster = dict[str, Any]
 

@@ -22,7 +22,7 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.raycluster_environment import Environment, ray_cluster
 from test.support.secrets import data_of
 

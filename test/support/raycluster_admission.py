@@ -11,7 +11,7 @@ import jsonpatch
 from cfo.api.raycluster.naming import head_service_name
 from cfo.runtime.objects.field import FieldErrors
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors, update_errors
 
 CA_KEY = "/home/ray/workspace/ca-key"

@@ -15,12 +15,12 @@ from cfo.webhooks.raycluster.injection_plan import (
     MTLS,
     OAUTH,
     Action,
+    InjectionSettings,
     InjectionStep,
     Review,
     plan_injection,
     required_changes,
 )
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors
 from cfo.webhooks.raycluster.pod_additions import ray_container_index
 from cfo.webhooks.raycluster.proxies import is_proxy_first, move_proxies_to_end

@@ -38,7 +38,6 @@ from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.ports import DASHBOARD_PORT, PROXY_PORT
 from cfo.config import AuthenticationConfiguration, OIDCConfiguration
 from cfo.runtime import Object
-from cfo.webhooks.raycluster.injection_settings import Images
 from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PROXY_CONTAINERS, PodAdditions, PodSpec
 
 _TLS_VOLUME = "proxy-tls-secret"
@@ -102,8 +101,10 @@ def move_proxies_to_end(pod: PodSpec) -> None:
     pod["containers"] = [*containers[count:], *containers[:count]]
 
 
-def auth_proxy_additions(facts: RayClusterFacts, config: AuthenticationConfiguration, images: Images) -> PodAdditions:
-    """Return the additions for the head's pod template of a RayCluster."""
+def auth_proxy_additions(
+    facts: RayClusterFacts, config: AuthenticationConfiguration, *, rbac_image: str, oauth2_image: str
+) -> PodAdditions:
+    """Return the additions for the head's pod template of a RayCluster: kube-rbac-proxy, and oauth2-proxy for OIDC."""
     names = facts.names
     volumes = [
         _secret_volume(_TLS_VOLUME, names.proxy_tls_secret),
@@ -111,9 +112,9 @@ def auth_proxy_additions(facts: RayClusterFacts, config: AuthenticationConfigura
     ]
     if config.oidc is not None and config.oidc.ca_secret_name:
         volumes.append(_secret_volume(_CA_VOLUME, config.oidc.ca_secret_name, "ca.crt"))
-    containers = [_rbac_proxy(config, images.kube_rbac_proxy, facts.ports.dashboard or DASHBOARD_PORT)]
+    containers = [_rbac_proxy(config, rbac_image, facts.ports.dashboard or DASHBOARD_PORT)]
     if config.oidc is not None:
-        containers.insert(0, _oauth2_proxy(config.oidc, images.oauth2_proxy, names.cookie_secret))
+        containers.insert(0, _oauth2_proxy(config.oidc, oauth2_image, names.cookie_secret))
     return PodAdditions(
         containers=tuple(containers), volumes=tuple(volumes), service_account=names.proxy_service_account
     )

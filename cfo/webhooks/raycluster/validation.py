@@ -25,12 +25,12 @@ from cfo.webhooks.raycluster.injection_plan import (
     OAUTH,
     Action,
     Feature,
+    InjectionSettings,
     InjectionStep,
     Review,
     plan_injection,
     required_changes,
 )
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import count_errors, json_type_errors
 from cfo.webhooks.raycluster.pod_additions import (
     PROXY_CONTAINER,

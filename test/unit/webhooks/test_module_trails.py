@@ -24,11 +24,11 @@ from cfo.runtime.manager.manager import Manager
 from cfo.runtime.webhook.handlers import DefaultingHandler, respond
 from cfo.runtime.webhook.review import read_review, write_review
 from cfo.runtime.webhook.worker import ReviewWorker
-from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
 from test.support.ray_clusters import ray_cluster, worker
 
-MAX_MODULES = 10
+MAX_MODULES = 19
 
 
 @contextmanager

@@ -46,8 +46,7 @@ from cfo.runtime import (
     labels_of,
     name_of,
 )
-from cfo.webhooks.raycluster.injection_plan import OAUTH
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import OAUTH, InjectionSettings
 from cfo.webhooks.raycluster.json_types import count_errors, has_json_types
 
 __all__ = [
