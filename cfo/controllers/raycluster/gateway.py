@@ -160,8 +160,7 @@ class GatewayRoutes:
                 (policies, desired_backend_tls_policy(facts, informer.gvk, backend)),
             ):
                 assert kind.informer is not None
-                current = kind.informer.reader.get(key_of(desired))
-                if await children.claim_and_apply(desired, current, consequence) is None:
+                if await children.claim_and_apply(desired, kind.informer.reader, consequence) is None:
                     return False
         except UnknownKind:
             policies.mark_lost()
@@ -202,7 +201,7 @@ class GatewayRoutes:
             route = desired(hosts.hashed)
         try:
             stored = await children.claim_and_apply(
-                route, informer.reader.get(key), f"{hosts.noun} {hosts.plain} has no route of this RayCluster"
+                route, informer.reader, f"{hosts.noun} {hosts.plain} has no route of this RayCluster"
             )
         except UnknownKind:
             kind.mark_lost()

@@ -61,7 +61,6 @@ from cfo.runtime import (
     Request,
     Result,
     Rule,
-    key_of,
     namespace_of,
     or_,
 )
@@ -187,7 +186,7 @@ class IngressReconciler(ClusterReconciler):
     async def _apply(self, children: Children, ingress: Object) -> None:
         (rule,) = ingress["spec"]["rules"]
         consequence = f"host {rule['host']} has no Ingress of this RayCluster"
-        await children.claim_and_apply(ingress, self._ingresses.get(key_of(ingress)), consequence)
+        await children.claim_and_apply(ingress, self._ingresses, consequence)
 
     async def _delete_ingress(self, children: Children, name: str) -> None:
         await children.delete(INGRESS, self._ingresses.get(NamespacedName(namespace_of(children.cluster), name)))

@@ -67,7 +67,6 @@ from cfo.runtime import (
     Result,
     Rule,
     is_deleting,
-    key_of,
     namespace_of,
     on_update,
     or_,
@@ -217,8 +216,8 @@ class OAuthReconciler(ClusterReconciler):
             return 0.0
         account = desired_proxy_service_account(facts, openshift_client=False)
         service = desired_proxy_service(facts, openshift_certificate=False)
-        await _apply(children, proxy.accounts, account, "the proxies cannot check tokens")
-        await _apply(children, proxy.services, service, "the dashboard is not reachable through the proxies")
+        await children.claim_and_apply(account, proxy.accounts, "the proxies cannot check tokens")
+        await children.claim_and_apply(service, proxy.services, "the dashboard is not reachable through the proxies")
         await self._secrets.write_config(children)
         renewal = await self._secrets.write_certificate(children)
         await self.bindings.create_or_update(children)
@@ -236,8 +235,10 @@ class OAuthReconciler(ClusterReconciler):
         if not await self._may_write(facts.cluster):
             return
         account, service, proxy = desired_proxy_service_account(facts), desired_proxy_service(facts), openshift.proxy
-        await _apply(children, proxy.accounts, account, "the OAuth proxy cannot log users in")
-        await _apply(children, proxy.services, service, "the dashboard is not reachable through the OAuth proxy")
+        await children.claim_and_apply(account, proxy.accounts, "the OAuth proxy cannot log users in")
+        await children.claim_and_apply(
+            service, proxy.services, "the dashboard is not reachable through the OAuth proxy"
+        )
         await self._secrets.delete_certificate(children)  # OpenShift issues one of the same name
         await self._secrets.write_cookie(children)
         await self.bindings.create_or_update(children)
@@ -259,8 +260,8 @@ class OAuthReconciler(ClusterReconciler):
                 await children.delete(ROUTE, routes.get(NamespacedName(names.namespace, name)))
             return
         route = desired_dashboard_route(facts, backend, destination_ca)
-        await _apply(children, routes, route, "the dashboard has no Route")
-        await _apply(children, routes, desired_client_route(facts), "the Ray client has no Route")
+        await children.claim_and_apply(route, routes, "the dashboard has no Route")
+        await children.claim_and_apply(desired_client_route(facts), routes, "the Ray client has no Route")
 
     async def _delete(self, children: Children, openshift: OpenShiftInformers | None, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
@@ -282,10 +283,6 @@ class OAuthReconciler(ClusterReconciler):
         await self.bindings.delete(children)
         if not children.errors:
             await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=False)
-
-
-async def _apply(children: Children, reader: Reader, desired: Object, consequence: str) -> None:
-    await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
 
 
 def _record_authentication(
