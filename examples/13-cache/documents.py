@@ -69,7 +69,6 @@ def new_manager(config: ClientConfig) -> Manager:
     options = ManagerOptions(
         field_manager="documents",
         transforms={DOCUMENT: drop_fields("spec.text", APPLIED)},
-        watch_list=True,
     )
     manager = Manager(config, options)
     manager.when_available(DOCUMENT, set_up, teardown=tear_down)

@@ -252,16 +252,3 @@ async def test_apply_of_a_dropped_field_is_sent_once_for_each_version(plane: Con
         live = await client.get(CONFIG_MAP, NamespacedName("default", "applied"), live=True)
         assert live is not None
         assert live["data"] == desired["data"]
-
-
-async def test_streamed_list_needs_no_list_request(plane: ControlPlane) -> None:
-    async with start_session(plane, options=ReflectorOptions(watch_list=True)) as session:
-        await session.other.create(config_map("m"))
-        informer = session.cache.informer(CONFIG_MAP)
-        await session.cache.wait_for_sync(TIMEOUT_SECONDS)
-        assert informer.reader.contains(NamespacedName("default", "m"))
-        await session.client.apply(config_map("n"))
-        assert informer.reader.contains(NamespacedName("default", "n"))
-        await session.other.delete(CONFIG_MAP, NamespacedName("default", "m"))
-        await wait_until(informer, lambda: not informer.reader.contains(NamespacedName("default", "m")))
-        assert session.verbs["list"] == 0

@@ -18,7 +18,7 @@ from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Invalid
 from cfo.runtime.controller.controller import Controller
 from cfo.runtime.controller.handler import EnqueueRequestForObject
-from cfo.runtime.controller.predicate import has_labels
+from cfo.runtime.controller.predicate import Predicate
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.manager.builder import Builder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
@@ -75,10 +75,14 @@ class MirrorReconciler:
         return Result()
 
 
+def has_label(label: str) -> Predicate:
+    return lambda event: any(entry is not None and label in entry.meta.labels for entry in (event.old, event.new))
+
+
 def mirror_operator(plane: ControlPlane) -> tuple[Manager, MirrorReconciler]:
     manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
     mirror = MirrorReconciler(manager)
-    Builder(manager, "mirror").for_(CONFIG_MAP, has_labels(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
+    Builder(manager, "mirror").for_(CONFIG_MAP, has_label(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
     return manager, mirror
 
 
@@ -317,7 +321,7 @@ async def test_controller_starts_without_optional_kind_and_watches_it_once_serve
         reconciler = RecordingReconciler()
         (
             Builder(manager, "optional")
-            .for_(CONFIG_MAP, has_labels(MIRRORED))
+            .for_(CONFIG_MAP, has_label(MIRRORED))
             .watches(WIDGET, EnqueueRequestForObject(), optional=True)
             .complete(reconciler)
         )
@@ -354,11 +358,11 @@ async def test_removed_controller_finishes_its_reconciles_and_drops_informers_th
     async with ControlPlane.auto() as plane:
         manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
         reconciler, other = BlockedReconciler(), RecordingReconciler()
-        Builder(manager, "other").for_(CONFIG_MAP, has_labels(MIRRORED)).complete(other)
+        Builder(manager, "other").for_(CONFIG_MAP, has_label(MIRRORED)).complete(other)
 
         def add() -> Controller:
             builder = Builder(manager, "removed").for_(SERVICE_ACCOUNT)
-            return builder.watches(CONFIG_MAP, EnqueueRequestForObject(), has_labels("none")).complete(reconciler)
+            return builder.watches(CONFIG_MAP, EnqueueRequestForObject(), has_label("none")).complete(reconciler)
 
         async with run_manager(manager) as client:
             controller = add()
@@ -400,8 +404,8 @@ async def test_removed_source_adds_no_requests() -> None:
     async with ControlPlane.auto() as plane:
         manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
         reconciler = RecordingReconciler()
-        builder = Builder(manager, "sources").for_(CONFIG_MAP, has_labels(MIRRORED))
-        controller = builder.watches(SERVICE_ACCOUNT, EnqueueRequestForObject(), has_labels(MIRRORED)).complete(
+        builder = Builder(manager, "sources").for_(CONFIG_MAP, has_label(MIRRORED))
+        controller = builder.watches(SERVICE_ACCOUNT, EnqueueRequestForObject(), has_label(MIRRORED)).complete(
             reconciler
         )
         async with run_manager(manager) as client:
@@ -450,7 +454,7 @@ async def test_manager_waits_for_unreachable_api_server() -> None:
         ManagerOptions(field_manager=FIELD_MANAGER),
     )
     mirror = MirrorReconciler(manager)
-    Builder(manager, "mirror").for_(CONFIG_MAP, has_labels(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
+    Builder(manager, "mirror").for_(CONFIG_MAP, has_label(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
     manager.when_available(CONFIG_MAP, lambda _: None)
     informer = manager.cache.informer(CONFIG_MAP)
     async with manager:

@@ -23,7 +23,6 @@ import structlog
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, Selection
-from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.partial_objects import Transform
@@ -77,7 +76,6 @@ class Cache(ClientCache):
         self._never_cluster_wide = frozenset(never_cluster_wide)
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
-        self._watch_list_support = WatchListSupport()
         self._transforms = {kind.gvk: transform for kind, transform in (transforms or {}).items()}
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
@@ -158,7 +156,6 @@ class Cache(ClientCache):
             field_managers=self._field_managers,
             clock=self._clock,
             options=self._options,
-            watch_list=self._watch_list_support,
             transform=self._transforms.get(gvk),
         )
         informer.when_unused(partial(self.remove, informer))

@@ -195,10 +195,6 @@ class Listing:
         entry.drop_meta()
         self._items[entry.key] = current if current is not None and same else entry
 
-    def discard(self, key: NamespacedName) -> None:
-        """Remove an item, because the object was deleted while the list was streamed."""
-        self._items.pop(key, None)
-
     def commit(self, resource_version: str) -> None:
         """Replace the store's contents with the list as of ``resource_version``, except for our own newer writes."""
         store, feed, version = self._store, self._feed, version_number(resource_version)

@@ -28,7 +28,6 @@ from cfo.runtime.cache.index import IndexFunction
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, Store
-from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
 from cfo.runtime.client.partial_objects import Transform
@@ -172,9 +171,8 @@ class Informer:
     """Lists and watches one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
 
     ``selection`` limits the objects to list and watch (default: all objects of the kind). ``field_managers`` are our
-    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch. The
-    informers of one API server share ``watch_list``. ``transform`` removes fields of the objects before they are
-    stored (:mod:`cfo.runtime.cache.transform`).
+    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch.
+    ``transform`` removes fields of the objects before they are stored (:mod:`cfo.runtime.cache.transform`).
     """
 
     def __init__(
@@ -187,7 +185,6 @@ class Informer:
         field_managers: Collection[str] = (),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
-        watch_list: WatchListSupport | None = None,
         transform: Transform | None = None,
     ) -> None:
         self.gvk = gvk
@@ -196,7 +193,6 @@ class Informer:
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
-        self._watch_list_support = watch_list or WatchListSupport()
         self._decoder = EntryDecoder(
             gvk,
             field_managers=field_managers,
@@ -448,7 +444,6 @@ class Informer:
                 self.selection,
                 clock=self._clock,
                 options=self._options,
-                watch_list=self._watch_list_support,
                 on_change=self._notify,
             )
             for feed in self._feeds.values()

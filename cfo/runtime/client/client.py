@@ -27,7 +27,6 @@ from cfo.runtime.client.recorded_requests import RecordedRequests
 from cfo.runtime.client.request_body import (
     delete_options,
     encode_string_data,
-    selector_params,
     set_controller_owner,
 )
 from cfo.runtime.client.request_target import RequestTarget, resolve_collection, resolve_object
@@ -322,31 +321,6 @@ class Client:
         else:
             self._requests.record_deleted_object(target, response, body)
         return True
-
-    async def delete_collection(
-        self,
-        kind: ObjectKind[Any],
-        *,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        propagation_policy: Propagation | str | None = None,
-    ) -> None:
-        """Request the deletion of all matching objects; for a namespaced kind, in one namespace."""
-        gvk = kind.gvk
-        target = await resolve_collection(self.mapper, gvk, namespace)
-        request = APIRequest(
-            "DELETE",
-            target.path,
-            params=selector_params(label_selector, field_selector),
-            body=delete_options({"propagationPolicy": propagation_policy}),
-            verb="deletecollection",
-            resource=target.label,
-        )
-        body = await self._requests.send_write(request, target)
-        for item in orjson.loads(body).get("items") or ():
-            item.update(apiVersion=gvk.api_version, kind=gvk.kind)
-            self._requests.record_deleted_object(target._replace(key=key_of(item)), item, orjson.dumps(item))
 
     async def _write(self, request: APIRequest, changed: RequestTarget, body: Any, *, dry_run: bool) -> Object:
         return await self._requests.write(request, changed, body, field_manager=self.field_manager, dry_run=dry_run)

@@ -163,13 +163,6 @@ class RESTMapper:
             raise UnknownKind(f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"')
         return found
 
-    async def resource_for(self, gvr: GVR) -> Resource:
-        """Return the resource with this plural name; raises the same errors as :meth:`resource`."""
-        found = await self._look_up(gvr.group, gvr.version, lambda known: (known.resources or {}).get(gvr.resource))
-        if found is None:
-            raise UnknownKind(f'no matches for resource "{gvr}" in version "{gvr.version}"')
-        return found
-
     async def resources(self) -> list[list[Resource]]:
         """Return all resources that are served: one list for each version, the preferred version of a group first.
 

@@ -65,7 +65,6 @@ class Builder:
         self._primary: GVK | None = None
         self._watches: list[_Watch] = []
         self._sources: list[Source] = []
-        self._predicates: tuple[Predicate, ...] = ()
         self._options = ControllerOptions()
         self._group: ElectedControllers | None = None
 
@@ -136,11 +135,6 @@ class Builder:
         self._sources.append(source)
         return self
 
-    def with_predicates(self, *predicates: Predicate) -> Self:
-        """Apply ``predicates`` to every watched kind, in addition to the predicates of each watch."""
-        self._predicates += predicates
-        return self
-
     def elected_by(self, group: ElectedControllers | None) -> Self:
         """Run the controller only while the Lease of ``group`` is held (:meth:`Manager.elect`); ``None``: always."""
         self._group = group
@@ -209,7 +203,6 @@ class Builder:
         return Kind(
             self._manager.cache.shared_informer(watch.gvk, **watch.selection),
             self._handler(watch),
-            *self._predicates,
             *watch.predicates,
             mapper=self._manager.mapper,
             optional=watch.optional,

@@ -19,7 +19,6 @@ from aiohttp import web
 from anyio.abc import TaskStatus
 
 from cfo.runtime.cache.cache import Cache
-from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
@@ -68,7 +67,6 @@ class ManagerOptions:
     them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces reconciles,
     requests and webhooks (:class:`.OpenTelemetryTracing`; ``None``: no traces). ``transforms`` remove fields of the
     objects of a kind before they are cached (:func:`~cfo.runtime.cache.transform.drop_fields`, or a function).
-    ``watch_list`` lets informers request their lists as events of the watch, where the API server supports it.
     """
 
     field_manager: str = "cfo"
@@ -86,7 +84,6 @@ class ManagerOptions:
     leader_election: LeaderElectionOptions | None = None
     webhook: WebhookOptions | None = None
     transforms: ByKind[Transform] = field(default_factory=dict)
-    watch_list: bool = False
 
 
 class Manager:
@@ -364,7 +361,6 @@ class Manager:
             selectors=self.options.selectors,
             clock=self.clock,
             transforms=self.options.transforms,
-            options=ReflectorOptions(watch_list=self.options.watch_list),
         )
 
     def _debug_reports(self) -> DebugReports:

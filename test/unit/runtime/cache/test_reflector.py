@@ -17,7 +17,6 @@ from cfo.runtime.cache.feed import Feeds
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions, State
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, Store
-from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
@@ -52,7 +51,6 @@ class Harness:
         *,
         idle_seconds: float = 75.0,
         page_size: int = 2,
-        watch_list: WatchListSupport | None = None,
         **options: Any,
     ) -> None:
         self.server = server
@@ -75,9 +73,7 @@ class Harness:
                 page_size=page_size,
                 idle_seconds=idle_seconds,
                 random=lambda: 0.0,
-                watch_list=watch_list is not None,
             ),
-            watch_list=watch_list,
             on_change=self._changed.set,
         )
 

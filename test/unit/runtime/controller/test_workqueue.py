@@ -161,7 +161,7 @@ def test_priority_of_delayed_item_can_be_raised(queue: WorkQueue[str], clock: Fa
 def test_rate_limited_item_backs_off_until_it_is_forgotten(queue: WorkQueue[str], clock: FakeClock) -> None:
     waits = []
     for _ in range(4):
-        queue.add_rate_limited("a")
+        queue.add_after("a", queue.backoff("a"))
         start = clock.monotonic()
         while not len(queue):
             clock.advance(0.001)
@@ -172,14 +172,6 @@ def test_rate_limited_item_backs_off_until_it_is_forgotten(queue: WorkQueue[str]
     queue.forget("a")
     assert queue.num_requeues("a") == 0
     assert queue.backoff("a") == 0.005
-
-
-def test_explicit_delay_shortens_backoff(queue: WorkQueue[str], clock: FakeClock) -> None:
-    for _ in range(20):
-        queue.backoff("a")
-    queue.add("a", rate_limited=True, after=1)
-    clock.advance(1)
-    assert list(take_ready(queue)) == ["a"]
 
 
 async def test_shut_down_queue_accepts_no_items_and_get_raises(queue: WorkQueue[str], clock: FakeClock) -> None:
@@ -194,18 +186,6 @@ async def test_shut_down_queue_accepts_no_items_and_get_raises(queue: WorkQueue[
         await queue.get()
     assert len(queue) == 0
     assert clock.timers == 0
-
-
-async def test_shutdown_with_drain_waits_for_items_in_progress(queue: WorkQueue[str]) -> None:
-    queue.add("a")
-    queue.add("queued")
-    await queue.get()
-    draining = asyncio.create_task(queue.shut_down_with_drain())
-    await asyncio.sleep(0)
-    assert not draining.done()
-    queue.done("a")
-    await draining
-    assert queue.processing == 0
 
 
 async def test_done_is_ignored_for_items_not_in_progress(queue: WorkQueue[str]) -> None:
@@ -241,7 +221,7 @@ async def test_random_operations_lose_no_item_and_process_none_twice_concurrentl
                 queue.add_after(item, rng.choice((0, 1, 30)), priority=rng.choice(priorities))
             case 2:
                 pending.add(item := rng.choice(items))
-                queue.add_rate_limited(item, priority=rng.choice(priorities))
+                queue.add_after(item, queue.backoff(item), priority=rng.choice(priorities))
             case 3:
                 clock.advance(rng.random() * 5)
             case 4 if len(queue) > sum(item in pending for item in in_progress):
