@@ -9,17 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-import pytest
 
 from cfo.runtime import Client, Transport
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.cache.transform import drop_fields
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
-from cfo.runtime.client.partial_objects import PartialObjectError
 from cfo.runtime.objects.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, name_of, resource_version_of, uid_of
 from envtest import ControlPlane
@@ -213,42 +210,3 @@ async def test_own_writes_are_read_under_concurrent_writes(plane: ControlPlane) 
             return {meta.name: meta.resource_version for meta in metas if meta is not None} == versions
 
         await wait_until(informer, is_settled)
-
-
-async def test_object_without_dropped_fields_cannot_be_written_back(plane: ControlPlane) -> None:
-    async with start_session(plane, transforms={CONFIG_MAP: drop_fields("data.large")}) as session:
-        client, key = session.client, NamespacedName("default", "m")
-        created = await session.other.create(config_map("m", data={"large": "x" * 1000, "small": "s"}))
-        await session.cache.informer(CONFIG_MAP).wait_for_sync()
-        cached = await client.get(CONFIG_MAP, key)
-        assert cached is not None
-        assert cached["data"] == {"small": "s"}
-        cached["data"]["small"] = "changed"
-        with pytest.raises(PartialObjectError, match=r"ConfigMap.* default/m: data.large is missing"):
-            await client.update(cached)
-        live = await client.get(CONFIG_MAP, key, live=True)
-        assert live is not None
-        assert live["data"] == created["data"]
-        live["data"]["small"] = "changed"
-        updated = await client.update(live)
-        assert updated["data"]["large"] == created["data"]["large"]
-        own_write = await client.get(CONFIG_MAP, key)
-        assert own_write is not None
-        assert own_write["data"] == {"small": "changed"}
-
-
-async def test_apply_of_a_dropped_field_is_sent_once_for_each_version(plane: ControlPlane) -> None:
-    async with start_session(plane, transforms={CONFIG_MAP: drop_fields("data.large")}) as session:
-        client, desired = session.client, config_map("applied", data={"large": "x" * 1000})
-        await session.cache.informer(CONFIG_MAP).wait_for_sync()
-        await client.apply(desired)
-        assert session.verbs.pop("apply") == 1
-        for _ in range(3):
-            await client.apply(desired)
-        assert session.verbs.pop("apply") == 1
-        changed = config_map("applied", data={"large": "y" * 1000})
-        await session.other.apply(changed)  # takes over the field that the cache does not contain
-        await client.apply(desired)
-        live = await client.get(CONFIG_MAP, NamespacedName("default", "applied"), live=True)
-        assert live is not None
-        assert live["data"] == desired["data"]

@@ -13,5 +13,4 @@ from .selectors import LabelSelector as LabelSelector
 from .selectors import Selection as Selection
 from .selectors import SelectorError as SelectorError
 from .store import Event as Event
-from .transform import drop_fields as drop_fields
 from .wait import wait_for as wait_for

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -25,7 +24,6 @@ from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, Selection
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
-from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, Object, ObjectKind
@@ -52,7 +50,7 @@ class Cache(ClientCache):
     listed and watched separately, so permissions in these namespaces are sufficient. ``selectors`` are label selectors
     by kind: other objects of that kind are invisible to the cache. ``never_cluster_wide`` are kinds that must not be
     cached cluster-wide: they require a selector, a namespace, or metadata-only. ``options`` are settings of list and
-    watch. ``transforms`` remove fields of objects before they are stored (:mod:`cfo.runtime.cache.transform`).
+    watch.
     """
 
     def __init__(
@@ -66,7 +64,6 @@ class Cache(ClientCache):
         never_cluster_wide: Collection[GVK] = (SECRET,),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
-        transforms: ByKind[Transform] | None = None,
     ) -> None:
         self._transport = transport
         self._mapper = mapper
@@ -76,7 +73,6 @@ class Cache(ClientCache):
         self._never_cluster_wide = frozenset(never_cluster_wide)
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
-        self._transforms = {kind.gvk: transform for kind, transform in (transforms or {}).items()}
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
@@ -102,34 +98,8 @@ class Cache(ClientCache):
         in the cache can exist: creating it then fails.
 
         If there is none, a new informer is created, and started immediately if the cache is running. It runs until
-        :meth:`remove`, or until :meth:`release` if no controller uses it. Raises :class:`ValueError` for an invalid
-        selector, for a namespace outside the cache's namespaces, and for a cluster-wide informer of a kind that must
-        not be cached cluster-wide (Secrets).
-        """
-        informer = self.shared_informer(
-            kind,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            namespace=namespace,
-            metadata_only=metadata_only,
-            max_bytes=max_bytes,
-        )
-        informer.when_unused(None)
-        return informer
-
-    def shared_informer(
-        self,
-        kind: ObjectKind[Any],
-        *,
-        label_selector: str | Mapping[str, Any] | LabelSelector = "",
-        field_selector: str | FieldSelector = "",
-        namespace: str = "",
-        metadata_only: bool = False,
-        max_bytes: int = 0,
-    ) -> Informer:
-        """Like :meth:`informer`, but a new informer is dropped when nothing uses it any more.
-
-        This is for callers that then acquire it (:meth:`~cfo.runtime.cache.informer.Informer.acquire`).
+        :meth:`remove`. Raises :class:`ValueError` for an invalid selector, for a namespace outside the cache's
+        namespaces, and for a cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
         """
         gvk = kind.gvk
         if namespace and self._namespaces != ("",) and namespace not in self._namespaces:
@@ -156,9 +126,7 @@ class Cache(ClientCache):
             field_managers=self._field_managers,
             clock=self._clock,
             options=self._options,
-            transform=self._transforms.get(gvk),
         )
-        informer.when_unused(partial(self.remove, informer))
         self._informers[gvk, selection] = informer
         self._of_kind.setdefault(gvk, []).append(informer)
         if self._tasks is not None:
@@ -185,19 +153,10 @@ class Cache(ClientCache):
             if existing is informer:
                 del self._informers[identity]
                 self._of_kind[informer.gvk].remove(informer)
-        informer.when_unused(None)
         scope = self._scopes.get(informer)
         if scope is not None:
             scope.cancel()
         informer.drop()
-
-    def release(self, informer: Informer) -> None:
-        """Drop an informer that :meth:`informer` returned, as soon as no controller and no handler uses it."""
-        if informer not in self._of_kind.get(informer.gvk, ()):
-            return
-        informer.when_unused(partial(self.remove, informer))
-        if not informer.is_used:
-            self.remove(informer)
 
     def wake(self, gvk: GVK) -> None:
         """Make informers that wait for this kind repeat discovery immediately, because the kind may be served now."""
@@ -299,12 +258,7 @@ class Cache(ClientCache):
             return None
         newest = max(entries, key=lambda entry: entry.version)
         meta = newest.meta
-        is_whole = gvk not in self._transforms
-        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version, is_whole)
-
-    def transform_of(self, gvk: GVK) -> Transform | None:
-        """Return the transform of this kind, which removes fields of the objects that :meth:`get` returns."""
-        return self._transforms.get(gvk)
+        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version)
 
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known."""

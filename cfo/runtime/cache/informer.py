@@ -10,8 +10,8 @@ never reported. Use a finalizer for cleanup that must not be missed.
 An informer keeps working when its kind is removed: it waits for a CRD that does not exist yet, and if a CRD is deleted,
 the informer deletes its objects from the store and waits until the CRD is recreated.
 
-The cache drops an informer that nothing uses any more (:meth:`Informer.release`). Its readers then raise
-:class:`LookupError`, because an empty answer would look like deleted objects.
+Readers of an informer that was removed from the cache raise :class:`LookupError`: an empty answer would look like
+deleted objects.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
-from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, ObjectKind
@@ -172,7 +171,6 @@ class Informer:
 
     ``selection`` limits the objects to list and watch (default: all objects of the kind). ``field_managers`` are our
     own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch.
-    ``transform`` removes fields of the objects before they are stored (:mod:`cfo.runtime.cache.transform`).
     """
 
     def __init__(
@@ -185,7 +183,6 @@ class Informer:
         field_managers: Collection[str] = (),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
-        transform: Transform | None = None,
     ) -> None:
         self.gvk = gvk
         self.selection = selection or Selection()
@@ -197,7 +194,6 @@ class Informer:
             gvk,
             field_managers=field_managers,
             metadata_only=self.selection.metadata_only,
-            transform=transform,
         )
         self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
         self._feeds = Feeds(self._store)
@@ -209,8 +205,6 @@ class Informer:
         self._problem = "not started"
         self._changed = anyio.Event()
         self._woken = anyio.Event()
-        self._references = 0
-        self._on_unused: Callable[[], None] | None = None
         self._is_dropped = False
 
     # For users of the informer.
@@ -307,25 +301,6 @@ class Informer:
     def remove_handler(self, handler: Handler) -> None:
         """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
         self._handlers.remove(handler)
-        self._check_used()
-
-    def acquire(self) -> None:
-        """Record another user of the informer; controllers do this for their sources."""
-        self._references += 1
-
-    def release(self) -> None:
-        """Record that a user no longer needs the informer.
-
-        The cache drops it when it has neither users nor handlers, unless the program requested it from the cache itself
-        (see :meth:`~cfo.runtime.cache.cache.Cache.release`).
-        """
-        self._references -= 1
-        self._check_used()
-
-    @property
-    def is_used(self) -> bool:
-        """Whether the informer has a user or a handler."""
-        return self._references > 0 or bool(self._handlers)
 
     def add_state_handler(self, handler: Callable[[], None]) -> None:
         """Call ``handler`` after :attr:`has_synced`, :attr:`problem` or :attr:`is_forbidden` may have changed.
@@ -352,10 +327,6 @@ class Informer:
 
     # For the cache.
 
-    def when_unused(self, callback: Callable[[], None] | None) -> None:
-        """Call ``callback`` when the informer has no user and no handler any more (``None``: do not)."""
-        self._on_unused = callback
-
     def drop(self) -> None:
         """Forget the objects, after the informer was removed from the cache."""
         self._is_dropped = True
@@ -364,10 +335,6 @@ class Informer:
         self._feeds = Feeds(self._store)
         self._reflectors = []
         self._notify()
-
-    def _check_used(self) -> None:
-        if self._on_unused is not None and not self.is_used:
-            self._on_unused()
 
     def watches_namespace(self, namespace: str) -> bool:
         """Return whether the informer lists and watches the namespace."""

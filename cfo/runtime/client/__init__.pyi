@@ -39,8 +39,6 @@ from .errors import UnknownKind as UnknownKind
 from .errors import UnsupportedMediaType as UnsupportedMediaType
 from .kubeconfig_errors import CredentialError as CredentialError
 from .kubeconfig_errors import KubeconfigError as KubeconfigError
-from .partial_objects import PartialObjectError as PartialObjectError
-from .partial_objects import Transform as Transform
 from .ratelimit import BucketRateLimiter as BucketRateLimiter
 from .ratelimit import ExponentialRateLimiter as ExponentialRateLimiter
 from .ratelimit import MaxOfRateLimiter as MaxOfRateLimiter

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.runtime.objects.unstructured import Object, resource_version_of
+from cfo.runtime.objects.unstructured import Object
 
 __all__ = ["ABSENT_VERSION", "ApplyIntent", "UnchangedApplies", "is_applied"]
 
@@ -206,9 +206,8 @@ class UnchangedApplies:
     """Remembers applies whose responses showed that nothing changed.
 
     A remembered apply stays valid as long as the object is the same in everything that the apply can depend on: all
-    fields except its resourceVersion and, unless the apply sets it, its status. If fields of the object are not known
-    (``exact``), its resourceVersion must be the same. ``size`` is the number of remembered applies; the least recently
-    used are evicted first.
+    fields except its resourceVersion and, unless the apply sets it, its status. ``size`` is the number of remembered
+    applies; the least recently used are evicted first.
     """
 
     def __init__(self, size: int = 10_000) -> None:
@@ -218,23 +217,19 @@ class UnchangedApplies:
     def __len__(self) -> int:
         return len(self._states)
 
-    def contains(
-        self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]], *, exact: bool = False
-    ) -> bool:
+    def contains(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether ``intent`` is known to change nothing in this state of the object."""
         key = _key(intent, current)
         state = self._states.get(key)
-        if state is None or state != _digest(_state(intent, current, managers, exact)):
+        if state is None or state != _digest(_state(intent, current, managers)):
             return False
         self._states.move_to_end(key)
         return True
 
-    def remember(
-        self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]], *, exact: bool = False
-    ) -> None:
+    def remember(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> None:
         """Record that ``intent`` changed nothing in this state of the object."""
         key = _key(intent, current)
-        self._states[key] = _digest(_state(intent, current, managers, exact))
+        self._states[key] = _digest(_state(intent, current, managers))
         self._states.move_to_end(key)
         if len(self._states) > self._size:
             self._states.popitem(last=False)
@@ -244,9 +239,7 @@ def _key(intent: ApplyIntent, current: Object) -> tuple[str, bytes]:
     return str((current.get("metadata") or {}).get("uid")), _digest(intent)
 
 
-def _state(intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]], exact: bool) -> list[Any]:
-    if exact:
-        return [resource_version_of(current)]
+def _state(intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> list[Any]:
     metadata = {key: value for key, value in (current.get("metadata") or {}).items() if key != "resourceVersion"}
     state = {**current, "metadata": metadata}
     if "status" not in intent.desired:

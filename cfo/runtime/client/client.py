@@ -21,7 +21,7 @@ from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.apply import ApplyIntent
 from cfo.runtime.client.errors import NotFound
 from cfo.runtime.client.object_cache import ClientCache, NullCache
-from cfo.runtime.client.preconditions import require_controller, require_whole
+from cfo.runtime.client.preconditions import require_controller
 from cfo.runtime.client.reads import Reads
 from cfo.runtime.client.recorded_requests import RecordedRequests
 from cfo.runtime.client.request_body import (
@@ -192,14 +192,9 @@ class Client:
         If ``metadata.resourceVersion`` is set, a concurrent change by another client is not overwritten, but raises
         :class:`~cfo.runtime.client.errors.Conflict`. ``gvk``: the kind of the object if ``obj`` has the kind of the
         subresource (a Scale).
-
-        If the kind has a transform (``ManagerOptions.transforms``), the object is first read from the API server.
-        Raises :class:`~cfo.runtime.client.partial_objects.PartialObjectError` if ``obj`` lacks fields that the
-        transform removes: read the object with ``live=True``, or use :meth:`patch` or :meth:`apply`.
         """
         kind, obj = kind_of(obj), to_object(obj)
         target = await resolve_object(self.mapper, gvk or gvk_of(obj), key_of(obj), subresource)
-        await require_whole(self._requests, self._reads, target, obj, subresource)
         request = APIRequest("PUT", target.path, verb="update", resource=target.label)
         updated: Object | TypedObject = kind.decode(await self._write(request, target, obj, dry_run=dry_run))
         return updated

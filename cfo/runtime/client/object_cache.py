@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
 __all__ = ["ClientCache", "NullCache", "StoredObject"]
@@ -22,15 +21,13 @@ class StoredObject(NamedTuple):
     """A cached object.
 
     ``object`` is its JSON without ``managedFields``; ``managers`` are the managedFields entries of our own field
-    managers, which the cache stores separately from the object. ``is_whole`` is false if fields may be missing, because
-    the kind has a transform.
+    managers, which the cache stores separately from the object.
     """
 
     object: bytes
     managers: tuple[Mapping[str, Any], ...]
     uid: str
     resource_version: str
-    is_whole: bool = True
 
 
 class ClientCache(Protocol):
@@ -50,9 +47,6 @@ class ClientCache(Protocol):
 
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
         """Return the object from any informer that is not metadata-only, including informers with a selector."""
-
-    def transform_of(self, gvk: GVK) -> Transform | None:
-        """Return what removes fields of the cached objects of this kind; ``None`` if they are whole."""
 
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
         """Return the uid of the controller of the object, if another client deleted it and it was not recreated.
@@ -103,10 +97,6 @@ class NullCache(ClientCache):
         return []
 
     def stored(self, gvk: GVK, key: NamespacedName) -> StoredObject | None:
-        """Return ``None``."""
-        return None
-
-    def transform_of(self, gvk: GVK) -> Transform | None:
         """Return ``None``."""
         return None
 

@@ -58,14 +58,12 @@ class ServerSideApply:
         result = await self._requests.write(request, target, desired, field_manager=intent.manager, dry_run=dry_run)
         if stored is not None and resource_version_of(result) == stored.resource_version:
             with suppress(orjson.JSONEncodeError):  # nested too deeply
-                self._unchanged.remember(intent, current, stored.managers, exact=not stored.is_whole)
+                self._unchanged.remember(intent, current, stored.managers)
         return result
 
     def _is_unchanged(self, intent: ApplyIntent, current: Object, stored: StoredObject) -> bool:
         managers = stored.managers
         try:
-            return is_applied(intent, current, managers) or self._unchanged.contains(
-                intent, current, managers, exact=not stored.is_whole
-            )
+            return is_applied(intent, current, managers) or self._unchanged.contains(intent, current, managers)
         except (orjson.JSONEncodeError, RecursionError):  # nested too deeply to compare
             return False

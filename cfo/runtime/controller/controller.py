@@ -26,7 +26,7 @@ from cfo.runtime.client.tracing import Tracing
 from cfo.runtime.controller.cause import Cause, Causes, CauseType
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
-from cfo.runtime.controller.source import InformerSync, Kind, Source
+from cfo.runtime.controller.source import Source
 from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
 from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
@@ -42,8 +42,6 @@ _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 _NO_CAUSES = Causes()
 _NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
-
-_INFORMER_SOURCES = (InformerSync, Kind)
 
 _EXPECTED = (APIError, TransportError, UnknownKind, ReconcileError, TerminalError)
 """Errors that are logged without a stack trace, because their message is sufficient."""
@@ -150,21 +148,8 @@ class Controller:
     def watch(self, source: Source) -> None:
         """Add a source; start it immediately if the controller is running."""
         self._sources.append(source)
-        if isinstance(source, _INFORMER_SOURCES):
-            source.informer.acquire()
         if self._tasks is not None:
-            self._tasks.start_soon(self._start, source)
-
-    def unwatch(self, source: Source) -> None:
-        """Stop a source and forget it; requests that it has added stay in the queue.
-
-        Its informer is dropped if nothing else uses it. Raises :class:`ValueError` if it is not a source of this
-        controller.
-        """
-        self._sources.remove(source)
-        source.stop()
-        if isinstance(source, _INFORMER_SOURCES):
-            source.informer.release()
+            self._tasks.start_soon(source.start, self.name, self.queue)
 
     def stop(self) -> None:
         """Stop accepting requests; :meth:`run` returns when the current reconciles have finished."""
@@ -194,23 +179,14 @@ class Controller:
             for source in self._sources:
                 source.stop()
 
-    async def _start(self, source: Source) -> None:
-        await source.start(self.name, self.queue)
-        if source not in self._sources:
-            source.stop()  # removed while it started
-
     async def _sync(self) -> None:
         """Wait until all sources have synced or a stop is requested."""
 
         async def sync() -> None:
             for source in tuple(self._sources):
-                await self._start(source)
+                await source.start(self.name, self.queue)
             for source in tuple(self._sources):
-                try:
-                    await source.wait_for_sync()
-                except LookupError:
-                    if source in self._sources:
-                        raise
+                await source.wait_for_sync()
 
         await first_of(sync, self._stopping.wait)
 

@@ -201,7 +201,7 @@ class Builder:
 
     def _source(self, watch: _Watch) -> Kind:
         return Kind(
-            self._manager.cache.shared_informer(watch.gvk, **watch.selection),
+            self._manager.cache.informer(watch.gvk, **watch.selection),
             self._handler(watch),
             *watch.predicates,
             mapper=self._manager.mapper,

@@ -49,7 +49,6 @@ class ElectedControllers:
         self._transport = transport
         self.elector = new_elector(transport)
         self._controllers: list[Controller] = []
-        self._running: dict[Controller, asyncio.Event] = {}
         self._tasks: TaskGroup | None = None
         self._gate: WriteGate | None = None
         self._acquired = asyncio.Event()
@@ -65,14 +64,6 @@ class ElectedControllers:
         self._controllers.append(controller)
         if self._tasks is not None and not self._stopping.is_set():
             self._tasks.start_soon(self._run_controller, controller)
-
-    async def remove_controller(self, controller: Controller) -> None:
-        """Stop a controller and forget it; returns when its running reconciles have finished."""
-        self._controllers.remove(controller)
-        controller.stop()
-        finished = self._running.get(controller)
-        if finished is not None:
-            await finished.wait()
 
     def stop(self) -> None:
         """Stop the controllers, then release the Lease; :meth:`run` returns afterwards."""
@@ -112,15 +103,8 @@ class ElectedControllers:
         self._tasks = None
 
     async def _run_controller(self, controller: Controller) -> None:
-        if controller not in self._controllers:
-            return
         write_gate.set(self._gate)
-        finished = self._running[controller] = asyncio.Event()
-        try:
-            await controller.run()
-        finally:
-            del self._running[controller]
-            finished.set()
+        await controller.run()
 
 
 class _Started(TaskStatus[None]):

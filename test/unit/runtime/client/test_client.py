@@ -66,9 +66,6 @@ class FakeCache:
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
         return self.objects.get(key)
 
-    def transform_of(self, gvk: GVK) -> None:
-        return None
-
     def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
         return [{"arguments": [namespace, label_selector]}]
 
