@@ -28,9 +28,8 @@ from cfo.console.migrate.session import Session
 from cfo.console.migrate.targets import KubeRay, Target, convert
 from cfo.console.migrate.undo_file import UndoFile, load
 from cfo.controllers.raycluster.finalizer import FINALIZER
-from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.transport import Response, Transport
+from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,

@@ -20,9 +20,8 @@ from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
-from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.client.transport import Response, Transport
+from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.unstructured import name_of

@@ -2,9 +2,9 @@ from .cache import Cache as Cache
 from .cache import SyncTimeoutError as SyncTimeoutError
 from .entry import Entry as Entry
 from .entry import Meta as Meta
-from .indexes import by_controller as by_controller
-from .indexes import by_label as by_label
-from .indexes import by_owner as by_owner
+from .index import by_controller as by_controller
+from .index import by_label as by_label
+from .index import by_owner as by_owner
 from .informer import Informer as Informer
 from .informer import Reader as Reader
 from .informer import TypedReader as TypedReader

@@ -252,7 +252,7 @@ class Cache(ClientCache):
         entries = [
             entry
             for informer in self._of_kind.get(gvk, ())
-            if not informer.selection.metadata_only and (entry := informer.reader.entry(key)) is not None
+            if not informer.selection.metadata_only and (entry := informer.store.get(key)) is not None
         ]
         if not entries:
             return None
@@ -263,7 +263,7 @@ class Cache(ClientCache):
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known."""
         for informer in self._of_kind.get(gvk, ()):
-            uid = informer.controller_of_deleted(key)
+            uid = informer.store.controller_of_deleted(key)
             if uid:
                 return uid
         return ""

@@ -77,7 +77,7 @@ class Feed:
         current = store.get(key)
         if current is not None and current.version > version > 0:
             return
-        if event is not EventType.DELETED and not store.selection.fits(len(entry.raw)):
+        if event is not EventType.DELETED and not store.fits(entry):
             self._remove_from_selection(entry)
             return
         if event is EventType.DELETED:
@@ -131,7 +131,7 @@ class Feed:
             return
         if self.synced and version <= self.high_water_mark and (current is None or current.meta.uid != entry.meta.uid):
             return
-        if store.selection.matches(key, entry.meta.labels) and store.selection.fits(len(entry.raw)):
+        if store.selection.matches(key, entry.meta.labels) and store.fits(entry):
             self._deliver(store.put(entry))
             return
         self._floors[key] = version
@@ -188,7 +188,7 @@ class Listing:
 
         An item that the store already contains in this version uses no additional memory.
         """
-        if not self._store.selection.fits(len(entry.raw)):
+        if not self._store.fits(entry):
             return
         current = self._store.get(entry.key)
         same = current is not None and current.raw == entry.raw

@@ -195,9 +195,9 @@ class Informer:
             field_managers=field_managers,
             metadata_only=self.selection.metadata_only,
         )
-        self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
-        self._feeds = Feeds(self._store)
-        self.reader = Reader(self._store)
+        self.store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
+        self._feeds = Feeds(self.store)
+        self.reader = Reader(self.store)
         self._handlers: list[Handler] = []
         self._state_handlers: list[Callable[[], None]] = []
         self._resource: Resource | None = None
@@ -295,7 +295,7 @@ class Informer:
         self._handlers.append(handler)
         for feed in self._feeds.values():
             if feed.synced:
-                for entry in self._store.entries(feed.namespace):
+                for entry in self.store.entries(feed.namespace):
                     self._call(handler, Event(EventType.ADDED, entry.key, None, entry, initial=True))
 
     def remove_handler(self, handler: Handler) -> None:
@@ -318,7 +318,7 @@ class Informer:
 
         Adding the same function again is allowed; raises :class:`ValueError` if the name has a different function.
         """
-        self._store.add_index(name, function)
+        self.store.add_index(name, function)
         return self
 
     def wake(self) -> None:
@@ -331,18 +331,14 @@ class Informer:
         """Forget the objects, after the informer was removed from the cache."""
         self._is_dropped = True
         self.reader.drop(self.gvk)
-        self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
-        self._feeds = Feeds(self._store)
+        self.store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
+        self._feeds = Feeds(self.store)
         self._reflectors = []
         self._notify()
 
     def watches_namespace(self, namespace: str) -> bool:
         """Return whether the informer lists and watches the namespace."""
         return "" in self._feeds or namespace in self._feeds
-
-    def controller_of_deleted(self, key: NamespacedName) -> str:
-        """Return the uid of the controller of the object that another client deleted; empty if none is known."""
-        return self._store.controller_of_deleted(key)
 
     def record_write(self, response: bytes) -> None:
         """Store the API server's response to a write: a complete object. See :mod:`cfo.runtime.cache.store`.

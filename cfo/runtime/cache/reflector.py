@@ -41,12 +41,11 @@ from anyio import to_thread
 
 from cfo.runtime.cache.entry import EntryDecoder, version_number
 from cfo.runtime.cache.feed import Feed, Listing
-from cfo.runtime.cache.item_decoder import ItemDecoder
-from cfo.runtime.cache.nesting import split_members, with_reserved_depth
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType
 from cfo.runtime.cache.wire import (
     BrokenStreamError,
+    ItemDecoder,
     LineSplitter,
     Page,
     SplitPage,
@@ -54,9 +53,10 @@ from cfo.runtime.cache.wire import (
     decode_event,
     decode_page,
     decode_status,
+    split_members,
     split_page,
+    with_reserved_depth,
 )
-from cfo.runtime.client.api_request import JSON, APIRequest
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.client.errors import (
     APIError,
@@ -68,7 +68,7 @@ from cfo.runtime.client.errors import (
     error_for,
 )
 from cfo.runtime.client.ratelimit import Backoff
-from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.transport import JSON, APIRequest, Transport
 from cfo.runtime.process.clock import Clock
 
 __all__ = ["Reflector", "ReflectorOptions", "State"]
@@ -150,7 +150,9 @@ class Reflector:
         self._selectors = selection.params
         self._selection = selection
         self._metadata_only = selection.metadata_only
-        self._items = ItemDecoder(decoder, selection, self._name)
+        self._items = ItemDecoder(
+            decoder, self._name, metadata_only=selection.metadata_only, max_bytes=selection.max_bytes
+        )
         self._accept_list, self._accept_watch = (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
         self._on_change = on_change
         self._backoff = Backoff(clock, self._options.random)

@@ -1,15 +1,14 @@
-from .api_request import APIRequest as APIRequest
 from .apply import ABSENT_VERSION as ABSENT_VERSION
 from .apply import ApplyIntent as ApplyIntent
 from .apply import is_applied as is_applied
 from .client import Client as Client
 from .client import PatchType as PatchType
 from .client import Propagation as Propagation
+from .client import connect as connect
 from .config import ClientConfig as ClientConfig
 from .config import ConfigError as ConfigError
 from .config import NoClusterConfigured as NoClusterConfigured
 from .config import load_config as load_config
-from .connect import connect as connect
 from .credentials import Credentials as Credentials
 from .credentials import CredentialSource as CredentialSource
 from .discovery import DiscoveryIncomplete as DiscoveryIncomplete
@@ -43,8 +42,9 @@ from .ratelimit import BucketRateLimiter as BucketRateLimiter
 from .ratelimit import ExponentialRateLimiter as ExponentialRateLimiter
 from .ratelimit import MaxOfRateLimiter as MaxOfRateLimiter
 from .ratelimit import RateLimiter as RateLimiter
-from .request_body import EncodingError as EncodingError
+from .recorded_requests import EncodingError as EncodingError
 from .tracing import Tracing as Tracing
+from .transport import APIRequest as APIRequest
 from .transport import Exchange as Exchange
 from .transport import Response as Response
 from .transport import Transport as Transport

@@ -15,6 +15,7 @@ owns everything below it: a scalar, an atomic list or map, an empty container.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ import orjson
 
 from cfo.runtime.objects.unstructured import Object
 
-__all__ = ["ABSENT_VERSION", "ApplyIntent", "UnchangedApplies", "is_applied"]
+__all__ = ["ABSENT_VERSION", "ApplyIntent", "UnchangedApplies", "encode_string_data", "is_applied"]
 
 ABSENT_VERSION: Final = "1"
 """A resourceVersion that no stored object has, since etcd's first revision is 1 before anything is written.
@@ -58,6 +59,16 @@ class ApplyIntent:
     desired: Mapping[str, Any]
     manager: str
     subresource: str = ""
+
+
+def encode_string_data(obj: Object) -> Object:
+    """Return a Secret with its ``stringData`` encoded into ``data``, and any other object unchanged."""
+    strings = obj.get("stringData")
+    if not strings or obj.get("kind") != "Secret" or obj.get("apiVersion") != "v1":
+        return obj
+    encoded = {name: base64.b64encode(value.encode()).decode() for name, value in strings.items()}
+    rest = {name: value for name, value in obj.items() if name != "stringData"}
+    return {**rest, "data": {**(obj.get("data") or {}), **encoded}}
 
 
 def is_applied(intent: ApplyIntent, current: Mapping[str, Any], managers: Sequence[Mapping[str, Any]]) -> bool:

@@ -22,10 +22,9 @@ import anyio
 import orjson
 import structlog
 
-from cfo.runtime.client.api_request import JSON, APIRequest
 from cfo.runtime.client.errors import APIError, NotFound, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import BucketRateLimiter
-from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.transport import JSON, APIRequest, Transport
 from cfo.runtime.objects.unstructured import GVK, GVR
 from cfo.runtime.process.clock import Clock, SystemClock
 

@@ -16,10 +16,10 @@ import ssl
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import aiohttp
 import anyio
@@ -29,7 +29,6 @@ from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
-from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig, ConfigError
 from cfo.runtime.client.credentials import CredentialError, Credentials
 from cfo.runtime.client.errors import APIError, ResponseTooLarge, TransportError, error_for
@@ -40,7 +39,9 @@ from cfo.runtime.client.write_gate import write_gate
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.version import __version__
 
-__all__ = ["Exchange", "Response", "Transport"]
+__all__ = ["JSON", "APIRequest", "Exchange", "Response", "Transport"]
+
+JSON: Final = "application/json"
 
 USER_AGENT = f"cfo/{__version__} ({platform.system().lower()}/{platform.machine()})"
 
@@ -58,6 +59,35 @@ _MAX_LOGGED_WARNINGS = 512
 _MAX_ERROR_BYTES = 1 << 20
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class APIRequest:
+    """One request to the API server.
+
+    ``path`` is percent-encoded; ``params`` are not. ``timeout`` is the limit in seconds for the whole request, rate
+    limiting and retries included; the default is 75, and an explicit value is also sent to the server. ``compress``
+    accepts a gzip response, which is worthwhile for long lists. ``idempotent`` allows a retry when the connection broke
+    after the server may have received the request; ``None`` means that only a GET is retried. ``new_connection`` avoids
+    the pool, because an idle connection may be dead. ``max_response_bytes`` limits the body of a successful response,
+    decompressed (0: no limit). ``verb`` and ``resource`` identify the request in errors and metrics; the defaults are
+    ``method`` and ``path``.
+    """
+
+    method: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = JSON
+    accept: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    compress: bool = False
+    idempotent: bool | None = None
+    new_connection: bool = False
+    max_response_bytes: int = 0
+    verb: str = ""
+    resource: str = ""
 
 
 class Response(NamedTuple):
@@ -194,9 +224,8 @@ class Transport:
     async def _request(self, request: APIRequest) -> Response:
         attempt = _first_attempt(request)
         limit = _TIMEOUT_SECONDS if request.timeout is None else request.timeout
-        read_only = request.method == "GET"
-        idempotent = read_only if request.idempotent is None else request.idempotent
-        attempts = self._attempts(attempt, idempotent=idempotent, read_only=read_only, limit=limit)
+        deadline = self._clock.monotonic() + limit
+        attempts: Attempts | None = None  # most requests need no second attempt
         awaiting_response = False
         session = self._session
         try:
@@ -210,12 +239,14 @@ class Transport:
                             return Response(response.status, await _read_body(response, request), response.headers)
                     except (APIError, aiohttp.ClientError) as error:
                         awaiting_response = False
+                        attempts = attempts or self._attempts(attempt, limit, deadline)
                         delay = attempts.delay_after(error)
                         code = str(error.code) if isinstance(error, APIError) else "<error>"
                         attempt = attempt._replace(retry_of=code)
                     await self._clock.sleep(delay)
         except TimeoutError:
             await self._replace_pool(session)
+            attempts = attempts or self._attempts(attempt, limit, deadline)
             raise attempts.timed_out(awaiting_response) from None
 
     @asynccontextmanager
@@ -232,7 +263,7 @@ class Transport:
         """
         attempt = _first_attempt(request, is_stream=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=read_timeout)
-        attempts = self._attempts(attempt, idempotent=False, read_only=True, limit=_TIMEOUT_SECONDS)
+        attempts = self._attempts(attempt, _TIMEOUT_SECONDS, self._clock.monotonic() + _TIMEOUT_SECONDS)
         try:
             async with AsyncExitStack() as stack:
                 try:
@@ -246,14 +277,16 @@ class Transport:
         except aiohttp.ClientError as error:
             raise attempts.failure(error) from error
 
-    def _attempts(self, attempt: _Attempt, *, idempotent: bool, read_only: bool, limit: float) -> Attempts:
+    def _attempts(self, attempt: _Attempt, limit: float, deadline: float) -> Attempts:
+        read_only = attempt.request.method == "GET"
         return Attempts(
             attempt.verb,
             attempt.resource,
             self.host,
-            idempotent=idempotent,
+            idempotent=read_only if attempt.request.idempotent is None else attempt.request.idempotent,
             read_only=read_only,
             limit=limit,
+            deadline=deadline,
             clock=self._clock,
         )
 

@@ -264,15 +264,15 @@ class WorkQueue(Generic[Item]):
         self._ready_count += 1
         if self._metrics:
             self._metrics.adds.inc()
-            self._metrics.depth(entry.priority).inc()
+            self._metrics.depth[entry.priority].inc()
         if entry.item not in self._processing:
             heapq.heappush(self._ready, (-entry.priority, entry.order, entry))
             self._wake(1)
 
     def _raise_priority(self, entry: _Entry[Item], priority: int) -> None:
         if self._metrics:
-            self._metrics.depth(entry.priority).dec()
-            self._metrics.depth(priority).inc()
+            self._metrics.depth[entry.priority].dec()
+            self._metrics.depth[priority].inc()
         entry.stale = True
         self._order += 1
         raised = _Entry(entry.item, priority, self._order, None, entry.queued_at)
@@ -292,7 +292,7 @@ class WorkQueue(Generic[Item]):
             self._held -= entry.causes.held
             self._processing[entry.item] = _Running(now, entry.causes)
             if self._metrics:
-                self._metrics.depth(entry.priority).dec()
+                self._metrics.depth[entry.priority].dec()
                 self._metrics.queued_seconds.observe(now - entry.queued_at)
             return entry
         return None

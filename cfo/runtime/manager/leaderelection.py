@@ -36,9 +36,8 @@ import orjson
 import structlog
 from anyio.abc import TaskStatus
 
-from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, NotFound, TransportError
-from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.client.write_gate import WriteRejected
 from cfo.runtime.controller.lifecycle import StopImmediately
 from cfo.runtime.controller.metrics import Metrics

@@ -56,9 +56,7 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of the operating system."""
 
-    def monotonic(self) -> float:
-        """Return seconds since an arbitrary fixed point; never goes backwards."""
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
     def boottime(self) -> float:
         """Return seconds since boot, including suspended time (``CLOCK_BOOTTIME``, Linux; else ``CLOCK_MONOTONIC``)."""

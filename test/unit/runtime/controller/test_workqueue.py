@@ -237,7 +237,7 @@ async def test_random_operations_lose_no_item_and_process_none_twice_concurrentl
     assert pending == set()
     assert queue.waiting == 0
     assert clock.timers == 0
-    depths = [metrics.queue("q").depth(priority)._value.get() for priority in priorities]
+    depths = [metrics.queue("q").depth[priority]._value.get() for priority in priorities]
     assert depths == [0, 0, 0, 0]
 
 

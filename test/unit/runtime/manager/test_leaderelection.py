@@ -14,10 +14,9 @@ import pytest
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists, Conflict, ServiceUnavailable, TransportError
-from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.client.write_gate import WriteRejected, write_gate
 from cfo.runtime.controller.lifecycle import Phase, RunnableFailed
 from cfo.runtime.controller.metrics import Metrics
