@@ -213,9 +213,9 @@ class FaultyTransport(Transport):
         return response
 
     @asynccontextmanager
-    async def stream(self, request: APIRequest, *, read_timeout: float | None = None) -> AsyncIterator[Any]:
+    async def stream(self, request: APIRequest) -> AsyncIterator[Any]:
         """Open a watch that passes the gate and may repeat lines."""
-        async with super().stream(request, read_timeout=read_timeout) as body:
+        async with super().stream(request) as body:
             yield _WatchBody(body, self)
 
 

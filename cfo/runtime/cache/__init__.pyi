@@ -1,5 +1,4 @@
 from .cache import Cache as Cache
-from .cache import SyncTimeoutError as SyncTimeoutError
 from .entry import Entry as Entry
 from .entry import Meta as Meta
 from .index import by_controller as by_controller
@@ -7,8 +6,6 @@ from .index import by_label as by_label
 from .index import by_owner as by_owner
 from .informer import Informer as Informer
 from .informer import Reader as Reader
-from .informer import TypedReader as TypedReader
-from .selectors import FieldSelector as FieldSelector
 from .selectors import LabelSelector as LabelSelector
 from .selectors import Selection as Selection
 from .selectors import SelectorError as SelectorError

@@ -48,9 +48,8 @@ class Cache(ClientCache):
     ``field_managers`` are our own field managers: their managedFields entries are kept for :meth:`stored`.
     ``namespaces`` restricts all informers of namespaced kinds to these namespaces (``None``: all namespaces); each is
     listed and watched separately, so permissions in these namespaces are sufficient. ``selectors`` are label selectors
-    by kind: other objects of that kind are invisible to the cache. ``never_cluster_wide`` are kinds that must not be
-    cached cluster-wide: they require a selector, a namespace, or metadata-only. ``options`` are settings of list and
-    watch.
+    by kind: other objects of that kind are invisible to the cache. ``options`` are settings of list and watch. Secrets
+    are never cached cluster-wide: their informers require a selector, a namespace, or metadata-only.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class Cache(ClientCache):
         field_managers: Collection[str] = (),
         namespaces: Collection[str] | None = None,
         selectors: ByKind[str] | None = None,
-        never_cluster_wide: Collection[GVK] = (SECRET,),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
     ) -> None:
@@ -70,7 +68,6 @@ class Cache(ClientCache):
         self._field_managers = frozenset(field_managers)
         self._namespaces = tuple(sorted(namespaces)) if namespaces else ("",)
         self._selectors = {kind.gvk: LabelSelector.of(text) for kind, text in (selectors or {}).items() if text}
-        self._never_cluster_wide = frozenset(never_cluster_wide)
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
@@ -114,7 +111,7 @@ class Cache(ClientCache):
         existing = self._informers.get((gvk, selection))
         if existing is not None:
             return existing
-        if gvk in self._never_cluster_wide and replace(selection, max_bytes=0) == Selection():
+        if gvk == SECRET and replace(selection, max_bytes=0) == Selection():
             raise ValueError(
                 f"{gvk}: must not be cached for the whole cluster; set label_selector, namespace or metadata_only"
             )

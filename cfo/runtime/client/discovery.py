@@ -264,7 +264,7 @@ class RESTMapper:
         async with document.lock:
             if document.reads_completed > begun and not document.outdated:
                 return
-            if (delay := self._bucket.when(None)) > 0:
+            if (delay := self._bucket.when()) > 0:
                 await self._clock.sleep(delay)
             document.reads_begun += 1
             document.outdated = False

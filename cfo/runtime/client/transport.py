@@ -156,7 +156,6 @@ class Transport:
         *,
         qps: float | None = None,
         burst: int | None = None,
-        user_agent: str = USER_AGENT,
         observe: Callable[[Exchange], None] | None = None,
         clock: Clock | None = None,
         tracing: Tracing | None = None,
@@ -168,7 +167,6 @@ class Transport:
         self._bucket: BucketRateLimiter | None = None
         if qps is not None and qps > 0:
             self._bucket = BucketRateLimiter(qps, burst or max(1, round(2 * qps)), self._clock)
-        self._user_agent = user_agent
         self._observe = observe
         self._base = config.server.rstrip("/")
         self.host = URL(config.server).authority.rpartition("@")[2]
@@ -250,19 +248,16 @@ class Transport:
             raise attempts.timed_out(awaiting_response) from None
 
     @asynccontextmanager
-    async def stream(
-        self, request: APIRequest, *, read_timeout: float | None = None
-    ) -> AsyncIterator[aiohttp.StreamReader]:
+    async def stream(self, request: APIRequest) -> AsyncIterator[aiohttp.StreamReader]:
         """Send a GET with a long-running response (a watch) and yield its body; nothing is retried.
 
-        ``read_timeout``: seconds without a byte after which reading fails. The fields ``timeout``, ``idempotent`` and
-        ``new_connection`` of ``request`` have no effect: a stream has no time limit once the response begins, and
-        always gets its own connection. Connection failures, also while the body is read inside the ``async with``, are
-        raised as :class:`~cfo.runtime.client.errors.TransportError`. Error responses are raised as
-        :class:`~cfo.runtime.client.errors.APIError`.
+        The fields ``timeout``, ``idempotent`` and ``new_connection`` of ``request`` have no effect: a stream has no time
+        limit once the response begins, and always gets its own connection. Connection failures, also while the body is
+        read inside the ``async with``, are raised as :class:`~cfo.runtime.client.errors.TransportError`. Error
+        responses are raised as :class:`~cfo.runtime.client.errors.APIError`.
         """
         attempt = _first_attempt(request, is_stream=True)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=read_timeout)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
         attempts = self._attempts(attempt, _TIMEOUT_SECONDS, self._clock.monotonic() + _TIMEOUT_SECONDS)
         try:
             async with AsyncExitStack() as stack:
@@ -326,11 +321,11 @@ class Transport:
                 problem = "the transport is closed"
                 raise TransportError(problem, outcome_unknown=False, verb=attempt.verb, resource=attempt.resource)
             raise RuntimeError("the transport was never entered: use 'async with Transport(...)'")
-        rate_limit_delay = self._bucket.when(None) if self._bucket is not None else None
+        rate_limit_delay = self._bucket.when() if self._bucket is not None else None
         if rate_limit_delay:
             await self._clock.sleep(rate_limit_delay)
         headers = CIMultiDict(attempt.headers)
-        headers["User-Agent"] = self._user_agent
+        headers["User-Agent"] = USER_AGENT
         if self._credentials.authorization:
             headers["Authorization"] = self._credentials.authorization
         headers.extend(self.config.headers)

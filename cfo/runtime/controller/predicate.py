@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.store import Event
-from cfo.runtime.objects.resource.errors import InvalidResource
+from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.unstructured import ObjectKind
 
 __all__ = [

@@ -16,7 +16,7 @@ from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueReque
 from cfo.runtime.controller.predicate import Predicate
 from cfo.runtime.controller.reconcile import Reconciler
 from cfo.runtime.controller.source import InformerSync, Kind, Source
-from cfo.runtime.manager.elected_controllers import ElectedControllers
+from cfo.runtime.manager.leadership import ElectedControllers
 from cfo.runtime.objects.unstructured import GVK, ObjectKind
 
 if TYPE_CHECKING:

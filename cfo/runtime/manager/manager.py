@@ -28,10 +28,9 @@ from cfo.runtime.controller.availability import Availability
 from cfo.runtime.controller.controller import Controller
 from cfo.runtime.controller.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
 from cfo.runtime.controller.metrics import Metrics
-from cfo.runtime.manager.elected_controllers import ElectedControllers
 from cfo.runtime.manager.events import EventBroadcaster, EventRecorder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
-from cfo.runtime.manager.leadership import Leadership
+from cfo.runtime.manager.leadership import ElectedControllers, Leadership
 from cfo.runtime.manager.servers import Servers
 from cfo.runtime.objects.unstructured import ByKind, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock

@@ -106,8 +106,6 @@ async def test_secrets_cannot_be_cached_for_the_whole_cluster() -> None:
         assert cache.informer(SECRET, label_selector="a") is not None
         assert cache.informer(SECRET, namespace="ns") is not None
         assert cache.informer(SECRET, metadata_only=True) is not None
-    async with running_cache(run=False, never_cluster_wide=()) as (_, cache):
-        assert cache.informer(SECRET) is not None
     async with running_cache(run=False, namespaces=["ns"]) as (_, cache):
         assert cache.informer(SECRET) is not None
 

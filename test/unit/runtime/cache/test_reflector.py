@@ -20,8 +20,7 @@ from cfo.runtime.cache.store import Event, Store
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
-from cfo.runtime.process.clock import FakeClock
-from test.support.clocks import SkippingClock
+from test.support.clocks import FakeClock, SkippingClock
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
     ScriptedServer,

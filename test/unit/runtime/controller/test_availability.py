@@ -18,7 +18,7 @@ from cfo.runtime.client.errors import TransportError, UnknownKind
 from cfo.runtime.controller.availability import Availability, is_served
 from cfo.runtime.objects.kinds import CUSTOM_RESOURCE_DEFINITION
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
 MIRROR = GVK("example.com", "v1", "Mirror")

@@ -29,8 +29,8 @@ from cfo.runtime.manager.leaderelection import (
 )
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.unstructured import NamespacedName, Object
-from cfo.runtime.process.clock import FakeClock
 from test.support.api_server import ApiServer, json, status
+from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
 
