@@ -177,7 +177,7 @@ class Cache(ClientCache):
 
     async def _run_informer(self, informer: Informer) -> None:
         if informer not in self._of_kind[informer.gvk]:
-            return
+            return  # removed before its task began
         with anyio.CancelScope() as scope:
             self._scopes[informer] = scope
             try:
@@ -218,13 +218,13 @@ class Cache(ClientCache):
         """
         informers = self._of_kind.get(gvk)
         if not informers:
-            return None
+            return None  # most kinds are only written, and their selectors need not be parsed
         restriction = self._selectors.get(gvk, LabelSelector())
         required = {*restriction.requirements, *LabelSelector.of(label_selector).requirements} if label_selector else ()
         for informer in informers:
             selection = informer.selection
             if selection.metadata_only or selection.max_bytes or selection.field_selector:
-                continue
+                continue  # an object that it does not hold can exist, or has more fields
             if selection.label_selector != restriction and not (
                 required and set(selection.label_selector.requirements).issubset(required)
             ):
@@ -270,7 +270,7 @@ class Cache(ClientCache):
         try:
             head = _response.decode(response)
             if head.kind != gvk.kind:
-                return
+                return  # the response of a subresource: a Scale, for example
             self._uncertain.pop((gvk, NamespacedName(head.metadata.namespace, head.metadata.name)), None)
             for informer in self._of_kind.get(gvk, ()):
                 informer.record_write(response)
@@ -285,7 +285,7 @@ class Cache(ClientCache):
         """
         self._uncertain.pop((gvk, key), None)
         if not uid:
-            return
+            return  # nothing was stored, so that no state can return; a tombstone needs a uid
         informers = self._of_kind.get(gvk, ())
         for informer in informers:
             informer.record_deletion(key, uid)

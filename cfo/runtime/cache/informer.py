@@ -347,7 +347,7 @@ class Informer:
         """
         entry = self._decoder.decode(response)
         feed = self._feeds.of(entry.key)
-        if feed is not None:
+        if feed is not None:  # else the namespace is not watched, and the object would never be updated
             feed.record_write(entry)
 
     def record_deletion(self, key: NamespacedName, uid: str) -> None:
@@ -385,9 +385,10 @@ class Informer:
             try:
                 resource = await self._mapper.resource(self.gvk)
             except UnknownKind:
-                self._stop_following()
+                self._stop_following()  # with the CRD, the API server deleted all objects
                 self._set_problem(f"{self.gvk} is not served")
             except (DiscoveryIncomplete, APIError, TransportError) as error:
+                # Unknown is not deleted: the store keeps its objects.
                 self._set_problem(f"discovery of {self.gvk}: {error}")
             else:
                 self._set_problem("")

@@ -180,6 +180,7 @@ class Reflector:
         except Expired as error:
             self.state = State.LISTING
             _log.info("Watch expired, listing again", resource=self._name, cause=error.message)
+            # Expiring is normal after a pause, but a list that expires again at once would load the server.
             is_repeated = not self._backoff.has_recovered
             self._backoff.record_failure()
             if is_repeated:
@@ -243,7 +244,7 @@ class Reflector:
                     return
             except ResponseTooLarge:
                 if 0 < limit <= _SMALL_PAGE_SIZE:
-                    raise
+                    raise  # not even the smallest pages are accepted: back off
                 limit = _SMALL_PAGE_SIZE
             except Expired:
                 self._use_quorum = True
@@ -286,7 +287,7 @@ class Reflector:
         """Return whether a list can be used: it is not older than known, or a quorum list after a restore."""
         if not 0 < version_number(version) < listing.known_version:
             return True
-        if not quorum:
+        if not quorum:  # one of several API servers may lag behind; only a quorum list proves a restore
             self._use_quorum = True
             return False
         listing.discard_known = True
@@ -369,9 +370,10 @@ class Reflector:
                         silence.deadline = anyio.current_time() + self._options.idle_seconds
         except TimeoutError:
             _log.info("Watch idle timeout, reconnecting", resource=self._name)
-            self._must_check_position = True
+            self._must_check_position = True  # silence can mean a dead connection, or a version from the future
             return
         duration = self._clock.monotonic() - started
+        # A server that ends a watch early may be another one now, or a restored one.
         self._must_check_position = duration < seconds - _EARLY_SECONDS
         if self._version == version and duration < 1.0:
             raise BrokenStreamError("the server closed the watch immediately")
@@ -388,7 +390,7 @@ class Reflector:
         if event_type is not None:
             entry = self._items.decode(event.object)
             if entry is None:
-                return
+                return  # reported; the version of an object with invalid metadata is not known
             self._version = entry.meta.resource_version or self._version
             self._feed.observe(event_type, entry)
         elif event.type == "BOOKMARK":

@@ -155,7 +155,7 @@ class Store:
         """Remember the controller of an object that another client deleted; ``entry`` is its last known state."""
         controller = entry.meta.controller
         if controller is None:
-            return
+            return  # the garbage collector deletes only what has an owner
         self._controllers_of_deleted[entry.key] = controller.uid
         self._controllers_of_deleted.move_to_end(entry.key)
         if len(self._controllers_of_deleted) > MAX_DELETED:

@@ -90,6 +90,7 @@ def is_applied(intent: ApplyIntent, current: Mapping[str, Any], managers: Sequen
     ]
     if len(own_entries) > 1 or desired.get("kind") != current.get("kind"):
         return False
+    # Under another version, the fields can have other names: the apply converts the entry.
     if any(entry.get("apiVersion") != desired.get("apiVersion") for entry in own_entries):
         return False
     desired_metadata, metadata = desired.get("metadata") or {}, current.get("metadata") or {}

@@ -241,7 +241,7 @@ class RESTMapper:
 
     async def _ensure_read(self, document: _Document) -> None:
         if not document.outdated:
-            return
+            return  # a CRD that was added since is found after a lookup fails
         try:
             await self._read_since(document, document.reads_begun)
         except (APIError, TransportError, DiscoveryIncomplete) as error:
@@ -263,7 +263,7 @@ class RESTMapper:
         """Read a root document, unless a read that began after read number ``begun`` has completed."""
         async with document.lock:
             if document.reads_completed > begun and not document.outdated:
-                return
+                return  # another lookup has read it while this one waited for the lock
             if (delay := self._bucket.when()) > 0:
                 await self._clock.sleep(delay)
             document.reads_begun += 1
@@ -281,7 +281,7 @@ class RESTMapper:
             APIRequest("GET", document.path, accept=_ACCEPT, headers=headers, compress=True, verb="discover")
         )
         if response.code == 304:
-            return
+            return  # unchanged, by its ETag
         with _parsing(document.path):
             content = orjson.loads(response.body)
             kind = content["kind"]
@@ -301,7 +301,7 @@ class RESTMapper:
     async def _read_version(self, group: str, version: str, known: _Version) -> None:
         """Read the resources of a version, unless the root document contained them."""
         if known.resources is not None:
-            return
+            return  # an aggregated document has the resources of all versions
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
             response = await self._transport.request(APIRequest("GET", path, compress=True, verb="discover"))

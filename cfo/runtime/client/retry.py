@@ -67,7 +67,7 @@ class Attempts:
         self._connection_failures += 1
         if (
             _is_permanent(error)
-            or (sent and not self._idempotent)
+            or (sent and not self._idempotent)  # it may have been executed
             or self._connection_failures > _MAX_CONNECTION_RETRIES
             or not self._allows(delay)
         ):
@@ -78,7 +78,7 @@ class Attempts:
         delay = error.retry_after
         self._retry_after_responses += 1
         if error.code not in {429, 503} or delay is None:
-            raise error
+            raise error  # only with Retry-After does the server say that it did not execute the request
         if self._retry_after_responses > _MAX_RETRY_AFTER_RETRIES or not self._allows(delay):
             raise error
         return delay

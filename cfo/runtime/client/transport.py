@@ -137,7 +137,7 @@ class _GatedRequest(aiohttp.ClientRequest):
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Send the request; raises :class:`~cfo.runtime.client.write_gate.WriteRejected`."""
         gate = write_gate.get()
-        if gate is not None and self.method not in ("GET", "HEAD"):
+        if gate is not None and self.method not in ("GET", "HEAD"):  # a former leader may still read
             gate.check()
         return await super().send(conn)
 
@@ -200,7 +200,7 @@ class Transport:
         age may be dead, too.
         """
         if unresponsive is None or unresponsive is not self._session:
-            return
+            return  # another request that timed out has replaced it
         now = self._clock.monotonic()
         self._session = _new_session(keepalive_timeout=_IDLE_CONNECTION_SECONDS)
         self._retired.append((unresponsive, now))
@@ -251,9 +251,9 @@ class Transport:
     async def stream(self, request: APIRequest) -> AsyncIterator[aiohttp.StreamReader]:
         """Send a GET with a long-running response (a watch) and yield its body; nothing is retried.
 
-        The fields ``timeout``, ``idempotent`` and ``new_connection`` of ``request`` have no effect: a stream has no time
-        limit once the response begins, and always gets its own connection. Connection failures, also while the body is
-        read inside the ``async with``, are raised as :class:`~cfo.runtime.client.errors.TransportError`. Error
+        ``timeout``, ``idempotent`` and ``new_connection`` of ``request`` have no effect: a stream has no time limit
+        once the response begins, and always gets its own connection. Connection failures, also while the body is read
+        inside the ``async with``, are raised as :class:`~cfo.runtime.client.errors.TransportError`. Error
         responses are raised as :class:`~cfo.runtime.client.errors.APIError`.
         """
         attempt = _first_attempt(request, is_stream=True)
@@ -294,7 +294,7 @@ class Transport:
             await self._authenticate(attempt, renew)
             async with self._send(attempt, timeout) as response:
                 if response.status == 401 and not renew and self.config.credentials is not None:
-                    continue
+                    continue  # an expired token; static credentials cannot be renewed
                 self._log_warnings(response)
                 if response.status >= 300 and response.status != 304:
                     raise self._error(attempt, response, await _read_error(response))

@@ -166,7 +166,7 @@ class Controller:
                 async with anyio.create_task_group() as tasks:
                     self._tasks = tasks
                     await self._sync()
-                    if not self._stopping.is_set():
+                    if not self._stopping.is_set():  # without all sources, a reconcile would take objects for deleted
                         async with anyio.create_task_group() as workers:
                             for _ in range(self.options.max_concurrent_reconciles):
                                 workers.start_soon(self._work)
@@ -248,7 +248,7 @@ class Controller:
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
-                    raise
+                    raise  # our own cancellation: the process stops, or the timeout has passed
                 raise RuntimeError("an operation that the reconcile awaited was cancelled") from error
             finally:
                 if timer is not None:
@@ -277,6 +277,7 @@ class Controller:
         self._metrics.errors.inc()
         if any(isinstance(leaf, _PANICS) and not isinstance(leaf, UnknownKind) for leaf in errors):
             self._metrics.panics.inc()
+        # One error of several that a retry can remove is enough for a retry.
         if all(isinstance(leaf, TerminalError) for leaf in errors):
             self.queue.forget(request)
             self._metrics.terminal_errors.inc()

@@ -147,7 +147,7 @@ class WorkQueue(Generic[Item]):
         of its earliest time. Has no effect after :meth:`shut_down`.
         """
         if self._shut_down:
-            return
+            return  # the next process reconciles all objects after its start
         now = self._clock.monotonic()
         ready_at = now + after if after > 0 else None
         if ready_at is not None and self._metrics:
@@ -156,13 +156,13 @@ class WorkQueue(Generic[Item]):
         if entry is None:
             self._insert(item, priority, ready_at, now, self._hold(Causes.of(cause)))
         elif entry.ready_at is None:
-            if ready_at is None:
+            if ready_at is None:  # a delay is covered by the entry that is ready already
                 self._held -= entry.causes.held
                 entry.causes = self._hold(entry.causes.followed_by(cause))
             if priority > entry.priority:
                 self._raise_priority(entry, priority)
         elif ready_at is None or ready_at < entry.ready_at or priority > entry.priority:
-            self._make_stale(entry)
+            self._make_stale(entry)  # an entry within a heap cannot change its order
             causes = entry.causes
             if ready_at is None or ready_at < entry.ready_at:
                 self._held -= causes.held
@@ -204,7 +204,7 @@ class WorkQueue(Generic[Item]):
                 await getter
             except asyncio.CancelledError:
                 if getter.done() and not getter.cancelled():
-                    self._wake(1)
+                    self._wake(1)  # this getter was woken for an item, which another one must take
                 elif getter in self._getters:
                     self._getters.remove(getter)
                 raise
@@ -213,11 +213,11 @@ class WorkQueue(Generic[Item]):
         """Mark ``item``, which :meth:`get` returned, as finished, so that it can be handed out again."""
         running = self._processing.pop(item, None)
         if running is None:
-            return
+            return  # as in client-go, a second call is ignored
         if self._metrics:
             self._metrics.work_seconds.observe(self._clock.monotonic() - running.started_at)
         entry = self._entries.get(item)
-        if entry is not None and entry.ready_at is None:
+        if entry is not None and entry.ready_at is None:  # added while it was processed
             heapq.heappush(self._ready, (-entry.priority, entry.order, entry))
             self._wake(1)
 
@@ -265,7 +265,7 @@ class WorkQueue(Generic[Item]):
         if self._metrics:
             self._metrics.adds.inc()
             self._metrics.depth[entry.priority].inc()
-        if entry.item not in self._processing:
+        if entry.item not in self._processing:  # else done() hands it out: no object is reconciled twice at a time
             heapq.heappush(self._ready, (-entry.priority, entry.order, entry))
             self._wake(1)
 
@@ -285,7 +285,7 @@ class WorkQueue(Generic[Item]):
         while self._ready:
             _, _, entry = heapq.heappop(self._ready)
             if entry.stale:
-                continue
+                continue  # its replacement has a higher priority, and is in the heap as well
             del self._entries[entry.item]
             self._ready_count -= 1
             now = self._clock.monotonic()
@@ -312,7 +312,7 @@ class WorkQueue(Generic[Item]):
         first = self._waiting[0][0]
         if self._timer:
             if self._timer_at <= first:
-                return
+                return  # the timer sets the next one
             self._timer.cancel()
         self._timer_at = first
         self._timer = self._clock.call_later(max(0.0, first - self._clock.monotonic()), self._release_due)

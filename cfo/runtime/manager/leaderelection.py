@@ -232,7 +232,7 @@ class LeaderElector:
         if not self._leading:
             raise WriteRejected("not written: this process is not the leader")
         expired_for = -self._remaining()
-        if expired_for >= 0:
+        if expired_for >= 0:  # earlier than the Lease ends, so that a request in flight ends before it, too
             raise WriteRejected(
                 f"not written: leadership ended {expired_for:.1f} s ago, {self.options.renew_deadline:g} s after the "
                 f"last renewal of Lease {self.options.namespace}/{self.options.name}"
@@ -249,7 +249,7 @@ class LeaderElector:
         """
         _log.info("Attempting to acquire leader lease", lease=self._lease_name, identity=self.options.identity)
         if not await self._acquire():
-            return
+            return  # stopped while another replica was the leader: there is nothing to release
         self._metrics.is_leader.set(1)
         _log.info("Successfully acquired lease", lease=self._lease_name, identity=self.options.identity)
         self._record("became leader")
@@ -294,6 +294,7 @@ class LeaderElector:
             remaining = self._remaining()
             if remaining <= 0:
                 raise LeadershipLost(f"Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s")
+            # A renewal counts from its start, so that a slow one may have expired when its response arrives.
             if await self._try_acquire_or_renew(min(remaining, deadline / 2)) and self._remaining() > 0:
                 return
             if self.leader not in ("", self.options.identity):
@@ -305,7 +306,7 @@ class LeaderElector:
         """Try once to acquire or renew the Lease; log API, network and decoding errors and return false."""
         try:
             if self._leading:
-                try:
+                try:  # without a read: a renewal of an unchanged Lease is one request
                     await self._write(self._lease, timeout)
                 except (Conflict, NotFound) as error:
                     self._metrics.slow_path.inc()
@@ -324,11 +325,12 @@ class LeaderElector:
 
     async def _acquire_if_free(self, timeout: float) -> bool:
         lease = await self._lock.get(timeout=timeout)
-        if lease is None:
+        if lease is None:  # deleted by hand, or never created
             self._observe({})
             await self._write({}, timeout)
             return True
         self._observe(lease)
+        # A released Lease has no holder; our own is from a container that was restarted in the same pod.
         if self.leader not in ("", self.options.identity) and self._is_held():
             _log.debug("Lease is held by another replica", lease=self._lease_name, leader=self.leader)
             return False
@@ -336,7 +338,7 @@ class LeaderElector:
         return True
 
     def _observe(self, lease: Object) -> None:
-        if self._spec != (lease.get("spec") or {}):
+        if self._spec != (lease.get("spec") or {}):  # by our own clock, because those of other nodes may differ
             self._observed_at = self._clock.boottime()
         self._lease = lease
         if self.leader != self._reported_leader:
