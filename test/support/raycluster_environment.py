@@ -254,7 +254,7 @@ class Environment:
         listed = {
             key_of(item): resource_version_of(item)
             for item in items
-            if selection.fits(_stored_size(item, metadata_only=selection.metadata_only))
+            if not 0 < selection.max_bytes < _stored_size(item, metadata_only=selection.metadata_only)
         }
 
         def is_current() -> bool:
