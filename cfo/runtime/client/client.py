@@ -22,7 +22,7 @@ from cfo.runtime.client.apply import ApplyIntent, UnchangedApplies, encode_strin
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import NotFound
-from cfo.runtime.client.object_cache import ClientCache, NullCache, StoredObject
+from cfo.runtime.client.object_cache import ClientCache, StoredObject
 from cfo.runtime.client.recorded_requests import RecordedRequests, RequestTarget, cache_key
 from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.unstructured import (
@@ -86,7 +86,7 @@ class Client:
         self.transport = transport
         self.mapper = mapper
         self.field_manager = field_manager
-        self._cache = cache if cache is not None else NullCache()
+        self._cache = cache or ClientCache()
         self._requests = RecordedRequests(transport, mapper, self._cache)
         self._unchanged = UnchangedApplies()
 

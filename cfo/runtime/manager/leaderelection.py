@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from math import ceil
 from random import random as default_random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import anyio
 import orjson
@@ -52,7 +52,6 @@ __all__ = [
     "LeaderElector",
     "LeadershipLost",
     "LeaseLock",
-    "Lock",
     "leader_election_rules",
 ]
 
@@ -116,31 +115,12 @@ class LeadershipLost(StopImmediately):
     """Raised when this process loses leadership; all leader-only work must stop immediately."""
 
 
-class Lock(Protocol):
-    """Stores the Lease; each method times out after ``timeout`` seconds.
+class LeaseLock:
+    """A Lease on an API server; each method times out after ``timeout`` seconds.
 
     All methods raise :class:`~cfo.runtime.client.errors.APIError` and
-    :class:`~cfo.runtime.client.errors.TransportError`.
-    """
-
-    async def get(self, *, timeout: float) -> Object | None:
-        """Return the Lease, or ``None`` if it does not exist."""
-        ...
-
-    async def create(self, lease: Object, *, timeout: float) -> Object:
-        """Create the Lease; return it as persisted."""
-        ...
-
-    async def update(self, lease: Object, *, timeout: float) -> Object:
-        """Replace the Lease, which must still have the resourceVersion of ``lease``; return it as persisted."""
-        ...
-
-
-class LeaseLock(Lock):
-    """A Lease on an API server.
-
-    Use a dedicated ``transport`` without a rate limit, because a renewal that waits for other requests may be too late.
-    Discovery is not used.
+    :class:`~cfo.runtime.client.errors.TransportError`. Use a dedicated ``transport`` without a rate limit, because a
+    renewal that waits for other requests may be too late. Discovery is not used.
     """
 
     def __init__(self, transport: Transport, key: NamespacedName) -> None:
@@ -160,7 +140,7 @@ class LeaseLock(Lock):
         return await self._request("POST", "create", self._path, timeout, lease)
 
     async def update(self, lease: Object, *, timeout: float) -> Object:
-        """Replace the Lease; return it as persisted."""
+        """Replace the Lease, which must still have the resourceVersion of ``lease``; return it as persisted."""
         return await self._request("PUT", "update", f"{self._path}/{self._name}", timeout, lease)
 
     async def _request(self, method: str, verb: str, path: str, timeout: float, body: Object | None = None) -> Object:
@@ -191,7 +171,7 @@ class LeaderElector:
 
     def __init__(
         self,
-        lock: Lock,
+        lock: LeaseLock,
         options: LeaderElectionOptions,
         *,
         clock: Clock | None = None,

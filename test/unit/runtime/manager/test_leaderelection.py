@@ -34,7 +34,7 @@ from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
 
-class FakeLock:
+class FakeLock(LeaseLock):
     """A Lease in memory, with optimistic concurrency.
 
     Requests wait for ``gate``; then they fail while ``down`` is set, or raise the next of ``errors``.
