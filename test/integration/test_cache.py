@@ -101,7 +101,8 @@ async def test_informers_contain_selected_objects(plane: ControlPlane) -> None:
         named = session.cache.informer(CONFIG_MAP, field_selector="metadata.name=m4")
         partial = session.cache.informer(CONFIG_MAP, label_selector="app", metadata_only=True)
         namespaces = session.cache.informer(NAMESPACE)
-        await session.cache.wait_for_sync(TIMEOUT_SECONDS)
+        with anyio.fail_after(TIMEOUT_SECONDS):
+            await session.cache.wait_for_sync()
         assert sorted(entry.key.name for entry in selected.reader.entries()) == ["m1", "m3", "m9"]
         assert [entry.key for entry in in_namespace.reader.entries()] == [("elsewhere", "m9")]
         assert [entry.key.name for entry in named.reader.entries()] == ["m4"]
@@ -122,7 +123,8 @@ async def test_object_is_added_and_deleted_as_its_labels_match(plane: ControlPla
     async with start_session(plane) as session:
         informer = session.cache.informer(CONFIG_MAP, label_selector="app=x")
         informer.add_handler(lambda event: events.append((event.type, event.key.name)))
-        await session.cache.wait_for_sync(TIMEOUT_SECONDS)
+        with anyio.fail_after(TIMEOUT_SECONDS):
+            await session.cache.wait_for_sync()
         key = NamespacedName("default", "m")
         await session.other.create(config_map("m", app="y"))
         await session.other.patch(CONFIG_MAP, key, {"metadata": {"labels": {"app": "x"}}})
@@ -169,7 +171,8 @@ async def test_own_writes_are_read_under_concurrent_writes(plane: ControlPlane) 
     rounds, names = 12, [f"w{number}" for number in range(6)]
     async with start_session(plane) as session:
         informer = session.cache.informer(CONFIG_MAP, namespace="default")
-        await session.cache.wait_for_sync(TIMEOUT_SECONDS)
+        with anyio.fail_after(TIMEOUT_SECONDS):
+            await session.cache.wait_for_sync()
 
         async def read(name: str) -> Object | None:
             return await session.client.get(CONFIG_MAP, NamespacedName("default", name))

@@ -125,7 +125,8 @@ async def start_session(config: ClientConfig, *kinds: GVK) -> AsyncIterator[Sess
             cache.informer(kind, namespace="default" if kind.kind == "Secret" else "")
         async with anyio.create_task_group() as tasks:
             await tasks.start(cache.run)
-            await cache.wait_for_sync(20)
+            with anyio.fail_after(20):
+                await cache.wait_for_sync()
             yield Session(Client(transport, mapper, field_manager=FIELD_MANAGER, cache=cache), cache, exchanges)
             tasks.cancel_scope.cancel()
 

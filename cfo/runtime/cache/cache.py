@@ -29,17 +29,13 @@ from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, Object, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock
 
-__all__ = ["Cache", "SyncTimeoutError"]
+__all__ = ["Cache"]
 
 
 MAX_UNCERTAIN: Final = 10_000
 """The maximum number of objects whose next read must go to the API server; the oldest are evicted first."""
 
 _log = structlog.get_logger(__name__)
-
-
-class SyncTimeoutError(TimeoutError):
-    """Raised when informers did not complete their first list in time; the message lists them, each with the cause."""
 
 
 class Cache(ClientCache):
@@ -185,23 +181,10 @@ class Cache(ClientCache):
             finally:
                 del self._scopes[informer]
 
-    async def wait_for_sync(self, timeout: float | None = None) -> None:
-        """Wait until every informer has completed its first list.
-
-        Raises :class:`SyncTimeoutError` after ``timeout`` seconds (``None``: waits forever), with the cause for each
-        informer that has not synced.
-        """
-        try:
-            with anyio.fail_after(timeout):
-                for informer in self.informers:
-                    await informer.wait_for_sync()
-        except TimeoutError:
-            waiting = [
-                f"{informer.gvk}: {informer.problem or 'the first list is not complete'}"
-                for informer in self.informers
-                if not informer.has_synced
-            ]
-            raise SyncTimeoutError(f"not synced after {timeout:g} s: {'; '.join(waiting)}") from None
+    async def wait_for_sync(self) -> None:
+        """Wait until every informer has completed its first list; :attr:`Informer.problem` says why one does not."""
+        for informer in self.informers:
+            await informer.wait_for_sync()
 
     # For the client (cfo.runtime.client.object_cache.ClientCache).
 
