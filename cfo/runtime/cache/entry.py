@@ -236,7 +236,7 @@ class EntryDecoder:
     def _own_managers(self, managed_fields: msgspec.Raw) -> bytes:
         encoded = bytes(managed_fields)
         if not any(manager in encoded for manager in self._quoted_managers):
-            return b""
+            return b""  # most objects of other clients: not decoded
         own = [
             {field: value for field, value in _parts.decode(entry).items() if field != "time"}
             for entry in _raw_list.decode(encoded)

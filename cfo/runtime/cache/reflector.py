@@ -403,7 +403,7 @@ class Reflector:
         event_type = _EVENTS.get(event.get("type", b"").decode().strip('"'))
         entry = await self._items.decode_without_nesting(event.get("object", b""))
         if event_type is None or entry is None:
-            return
+            return  # bookmarks and errors are never nested; invalid metadata was reported
         if self._metadata_only or event_type is EventType.DELETED:
             self._version = entry.meta.resource_version or self._version
             self._feed.observe(event_type, entry)

@@ -192,7 +192,7 @@ class ItemDecoder:
     def _report(self, message: str, identity: object, **fields: object) -> None:
         """Log that an object is skipped, unless that was reported before."""
         if identity in self._reported:
-            return
+            return  # the object is listed again after each interruption
         if len(self._reported) >= _MAX_REPORTED:
             del self._reported[next(iter(self._reported))]
         self._reported[identity] = None

@@ -89,7 +89,7 @@ def is_applied(intent: ApplyIntent, current: Mapping[str, Any], managers: Sequen
         and (entry.get("subresource") or "") == intent.subresource
     ]
     if len(own_entries) > 1 or desired.get("kind") != current.get("kind"):
-        return False
+        return False  # not what an API server stores: let it decide
     # Under another version, the fields can have other names: the apply converts the entry.
     if any(entry.get("apiVersion") != desired.get("apiVersion") for entry in own_entries):
         return False
@@ -128,7 +128,7 @@ def _matches(owned: Mapping[str, Any], desired: Any, current: Any) -> bool:
 
 def _matches_fields(owned: Mapping[str, Any], desired: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
     if owned.keys() - {"."} != {f"f:{name}" for name in desired}:
-        return False
+        return False  # an apply would add a field, or remove one that we no longer desire
     return all(_matches(owned[f"f:{name}"], value, current.get(name)) for name, value in desired.items())
 
 
@@ -144,7 +144,7 @@ def _matches_elements(owned: Mapping[str, Any], desired: list[Any], current: lis
     positions = []
     for item, child in _pair_with_keys(desired, keys):
         if child is None:
-            return False
+            return False  # we do not own the element yet
         position = _position(current, partial(_has_key, keys[child]))
         if position is None or not _matches(owned[child], item, current[position]):
             return False
@@ -234,7 +234,7 @@ class UnchangedApplies:
         key = _key(intent, current)
         state = self._states.get(key)
         if state is None or state != _digest(_state(intent, current, managers)):
-            return False
+            return False  # the object has changed since, so that the apply may change it
         self._states.move_to_end(key)
         return True
 

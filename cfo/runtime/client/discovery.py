@@ -12,7 +12,7 @@ caller should retry later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -157,10 +157,21 @@ class RESTMapper:
         Raises :class:`~cfo.runtime.client.errors.UnknownKind` if the kind is not served, :class:`DiscoveryIncomplete`
         if the server of its group does not respond or the response is no discovery, and the errors of requests.
         """
-        found = await self._look_up(gvk.group, gvk.version, lambda known: known.kinds.get(gvk.kind), since)
+        document = self._document(gvk.group)
+        begun = document.reads_begun if since is None else since.others if gvk.group else since.core
+        await self._ensure_read(document)
+        found = await self._find(document, gvk)
+        if found is None and await self._wait_for_read(document):
+            found = await self._find(document, gvk)
         if found is None:
-            raise UnknownKind(f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"')
-        return found
+            await self._read_since(document, begun)
+            found = await self._find(document, gvk)
+        if found is not None:
+            return found
+        known = document.version(gvk.group, gvk.version)
+        if known is not None and known.stale:
+            raise DiscoveryIncomplete(f"{gvk.api_version} is registered, but its API server does not respond")
+        raise UnknownKind(f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"')
 
     async def resources(self) -> list[list[Resource]]:
         """Return all resources that are served: one list for each version, the preferred version of a group first.
@@ -201,40 +212,17 @@ class RESTMapper:
         for name, version in versions.items():
             await self._read_version(group, name, version)
         if not versions:
-            return False
+            return False  # kube-aggregator lists every registered group, reachable or not
         if all(version.stale for version in versions.values()):
             raise DiscoveryIncomplete(f"{group} is registered, but its API server does not respond")
         return True
 
-    async def _look_up(
-        self,
-        group: str,
-        version: str,
-        find: Callable[[_Version], Resource | None],
-        since: DiscoveryPosition | None = None,
-    ) -> Resource | None:
-        document = self._document(group)
-        begun = document.reads_begun if since is None else since.others if group else since.core
-        await self._ensure_read(document)
-        found = await self._find(document, group, version, find)
-        if found is None and await self._wait_for_read(document):
-            found = await self._find(document, group, version, find)
-        if found is None:
-            await self._read_since(document, begun)
-            found = await self._find(document, group, version, find)
-        known = document.version(group, version)
-        if found is None and known is not None and known.stale:
-            raise DiscoveryIncomplete(f"{group}/{version} is registered, but its API server does not respond")
-        return found
-
-    async def _find(
-        self, document: _Document, group: str, version: str, find: Callable[[_Version], Resource | None]
-    ) -> Resource | None:
-        known = document.version(group, version)
+    async def _find(self, document: _Document, gvk: GVK) -> Resource | None:
+        known = document.version(gvk.group, gvk.version)
         if known is None:
             return None
-        await self._read_version(group, version, known)
-        return find(known)
+        await self._read_version(gvk.group, gvk.version, known)
+        return known.kinds.get(gvk.kind)
 
     def _document(self, group: str) -> _Document:
         return self._others if group else self._core
@@ -255,7 +243,7 @@ class RESTMapper:
         Such a read started too early to prove that a kind is not served, but it may still find the kind.
         """
         if not document.lock.locked():
-            return False
+            return False  # nothing is being read, so that a second lookup would find the same
         async with document.lock:
             return True
 

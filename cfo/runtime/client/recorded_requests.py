@@ -297,6 +297,6 @@ def _was_removed(obj: Object) -> bool:
     """
     metadata = obj.get("metadata") or {}
     if not is_deleting(obj) or metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"):
-        return False
+        return False  # a pod in its grace period has no finalizer, and still exists
     # A Namespace has finalizers in its spec, too; the namespace controller removes them.
     return not (obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
