@@ -15,7 +15,6 @@ from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
-from cfo.controllers.raycluster import conditions
 from cfo.controllers.raycluster.conditions import ConditionReconciler
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
@@ -72,8 +71,6 @@ def crd(group: str, version: str, kind: str, plural: str, *, scope: str = "Names
         },
     }
 
-
-conditions.QUIET_SECONDS = 0.05  # tests that count writes set it to the real value
 
 RAY_CLUSTER_CRD = crd("ray.io", "v1", "RayCluster", "rayclusters")
 ROUTE_CRD = crd(

@@ -1,4 +1,4 @@
-"""There are no import cycles in cfo, not even for types or inside a function."""
+"""There are no import cycles in cfo, not even for types or inside a function, and no imports between tests."""
 
 from __future__ import annotations
 
@@ -15,3 +15,11 @@ def test_modules_have_no_import_cycle() -> None:
         TopologicalSorter(imports).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_test_modules_import_no_other_test_module() -> None:
+    """What two of them need is in ``test.support``; otherwise, running one file depends on others."""
+    graph = grimp.build_graph("test", cache_dir=None)
+    tests = {module for module in graph.modules if module.rpartition(".")[2].startswith("test_")}
+    importers = {module: graph.find_modules_that_directly_import(module) for module in tests}
+    assert {module: found for module, found in importers.items() if found} == {}
