@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +22,6 @@ from cfo.runtime.client.api_request import APIRequest
 from envtest import EmbeddedControlPlane
 from test.support.manifests import dump_all, load_all
 from test.support.operator_process import OperatorProcess
-from test.support.preloaded import PreloadedCommand
 from test.support.raycluster_environment import Environment
 
 ROOT = Path(__file__).parents[2]
@@ -94,8 +94,8 @@ async def write_service_account_files(environment: Environment, directory: Path)
 async def run_in_cluster(environment: Environment, directory: Path, *arguments: str) -> AsyncIterator[OperatorProcess]:
     """Run ``cfo run`` as in a pod: only with the files and environment variables that a pod has."""
     server = urlsplit(environment.plane.url)
-    process = await PreloadedCommand.start(
-        *("run", "--log-format", "json", *arguments),
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cfo", "run", "--log-format", "json", *arguments),
         env={
             "PATH": os.environ["PATH"],
             "HOME": str(directory / "empty-home"),
@@ -103,8 +103,10 @@ async def run_in_cluster(environment: Environment, directory: Path, *arguments: 
             "KUBERNETES_SERVICE_HOST": str(server.hostname),
             "KUBERNETES_SERVICE_PORT": str(server.port),
             "CFO_SERVICE_ACCOUNT_DIR": str(await write_service_account_files(environment, directory)),
+            "PYTHONPATH": str(ROOT),
         },
         cwd=directory,
+        stderr=asyncio.subprocess.PIPE,
     )
     running = OperatorProcess(process)
     try:

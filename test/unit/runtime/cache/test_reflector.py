@@ -380,7 +380,7 @@ async def test_etcd_restore_is_detected_by_lower_versions_and_replaces_all_state
 
 
 async def test_etcd_restore_is_detected_during_a_silent_watch() -> None:
-    async with running_reflector(idle_seconds=0.05) as (server, harness):
+    async with running_reflector(idle_seconds=1.0) as (server, harness):
         server.probe_response = None
         server.respond_with(list_response(900, ray_cluster("a", 800)))
         await start_watch(server, harness)
@@ -392,7 +392,7 @@ async def test_etcd_restore_is_detected_during_a_silent_watch() -> None:
 
 
 async def test_silent_watch_of_a_healthy_server_is_reopened_without_a_list() -> None:
-    async with running_reflector(idle_seconds=0.05) as (server, harness):
+    async with running_reflector(idle_seconds=1.0) as (server, harness):
         server.probe_response = None
         server.respond_with(list_response(9, ray_cluster("a", 5)))
         watch = await start_watch(server, harness)
