@@ -26,8 +26,8 @@ GROUPS = 6
 async def replay(shared: Path, plane: ControlPlane, *options: str, files: Sequence[Path] = ()) -> tuple[int, int, str]:
     """Replay recordings; return the number of matching exchanges, the number of all exchanges, and the output."""
     folder = shared / "conformance"
-    command = [sys.executable, str(folder / "replay.py"), "check", "--server", plane.url, "--token", plane.token]
-    command += ["--insecure", "-q", *options, *map(str, files or [folder / "recorded"])]
+    command = [sys.executable, str(folder / "replay.py"), "check", "--server", plane.url]
+    command += [f"--token={plane.token}", "--insecure", "-q", *options, *map(str, files or [folder / "recorded"])]
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
