@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 _MAX_REQUEST = 1 << 20
 
@@ -125,12 +125,12 @@ def serve(descriptor: int) -> None:
                 selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
 
 
-def _become(request: dict[str, object], stderr: int, unused: list[int]) -> None:
+def _become(request: dict[str, Any], stderr: int, unused: list[int]) -> None:
     """Give this process what a new one would have."""
     os.dup2(stderr, 2)
     for descriptor in unused:
         os.close(descriptor)
     os.environ.clear()
-    os.environ.update(request["env"])  # type: ignore[arg-type]
-    os.chdir(str(request["cwd"]))
-    sys.argv = ["cfo", *request["arguments"]]  # type: ignore[misc]
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.argv = ["cfo", *request["arguments"]]
