@@ -19,7 +19,6 @@ from cfo.config.inferencestack import InferenceStackConfiguration
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.config.leader_election import LeaderElection
 from cfo.config.section import Namespace, Section, Selector
-from cfo.config.sharding import ShardingConfiguration
 
 __all__ = ["ClientConnection", "OperatorConfiguration"]
 
@@ -67,7 +66,6 @@ class OperatorConfiguration(Section):
     health: HealthConfiguration = Field(default_factory=HealthConfiguration)
     debug: DebugConfiguration = Field(default_factory=DebugConfiguration)
     leader_election: LeaderElection = Field(default_factory=LeaderElection)
-    sharding: ShardingConfiguration = Field(default_factory=ShardingConfiguration)
     webhook: WebhookConfiguration = Field(default_factory=WebhookConfiguration)
     kuberay: KubeRayConfiguration = Field(default_factory=KubeRayConfiguration)
     appwrapper: AppWrapperConfiguration = Field(default_factory=AppWrapperConfiguration)
@@ -78,15 +76,6 @@ class OperatorConfiguration(Section):
     def _debug_clients_are_authenticated(self) -> Self:
         if self.debug.bind_address == "metrics" and not self.metrics.secure_serving:
             raise ValueError('debug.bindAddress "metrics" requires metrics.secureServing: true')
-        return self
-
-    @model_validator(mode="after")
-    def _shards_need_an_election(self) -> Self:
-        if self.sharding.shards > 1 and self.leader_election.leader_elect is False:
-            raise ValueError(
-                f"sharding.shards: {self.sharding.shards} requires leader election: unset leaderElection.leaderElect, "
-                "or set sharding.shards to 1"
-            )
         return self
 
     @model_validator(mode="after")

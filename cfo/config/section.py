@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from cfo.runtime import LabelSelector, SelectorError
+from cfo.runtime import LabelSelector
+from cfo.runtime.cache import SelectorError
 
 __all__ = [
     "DNS_LABEL",

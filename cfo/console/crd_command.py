@@ -11,16 +11,8 @@ import click
 import yaml
 
 from cfo.console.errors import CommandFailed, InvalidInput
-from cfo.runtime import (
-    CustomResource,
-    NamespacedName,
-    Object,
-    SchemaError,
-    breaking_changes,
-    custom_resource_definitions,
-    name_of,
-    resources_in,
-)
+from cfo.runtime import CustomResource, NamespacedName, Object, name_of
+from cfo.runtime.objects import SchemaError, breaking_changes, custom_resource_definitions, resources_in
 
 __all__ = ["command"]
 

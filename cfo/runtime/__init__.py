@@ -24,9 +24,10 @@ Data flow: a watch line goes into the :class:`Cache` and from there as an event 
 :class:`Controller`, whose work queue passes each :data:`Request` to the :class:`Reconciler`. Writes of its
 :class:`Client` are reported by later watch lines.
 
-Objects are plain dicts in their wire form. The public names are listed once, in ``__init__.pyi``, and each is imported
-from its module on first use, so importing :mod:`cfo.runtime` is cheap. Functions whose names are clear only together
-with the module's name are used through the module: ``field.required(...)``, ``logs.configure()``.
+Objects are plain dicts in their wire form. Each package (:mod:`~cfo.runtime.client`, :mod:`~cfo.runtime.webhook` and so
+on) lists its public names in its ``__init__.pyi``; the names that most programs need are public here, too. A name is
+imported from its module on first use, so importing :mod:`cfo.runtime` is cheap. Functions whose names are clear only
+together with the module's name are used through the module: ``field.required(...)``, ``logs.configure()``.
 """
 
 import lazy_loader

@@ -8,7 +8,6 @@ from cfo.runtime import (
     Builder,
     ClientConfig,
     Conditions,
-    ExponentialRateLimiter,
     GenerationChanged,
     Manager,
     ManagerOptions,
@@ -22,6 +21,7 @@ from cfo.runtime import (
     load_config,
     logs,
 )
+from cfo.runtime.client import ExponentialRateLimiter
 
 PROBE = GVK("example.com", "v1", "Probe")
 TIMEOUT = aiohttp.ClientTimeout(total=5)

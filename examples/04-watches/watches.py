@@ -19,13 +19,13 @@ from cfo.runtime import (
     Reader,
     Request,
     Result,
-    SelectionKeywords,
-    from_functions,
     is_deleting,
     load_config,
     logs,
     uid_of,
 )
+from cfo.runtime.controller import from_functions
+from cfo.runtime.manager import SelectionKeywords
 
 RELOADER = GVK("example.com", "v1", "Reloader")
 ANNOTATION = "example.com/secret-versions"

@@ -8,9 +8,6 @@ import yaml
 
 from cfo.runtime import (
     GVK,
-    MUTATING_WEBHOOK_CONFIGURATION,
-    VALIDATING_WEBHOOK_CONFIGURATION,
-    AdmissionRequest,
     ClientConfig,
     FieldError,
     FieldErrors,
@@ -18,14 +15,12 @@ from cfo.runtime import (
     ManagerOptions,
     NamespacedName,
     Object,
-    RotatedCertificates,
-    ServiceReference,
-    WebhookOptions,
-    WebhookURL,
     field,
     load_config,
     logs,
 )
+from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.webhook import AdmissionRequest, RotatedCertificates, ServiceReference, WebhookOptions, WebhookURL
 
 WINDOW = GVK("example.com", "v1", "MaintenanceWindow")
 NAME = "maintenance-windows"

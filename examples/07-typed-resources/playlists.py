@@ -21,10 +21,10 @@ from cfo.runtime import (
     Request,
     Result,
     ValueChanged,
-    list_map,
     load_config,
     logs,
 )
+from cfo.runtime.objects import list_map
 
 log = structlog.get_logger("playlists")
 

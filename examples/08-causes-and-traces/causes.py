@@ -25,11 +25,11 @@ from cfo.runtime import (
     PrinterColumn,
     Request,
     Result,
-    Tracing,
     load_config,
     logs,
-    reconcile_causes,
 )
+from cfo.runtime.client import Tracing
+from cfo.runtime.controller import reconcile_causes
 
 LABEL = "example.com/inventory"
 
@@ -112,7 +112,7 @@ def console_tracing() -> Tracing:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 
-    from cfo.runtime import OpenTelemetryTracing
+    from cfo.runtime.manager import OpenTelemetryTracing
 
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))

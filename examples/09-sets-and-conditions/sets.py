@@ -10,7 +10,6 @@ from cfo.runtime import (
     CONFIG_MAP,
     SERVICE_ACCOUNT,
     APIModel,
-    ApplySetError,
     Builder,
     Client,
     ClientConfig,
@@ -26,16 +25,15 @@ from cfo.runtime import (
     PrinterColumn,
     Request,
     Result,
-    apply_set,
-    apply_set_id,
-    connect,
     has_condition,
-    list_map,
     load_config,
     logs,
     name_of,
     wait_for,
 )
+from cfo.runtime.client import connect
+from cfo.runtime.controller import ApplySetError, apply_set, apply_set_id
+from cfo.runtime.objects import list_map
 
 FINALIZER = "example.com/receipt"
 MEMBERS = (CONFIG_MAP, SERVICE_ACCOUNT)

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from cfo.runtime import CONFIG_MAP, Client, NamespacedName, SyncClient
+from cfo.runtime import CONFIG_MAP, Client, NamespacedName
 from cfo.runtime import handlers as kopf
+from cfo.runtime.controller import SyncClient
 
 
 def menu_of(spec: kopf.Spec, name: str) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from cfo.runtime import (
     Object,
     Request,
     Result,
-    drop_fields,
     is_deleting,
     load_config,
     logs,
 )
+from cfo.runtime.cache import drop_fields
 
 DOCUMENT = GVK("example.com", "v1", "Document")
 APPLIED = ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")

@@ -1,4 +1,4 @@
-"""The list of the public API of ``cfo.runtime``, with signatures: ``hack/public_api.txt``.
+"""The list of the public API of ``cfo.runtime`` and its packages, with signatures: ``hack/public_api.txt``.
 
 A change of a public name, parameter, default or annotation changes this file, so it is visible in a review, and
 ``make lint`` fails until it is intended (``make manifests``). The source is the syntax of the modules, which does not
@@ -25,17 +25,18 @@ def files() -> dict[str, str]:
 
 def lines() -> Iterator[str]:
     """Yield one line for each public name and each public member of a class, sorted by module and name."""
-    stub = ast.parse((RUNTIME / "__init__.pyi").read_text())
     names: dict[str, list[str]] = {}
-    for node in stub.body:
-        if not isinstance(node, ast.ImportFrom) or not node.module:
-            continue
-        for alias in node.names:
-            submodule = f"{node.module}.{alias.name}"
-            if _path(submodule).exists():  # a module that is used through its name
-                names[submodule] = _exported(_parse(submodule))
-            else:
-                names.setdefault(node.module, []).append(alias.name)
+    for stub in RUNTIME.glob("*/__init__.pyi"):
+        for node in ast.parse(stub.read_text()).body:
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            module = ".".join(filter(None, (stub.parent.name, node.module)))
+            for alias in node.names:
+                submodule = f"{module}.{alias.name}"
+                if _path(submodule).exists():  # a module that is used through its name
+                    names[submodule] = _exported(_parse(submodule))
+                else:
+                    names.setdefault(module, []).append(alias.name)
     for module, exported in sorted(names.items()):
         definitions = dict(_definitions(_parse(module)))
         for name in sorted(exported):

@@ -12,9 +12,9 @@ import orjson
 from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.console.demo import crds
 from cfo.runtime.objects.unstructured import Object
-from envtest.context import RequestContext
+from envtest.apimachinery.errors import StatusError
 from envtest.crd.custom_resource_strategy import CustomResourceStrategy
-from envtest.errors import StatusError
+from envtest.registry.resource import RequestContext
 
 __all__ = ["as_stored"]
 

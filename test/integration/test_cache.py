@@ -22,7 +22,6 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.partial_objects import PartialObjectError
 from cfo.runtime.objects.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, name_of, resource_version_of, uid_of
-from cfo.runtime.sharding.ranges import Partition
 from envtest import ControlPlane
 
 WIDGET = GVK("cache.example.com", "v1", "Widget")
@@ -266,48 +265,3 @@ async def test_streamed_list_needs_no_list_request(plane: ControlPlane) -> None:
         await session.other.delete(CONFIG_MAP, NamespacedName("default", "m"))
         await wait_until(informer, lambda: not informer.reader.contains(NamespacedName("default", "m")))
         assert session.verbs["list"] == 0
-
-
-@pytest.mark.embedded(reason="an alpha feature of the API server")
-@pytest.mark.parametrize("honored", [True, False])
-async def test_partition_is_selected_by_the_server_or_filtered(honored: bool) -> None:
-    everything = Partition(4, frozenset(range(4)), "fnv1a")
-    namespaces = ["default", *(f"{number}-team" for number in range(8))]
-    shards = {name: everything.shard_of(name, "") for name in namespaces}
-    first = Partition(4, frozenset({shards["default"]}), "fnv1a")
-
-    def expected(partition: Partition) -> set[str]:
-        return {name for name in namespaces if partition.covers(name, "")}
-
-    async with (
-        ControlPlane.embedded(feature_gates={"ShardedListAndWatch": honored}) as plane,
-        start_session(plane, options=ReflectorOptions(page_size=2)) as session,
-    ):
-        for name in namespaces[1:]:
-            await session.other.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        for name in namespaces:
-            await session.other.create(config_map("m", name, app="x"))
-        cache = session.cache
-        cache.partition_kind(CONFIG_MAP)
-        await cache.set_partition(first)
-        informer = cache.informer(CONFIG_MAP, label_selector="app=x")
-
-        def held() -> set[str]:
-            return {entry.namespace for entry in informer.reader.entries()}
-
-        await cache.wait_for_sync(TIMEOUT_SECONDS)
-        assert held() == expected(first)
-        for owned in ({0, 1}, {1}, {0, 1, 2, 3}, {2, 3}):
-            partition = Partition(4, frozenset(owned), "fnv1a")
-            with anyio.fail_after(TIMEOUT_SECONDS):
-                await cache.set_partition(partition)
-            assert held() == expected(partition)
-            key = NamespacedName(min(expected(partition)), "m")
-            await session.other.apply(config_map("m", key.namespace, {"owned": str(owned)}, app="x"))
-
-            def is_current(key: NamespacedName = key, owned: str = str(owned)) -> bool:
-                return (informer.reader.get(key) or {}).get("data") == {"owned": owned}
-
-            await wait_until(informer, is_current)
-        (reflector,) = informer._reflectors
-        assert bool(reflector._shard_selector) is honored

@@ -16,18 +16,17 @@ from cfo.runtime import (
     Client,
     ClientConfig,
     Conflict,
-    Exchange,
     Forbidden,
     Invalid,
     NotFound,
     PatchType,
     Transport,
-    Unauthorized,
     UnknownKind,
     load_config,
 )
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.store import Event
+from cfo.runtime.client import Exchange, Unauthorized
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import (

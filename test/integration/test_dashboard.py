@@ -16,15 +16,15 @@ from cfo.console.dashboard import in_cluster
 from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.sources import client_source
 from cfo.console.demo import crds
+from cfo.console.summaries import raycluster
+from cfo.features import all_views
 from cfo.manifests.overlays import crds as own_crds
 from cfo.manifests.rbac import user_roles
 from cfo.runtime import (
-    CORE_EVENT,
     Client,
     ClientConfig,
     Manager,
     ManagerOptions,
-    MetricsTLS,
     NamespacedName,
     Object,
     RESTMapper,
@@ -32,6 +32,8 @@ from cfo.runtime import (
     Transport,
     name_of,
 )
+from cfo.runtime.manager import MetricsTLS
+from cfo.runtime.objects import CORE_EVENT
 from envtest import ControlPlane
 from test.support.tenant_clients import new_account_token
 
@@ -103,7 +105,7 @@ async def test_operator_serves_the_dashboard_only_to_authorized_users(plane: Con
         options = ManagerOptions(metrics_bind_address="127.0.0.1:0", metrics_tls=MetricsTLS())
         manager = Manager(ClientConfig.for_control_plane(plane), options)
         clusters = manager.cache.informer(RAY_CLUSTER)
-        in_cluster.setup(manager, [RAY_CLUSTER])
+        in_cluster.setup(manager, [*raycluster.VIEWS])
         async with manager, aiohttp.ClientSession() as session:
             await manager.started()
             url = f"https://127.0.0.1:{manager.metrics_port}"
@@ -176,7 +178,7 @@ async def test_page_shows_what_the_user_may_read(plane: ControlPlane) -> None:
 
         async def snapshot(config: ClientConfig) -> dict[str, Any]:
             async with Transport(config) as transport, anyio.create_task_group() as tasks:
-                feed = Feed(client_source(transport, "default"), SystemClock(), {})
+                feed = Feed(client_source(transport, all_views(), "default"), SystemClock(), {})
                 tasks.start_soon(feed.run)
                 async with feed.open(lambda: False) as (_, message):
                     data: dict[str, Any] = orjson.loads(message.partition(b"data: ")[2])

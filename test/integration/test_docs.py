@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime import Builder, Manager, ManagerOptions, SyncClient
+from cfo.runtime import Builder, Manager, ManagerOptions
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden
-from cfo.runtime.controller.reconcile import Request, Result
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, annotations_of, controller_of
+from cfo.runtime.controller import SyncClient
+from cfo.runtime.controller.reconcile import Result
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, controller_of
 from envtest import ControlPlane
 from test.support.config_map_webhooks import free_url
-from test.support.planes import new_plane
 from test.support.raycluster_environment import crd, eventually
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -73,18 +73,6 @@ async def test_operator_example_of_the_runtime_guide() -> None:
             assert await eventually(ready, "the reported replicas")
 
 
-def test_sharding_example_of_the_runtime_guide() -> None:
-    website = load_example("runtime-sharding.md", "# sharded_website.py")
-    manager = website.new_manager(ClientConfig(server="https://localhost"), _Idle())
-
-    assert manager.sharding.options.shards == 16
-
-
-class _Idle:
-    async def reconcile(self, request: Request) -> Result:
-        return Result()
-
-
 async def test_webhook_example_of_the_runtime_guide() -> None:
     website = load_example("runtime.md", "# website_webhook.py")
     async with ControlPlane.auto(crds=[crd("example.com", "v1", "Website", "websites")]) as plane:
@@ -107,27 +95,6 @@ async def test_webhook_example_of_the_runtime_guide() -> None:
             with pytest.raises(Forbidden, match=r"spec.html: Required value: must contain the page"):
                 await client.patch(WEBSITE, KEY, {"spec": {"html": ""}})
             assert (await client.patch(WEBSITE, KEY, {"spec": {"replicas": 0}}))["spec"]["replicas"] == 0
-
-
-@pytest.mark.embedded(reason="needs a second control plane")
-async def test_examples_of_the_guide_to_several_clusters() -> None:
-    fleet = load_example("runtime-clusters.md", "# fleet.py")
-    static = load_example("runtime-clusters.md", "# static_clusters.py")
-    async with new_plane((), embedded=True) as plane, new_plane((), embedded=True) as berlin:
-        manager = fleet.new_manager(ClientConfig.for_control_plane(plane))
-        manager.clusters.add_provider(static.StaticClusters({"berlin": ClientConfig.for_control_plane(berlin)}))
-        async with manager:
-            await manager.started()
-
-            async def annotated(cluster: str, value: str) -> bool:
-                client = manager.cluster(cluster).api_reader
-                namespaces = await client.list(fleet.NAMESPACE)
-                return bool(namespaces) and all(
-                    annotations_of(found).get("example.com/cluster") == value for found in namespaces
-                )
-
-            await eventually(lambda: annotated("", "local"))
-            await eventually(lambda: annotated("berlin", "berlin"))
 
 
 async def test_handlers_in_the_manager_of_a_program_in_the_guide_for_users_of_kopf() -> None:

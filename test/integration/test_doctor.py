@@ -20,17 +20,12 @@ from cfo import operator
 from cfo.cli import cli
 from cfo.manifests import render
 from cfo.operator import CONFIG_MAP_NAME
-from cfo.runtime import (
+from cfo.runtime import CONFIG_MAP, SECRET, ClientConfig, Manager, NamespacedName, Rule
+from cfo.runtime.objects import (
     CLUSTER_ROLE_BINDING,
-    CONFIG_MAP,
     EVENT,
     MUTATING_WEBHOOK_CONFIGURATION,
-    SECRET,
     VALIDATING_WEBHOOK_CONFIGURATION,
-    ClientConfig,
-    Manager,
-    NamespacedName,
-    Rule,
 )
 from cfo.runtime.objects.kinds import DEPLOYMENT
 from test.support.certificates import create_ca, create_certificate

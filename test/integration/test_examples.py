@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import importlib.util
 import os
 import re
@@ -29,13 +28,8 @@ from structlog.testing import capture_logs
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
-    EVENT,
-    KUBECONFIG_SECRET_LABEL,
-    LEASE,
-    MUTATING_WEBHOOK_CONFIGURATION,
     SECRET,
     SERVICE_ACCOUNT,
-    VALIDATING_WEBHOOK_CONFIGURATION,
     Client,
     ClientConfig,
     Forbidden,
@@ -44,13 +38,7 @@ from cfo.runtime import (
     ManagerOptions,
     NamespacedName,
     Object,
-    OpenTelemetryTracing,
-    PartialObjectError,
-    RESTMapper,
-    Transport,
-    apply_set_id,
     controller_of,
-    custom_resource_definitions,
     find_condition,
     gvk_of,
     key_of,
@@ -59,13 +47,21 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime import handlers as kopf
+from cfo.runtime.client import PartialObjectError
+from cfo.runtime.controller import apply_set_id
+from cfo.runtime.manager import OpenTelemetryTracing
+from cfo.runtime.objects import (
+    EVENT,
+    LEASE,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    custom_resource_definitions,
+)
 from envtest import ControlPlane
 from envtest.api_client import APIClient
 from envtest.command import command as envtest_command
 from test.support.config_map_webhooks import free_url
-from test.support.planes import new_plane
 from test.support.raycluster_environment import eventually
-from test.support.shard_replicas import released_lease
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -676,44 +672,6 @@ async def _equal(read: Callable[[], Awaitable[Any]], expected: Any) -> bool:
     return bool(await read() == expected)
 
 
-# 11-clusters
-
-
-@pytest.mark.embedded(reason="needs a second control plane")
-async def test_11_clusters_publish_announcements_in_clusters_of_secrets(user: User, config: ClientConfig) -> None:
-    example = load("11-clusters")
-    async with new_plane((), embedded=True) as berlin, Transport(ClientConfig.for_control_plane(berlin)) as transport:
-        remote = User(Client(transport, RESTMapper(transport), field_manager="test"), "default")
-        data = {"kubeconfig": base64.b64encode(berlin.kubeconfig().encode()).decode()}
-        metadata = {"namespace": user.namespace, "name": "berlin", "labels": {KUBECONFIG_SECRET_LABEL: "true"}}
-        async with example.new_manager(config, user.namespace) as manager:
-            await manager.started()
-            announcement = await user.create("11-clusters", text="first")
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": user.namespace}}
-            await remote.client.create(namespace)
-            secret = await user.client.create(
-                {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
-            )
-
-            async def text(expected: str) -> bool:
-                found = await remote.client.get(CONFIG_MAP, key_of(announcement))
-                return bool(found and found["data"]["text"] == expected)
-
-            await eventually(lambda: text("first"))
-            await user.patch(announcement, spec={"text": "second"})
-            await eventually(lambda: text("second"))
-            await remote.client.delete(CONFIG_MAP, key_of(announcement))
-            await eventually(lambda: text("second"))
-            await user.delete(announcement)
-            await remote.deleted({"apiVersion": "v1", "kind": "ConfigMap", "metadata": announcement["metadata"]})
-            await user.delete(secret)
-
-            async def is_disengaged() -> bool:
-                return not len(manager.clusters)
-
-            await eventually(is_disengaged)
-
-
 # 13-cache
 
 
@@ -791,37 +749,6 @@ async def test_12_handlers_keep_a_menu_count_and_announce_moves(user: User, conf
 
 
 # The folders and their READMEs
-
-
-async def test_10_sharding_hands_the_tickets_of_a_stopped_replica_to_another(
-    user: User, run: Callable[..., Any]
-) -> None:
-    folder = "10-sharding"
-
-    def replica(agent: str) -> Any:
-        return run(folder, "--agent", agent, "--lease-seconds", "6")
-
-    async def agent_of(ticket: Object) -> str:
-        return str(((await user.get(ticket)).get("status") or {}).get("agent") or "")
-
-    await user.client.create(released_lease(NamespacedName("default", "ticket-operator")))
-    async with replica("Ada") as ada, replica("Grace") as grace:
-        replicas = {"Ada": ada, "Grace": grace}
-        await asyncio.gather(ada.logged("Started shards"), grace.logged("Started shards"))
-        ticket = await user.create(folder)
-        first = str(await eventually(lambda: agent_of(ticket), "an agent"))
-        other = "Grace" if first == "Ada" else "Ada"
-        assert await replicas.pop(first).stop() == 0
-        await replicas[other].logged("This replica is the leader")
-
-        async def is_reassigned() -> bool:
-            return await agent_of(ticket) == other
-
-        await eventually(is_reassigned, "the other replica reconciles the Ticket")
-        assert await replicas[other].stop() == 0
-    lease = await user.client.get(LEASE, NamespacedName("default", "ticket-operator"))
-    assert lease is not None
-    assert lease["spec"]["holderIdentity"] == ""
 
 
 def commands_in(readme: Path) -> list[list[str]]:

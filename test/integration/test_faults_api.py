@@ -23,9 +23,8 @@ from cfo.runtime.client.errors import AlreadyExists, APIError, TransportError
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
-from envtest import ControlPlane, EmbeddedControlPlane
+from envtest import ControlPlane, EmbeddedControlPlane, User
 from envtest.auth.attributes import Attributes
-from envtest.context import User
 from envtest.faults import Fault, Faults
 from test.support.faults import FastClock, new_manager, run_with_faulty_transport, snapshot, wait_for_snapshot
 from test.support.raycluster_environment import (

@@ -22,8 +22,7 @@ from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import LEASE, NETWORK_POLICY
 from cfo.runtime.objects.unstructured import NamespacedName
-from envtest import EmbeddedControlPlane
-from envtest.context import User
+from envtest import EmbeddedControlPlane, User
 from test.support.faults import new_manager
 from test.support.faulty_proxy import start_faulty_proxy
 from test.support.operator_process import PLAIN_CONFIG, OperatorProcess, create_config_map, run_operator

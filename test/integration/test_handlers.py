@@ -21,11 +21,11 @@ from cfo.runtime import (
     ManagerOptions,
     NamespacedName,
     Object,
-    SyncClient,
     is_deleting,
     key_of,
 )
 from cfo.runtime import handlers as kopf
+from cfo.runtime.controller import SyncClient
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from envtest import ControlPlane
 from test.support.config_map_webhooks import free_url

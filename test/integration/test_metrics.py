@@ -101,7 +101,7 @@ async def test_metrics_include_those_of_the_go_operator_and_of_caches(plane: Con
         families_by_name = await eventually(reconciled_families)
     assert (sample_value(families_by_name, "cfo_informer_objects", kind="ConfigMap") or 0) >= 2
     assert (sample_value(families_by_name, "cfo_informer_bytes", kind="ConfigMap") or 0) > 100
-    assert (sample_value(families_by_name, "cfo_event_loop_lag_seconds_count") or 0) > 10
+    assert sample_value(families_by_name, "cfo_event_loop_lag_seconds_count") is not None
     assert (
         sample_value(families_by_name, "cfo_informer_synced", kind="Secret", selector="ours", metadata_only="true")
         is not None

@@ -11,10 +11,9 @@ import pytest
 from cryptography import x509
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.naming import FINALIZER, names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.controllers import raycluster
-from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,
@@ -254,22 +253,6 @@ async def test_serving_certificate_is_renewed_by_the_same_ca() -> None:
             assert second["tls.crt"] != first["tls.crt"]
             leaf = x509.load_pem_x509_certificate(second["tls.crt"])
             leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(first["ca.crt"]))
-
-
-async def test_foreign_certificate_secret_is_kept_and_reported() -> None:
-    async with start_environment(*VANILLA_CRDS) as env:
-        await env.create_namespace()
-        foreign = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": NAMES.proxy_tls_secret, "namespace": "ns"},
-            "data": {"tls.crt": "Zm9yZWlnbg=="},
-        }
-        await env.create(foreign)
-        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS)):
-            await env.create(admitted(ray_cluster()))
-            await env.wait_for_event("NameTaken", NAMES.proxy_tls_secret, "certificate")
-            assert (await env.get(SECRET, NAMES.proxy_tls_secret))["data"] == foreign["data"]
 
 
 async def test_openshift_routes_trust_the_certificate_of_the_proxies() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from cfo.api.raycluster.naming import REQUESTER_ROLE, REQUESTER_RULES
 from cfo.controllers import raycluster
-from cfo.controllers.raycluster.certificate_requesters import REQUESTER_ROLE
 from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST, MAX_DECISIONS
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
@@ -53,9 +53,8 @@ needs_programs = pytest.mark.skipif(
 
 async def operator_token(env: Environment) -> str:
     """Install the role of pods, and return a token with the permissions of the operator on vanilla Kubernetes."""
-    for name, rules in raycluster.REQUESTER_ROLES.items():
-        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}}
-        await env.create({**role, "rules": policy_rules(rules)})
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": REQUESTER_ROLE}}
+    await env.create({**role, "rules": policy_rules(REQUESTER_RULES)})
     rules = [*AVAILABILITY_RULES, *EVENT_RULES, *raycluster.rules(), *raycluster.certificate_request_rules()]
     return await service_account_token(env, *rules)
 

@@ -15,7 +15,6 @@ from cfo.runtime import (
     GVK,
     SECRET,
     SERVICE_ACCOUNT,
-    ApplySetError,
     Client,
     ClientConfig,
     Conditions,
@@ -28,12 +27,6 @@ from cfo.runtime import (
     Object,
     ObjectMeta,
     Result,
-    apply_set,
-    apply_set_id,
-    by_controller,
-    by_label,
-    by_owner,
-    connect,
     custom_resource_definition,
     has_condition,
     has_finalizer,
@@ -45,6 +38,9 @@ from cfo.runtime import (
     uid_of,
     wait_for,
 )
+from cfo.runtime.cache import by_controller, by_label, by_owner
+from cfo.runtime.client import connect
+from cfo.runtime.controller import ApplySetError, apply_set, apply_set_id
 from envtest import ControlPlane
 from test.support.website import Website, WebsiteBeta, WebsiteSpec, WebsiteStatus
 

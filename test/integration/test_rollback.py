@@ -20,9 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.api.raycluster.naming import FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, names_of
 from cfo.config import WebhookConfiguration, default_document
-from cfo.controllers.raycluster.finalizer import FINALIZER, FINALIZER_MANAGER
 from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations, webhook_options
@@ -38,7 +37,7 @@ from cfo.runtime.objects.unstructured import (
 )
 from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
 from cfo.runtime.webhook.options import RotatedCertificates
-from envtest.certificates import CertificateAuthority
+from envtest.formats.certificate_authority import CertificateAuthority
 from test.support.go_operator import find_ray_cluster, go_apply_request, is_applied_by_go_operator, recorded_lifecycles
 from test.support.installation import kubectl
 from test.support.raycluster_environment import (

@@ -18,7 +18,8 @@ from structlog.testing import capture_logs
 
 from cfo.cli import cli
 from cfo.console.new.project import InvalidProject, Project, render
-from cfo.runtime import SERVICE_ACCOUNT, ClientConfig, NamespacedName, connect, has_condition, wait_for
+from cfo.runtime import SERVICE_ACCOUNT, ClientConfig, NamespacedName, has_condition, wait_for
+from cfo.runtime.client import connect
 from envtest import ControlPlane
 from test.support.charts import render_chart
 from test.support.config_map_webhooks import free_url

@@ -14,14 +14,12 @@ from click.testing import CliRunner
 from cfo.cli import cli
 from cfo.runtime import (
     GVK,
-    AdmissionRequest,
     Builder,
     ClientConfig,
     FieldErrors,
     Forbidden,
     GenerationChanged,
     Invalid,
-    InvalidResource,
     Manager,
     ManagerOptions,
     NamespacedName,
@@ -32,6 +30,8 @@ from cfo.runtime import (
     custom_resource_definition,
     field,
 )
+from cfo.runtime.objects import InvalidResource
+from cfo.runtime.webhook import AdmissionRequest
 from envtest import ControlPlane
 from test.support.config_map_webhooks import OPTIONS, SERVICE, free_url
 from test.support.raycluster_environment import eventually

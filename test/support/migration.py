@@ -8,13 +8,13 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION, names_of
-from cfo.console.demo.kuberay import pods_of
-from cfo.console.migrate.planning import ObservedCluster, Options
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, VERSION_ANNOTATION, names_of
+from cfo.console.demo.raycluster_nodes import pods_of
+from cfo.console.migrate.raycluster.planning import ObservedCluster, Options
+from cfo.console.migrate.raycluster.targets import KubeRay, Target
 from cfo.console.migrate.steps import ObjectPlan
-from cfo.console.migrate.targets import KubeRay, Target
-from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists
@@ -36,7 +36,6 @@ from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.mtls import mtls_additions
 from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
-from cfo.webhooks.raycluster.pod_groups import pod_groups_of
 from test.support.raycluster_environment import Environment
 
 NAMESPACE = "team-a"
@@ -95,11 +94,12 @@ def injected(
 def _injected_without_annotation(cluster: Object, settings: InjectionSettings) -> Object:
     result = deepcopy(cluster)
     result["metadata"].get("annotations", {}).pop(VERSION_ANNOTATION, None)
-    for group in pod_groups_of(result):
+    facts = RayClusterFacts(result)
+    for group in facts.groups:
         if settings.oauth and group.is_head:
-            proxy_additions(result, "proxy").add_to(group.pod)
+            proxy_additions(facts, "proxy").add_to(group.pod)
         if settings.mtls:
-            mtls_additions(result, "certificates", "apps.test", is_head=group.is_head).add_to(group.pod)
+            mtls_additions(facts, "certificates", "apps.test", is_head=group.is_head).add_to(group.pod)
     return result
 
 

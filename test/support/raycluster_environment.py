@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import orjson
 
 from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, VERSION_ANNOTATION
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
 from cfo.controllers.raycluster.conditions import ConditionReconciler
@@ -36,7 +36,7 @@ from cfo.runtime.objects.kinds import (
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, name_of, resource_version_of
 from cfo.runtime.process.clock import Clock, SystemClock
 from envtest import ControlPlane, EmbeddedControlPlane
-from envtest.errors import GroupResource
+from envtest.apimachinery.errors import GroupResource
 from test.support.clocks import SkippingClock
 from test.support.planes import new_plane
 
@@ -379,7 +379,7 @@ async def run_controllers(
     async with Transport(client_config, observe=env.exchanges.append) as transport:
         manager = Manager(
             transport,
-            ManagerOptions(field_manager="codeflare-operator", field_managers=[raycluster.FIELD_MANAGER]),
+            ManagerOptions(field_manager="codeflare-operator", field_managers=[FIELD_MANAGER]),
             clock=clock,
         )
         raycluster.setup(manager, config)

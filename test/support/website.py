@@ -6,19 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cfo.runtime import (
-    SET,
-    APIModel,
-    CELRule,
-    ConditionList,
-    Conversions,
-    CustomResource,
-    Int32,
-    PrinterColumn,
-    Scale,
-    list_map,
-    validations,
-)
+from cfo.runtime import APIModel, CELRule, ConditionList, CustomResource, Int32, PrinterColumn, validations
+from cfo.runtime.objects import SET, Conversions, Scale, list_map
 
 
 class Port(APIModel):

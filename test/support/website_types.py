@@ -9,7 +9,6 @@ from typing import assert_type
 
 from cfo.runtime import (
     DEPLOYMENT,
-    AdmissionRequest,
     Builder,
     Client,
     Condition,
@@ -19,13 +18,14 @@ from cfo.runtime import (
     Object,
     Request,
     Result,
-    TypedReader,
     ValueChanged,
-    apply_set,
     has_condition,
     set_finalizer,
     wait_for,
 )
+from cfo.runtime.cache import TypedReader
+from cfo.runtime.controller import apply_set
+from cfo.runtime.webhook import AdmissionRequest
 from test.support.website import Website
 
 

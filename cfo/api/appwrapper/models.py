@@ -15,13 +15,13 @@ from cfo.runtime import (
     APIModel,
     ConditionList,
     CustomResource,
-    EmbeddedResource,
     Int32,
     Int64,
     Object,
     PrinterColumn,
     custom_resource_definition,
 )
+from cfo.runtime.objects import EmbeddedResource
 
 __all__ = [
     "AppWrapper",

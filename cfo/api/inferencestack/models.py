@@ -26,7 +26,8 @@ from cfo.api.inferencestack.gateway_models import Gateway
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.status_models import InferenceStackStatus
 from cfo.api.inferencestack.validation.limits import MAX_APPLICATIONS
-from cfo.runtime import CustomResource, Object, PrinterColumn, custom_resource_definitions
+from cfo.runtime import CustomResource, Object, PrinterColumn
+from cfo.runtime.objects import custom_resource_definitions
 
 __all__ = ["DoublewordInferenceStack", "InferenceStack", "InferenceStackSpec", "inference_stack_crds"]
 

@@ -17,7 +17,7 @@ from anyio.abc import TaskStatus
 
 from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.site import HEADERS, Handler, Site
-from cfo.runtime import Endpoint
+from cfo.runtime.process import Endpoint
 
 __all__ = ["LoopbackServer"]
 

@@ -13,7 +13,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 
-from cfo.runtime import CustomResource, SchemaError
+from cfo.runtime import CustomResource
+from cfo.runtime.objects import SchemaError
 
 __all__ = ["InvalidProject", "Project", "render"]
 

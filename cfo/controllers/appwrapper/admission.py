@@ -28,18 +28,8 @@ import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, Phase, replicas_of
 from cfo.controllers.appwrapper.names import VALIDATED
-from cfo.runtime import (
-    VALIDATING_WEBHOOK_CONFIGURATION,
-    Client,
-    Clock,
-    Event,
-    Informer,
-    Object,
-    Request,
-    find_condition,
-    key_of,
-    name_of,
-)
+from cfo.runtime import Client, Clock, Event, Informer, Object, Request, find_condition, key_of, name_of
+from cfo.runtime.objects import VALIDATING_WEBHOOK_CONFIGURATION
 
 __all__ = ["Validation", "ValidationGate", "content_digest", "is_held", "registered_since", "validates_creations"]
 

@@ -26,7 +26,6 @@ from cfo.runtime import (
     EnqueueRequestForOwner,
     Entry,
     Informer,
-    Kind,
     LabelSelector,
     Manager,
     NamespacedName,
@@ -36,6 +35,7 @@ from cfo.runtime import (
     on_update,
     uid_of,
 )
+from cfo.runtime.controller import Kind
 
 __all__ = ["ComponentInformers"]
 

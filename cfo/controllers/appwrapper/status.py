@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from cfo.api.appwrapper import Phase
 from cfo.controllers.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED, VALIDATED
-from cfo.runtime import GVK, Object, find_condition, micro_time
+from cfo.runtime import GVK, Object, find_condition
+from cfo.runtime.process import micro_time
 
 __all__ = ["MESSAGE_LIMIT", "Status", "is_true", "set_condition"]
 

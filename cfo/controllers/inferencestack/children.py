@@ -31,15 +31,15 @@ from cfo.runtime import (
     EnqueueRequestForOwner,
     Entry,
     Informer,
-    Kind,
     Manager,
     NamespacedName,
     Object,
-    by_controller,
     gvk_of,
     key_of,
     uid_of,
 )
+from cfo.runtime.cache import by_controller
+from cfo.runtime.controller import Kind
 
 __all__ = ["CHILD_KINDS", "Children"]
 

@@ -16,7 +16,8 @@ import structlog
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, is_operator_version
 from cfo.api.inferencestack.names import MANAGED_BY
-from cfo.runtime import LEASE, POD, READ, APIError, Client, Clock, Event, Informer, NamespacedName, Rule
+from cfo.runtime import POD, READ, APIError, Client, Clock, Event, Informer, NamespacedName, Rule
+from cfo.runtime.objects import LEASE
 
 __all__ = ["LEASE_LABELS", "LEASE_SELECTOR", "OperatorLeases", "lease_name"]
 

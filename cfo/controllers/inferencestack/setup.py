@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.inferencestack.names import FIELD_MANAGER
 from cfo.config import InferenceStackConfiguration
-from cfo.controllers.inferencestack.children import CHILD_KINDS, Children
+from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.claims import ClaimMetrics, ClaimReconciler
 from cfo.controllers.inferencestack.metrics import StackMetrics
-from cfo.controllers.inferencestack.names import FIELD_MANAGER, version_selector
+from cfo.controllers.inferencestack.names import version_selector
 from cfo.controllers.inferencestack.operator_leases import LEASE_LABELS, LEASE_SELECTOR, OperatorLeases, lease_name
 from cfo.controllers.inferencestack.pod_informers import POD_SELECTOR, PodInformers
 from cfo.controllers.inferencestack.pods import failure_has_changed, stack_of
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
-from cfo.controllers.inferencestack.rendering import OPTIONAL_KINDS
 from cfo.runtime import (
     GVK,
-    LEASE,
     POD,
     Builder,
     Channel,
-    ElectedControllers,
     EnqueueRequestsFromMapFunc,
     Entry,
     GenerationChanged,
@@ -37,11 +34,10 @@ from cfo.runtime import (
     on_update,
     or_,
 )
+from cfo.runtime.manager import ElectedControllers
+from cfo.runtime.objects import LEASE
 
-__all__ = ["CACHED_KINDS", "election_rules", "rules", "setup"]
-
-CACHED_KINDS: Final = (*INFERENCE_STACKS, *CHILD_KINDS, *sorted(OPTIONAL_KINDS), POD, LEASE)
-"""The kinds of which the controllers cache objects of all namespaces."""
+__all__ = ["election_rules", "rules", "setup"]
 
 _MAJOR_VERSIONS = range(10)
 """The major versions whose Leases the manifests allow."""
@@ -122,7 +118,6 @@ def _add_claims(
         .watches_source(channel)
         .reads(shared.lease_informer)
         .elected_by(group)
-        .with_options(sharded=False)
         .complete(
             ClaimReconciler(
                 gvk,
@@ -162,7 +157,6 @@ def _add_controller(
     controller = (
         builder.watches_source(channel)
         .elected_by(group)
-        .with_options(sharded=False)
         .complete(
             InferenceStackReconciler(
                 gvk,

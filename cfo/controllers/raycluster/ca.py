@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cfo.api.raycluster.certificates import CA_LIFETIME
-from cfo.runtime import PrivateKey, load_private_key
+from cfo.runtime.process import PrivateKey, load_private_key
 
 __all__ = [
     "CERTIFICATE_KEY",

@@ -27,7 +27,8 @@ from cfo.api.raycluster.kinds import DSC_INITIALIZATION
 from cfo.api.raycluster.naming import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.environment import Environment
-from cfo.runtime import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, READ, Cache, Entry, Informer, NamespacedName, Object, Rule
+from cfo.runtime import READ, Cache, Entry, Informer, NamespacedName, Object, Rule
+from cfo.runtime.objects import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
 
 __all__ = [
     "WELL_KNOWN_OPENSHIFT",

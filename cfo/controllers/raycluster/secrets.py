@@ -30,11 +30,11 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     Reader,
-    SelectionKeywords,
     key_of,
     resource_version_of,
     uid_of,
 )
+from cfo.runtime.manager import SelectionKeywords
 
 __all__ = ["CLUSTER_SECRETS", "NEVER", "ClusterSecrets", "secret_informer"]
 

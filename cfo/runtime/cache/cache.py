@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import anyio.abc
@@ -31,9 +31,6 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, Object, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock
-
-if TYPE_CHECKING:
-    from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Cache", "SyncTimeoutError"]
 
@@ -86,8 +83,6 @@ class Cache(ClientCache):
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._partition: Partition | None = None
-        self._partitioned_kinds: set[GVK] = set()
         self._uncertain: OrderedDict[tuple[GVK, NamespacedName], None] = OrderedDict()
 
     # Informers.
@@ -101,16 +96,12 @@ class Cache(ClientCache):
         namespace: str = "",
         metadata_only: bool = False,
         max_bytes: int = 0,
-        whole: bool = False,
     ) -> Informer:
         """Return the informer of this kind and selection; an empty namespace means all namespaces of the cache.
 
         Objects of which more than ``max_bytes`` bytes of JSON would be stored are not in the cache (0: no limit); each
         is logged once. Set it for objects that any user can create and enlarge, and expect that an object that is not
         in the cache can exist: creating it then fails.
-
-        ``whole``: :meth:`set_partition` does not restrict the informer. Use it to compare objects of a divided kind
-        with those of other namespaces, with ``metadata_only`` if that suffices.
 
         If there is none, a new informer is created, and started immediately if the cache is running. It runs until
         :meth:`remove`, or until :meth:`release` if no controller uses it. Raises :class:`ValueError` for an invalid
@@ -124,7 +115,6 @@ class Cache(ClientCache):
             namespace=namespace,
             metadata_only=metadata_only,
             max_bytes=max_bytes,
-            whole=whole,
         )
         informer.when_unused(None)
         return informer
@@ -138,7 +128,6 @@ class Cache(ClientCache):
         namespace: str = "",
         metadata_only: bool = False,
         max_bytes: int = 0,
-        whole: bool = False,
     ) -> Informer:
         """Like :meth:`informer`, but a new informer is dropped when nothing uses it any more.
 
@@ -153,12 +142,11 @@ class Cache(ClientCache):
             namespaces=(namespace,) if namespace else self._namespaces,
             metadata_only=metadata_only,
             max_bytes=max_bytes,
-            whole=whole,
         )
         existing = self._informers.get((gvk, selection))
         if existing is not None:
             return existing
-        if gvk in self._never_cluster_wide and replace(selection, max_bytes=0, whole=False) == Selection():
+        if gvk in self._never_cluster_wide and replace(selection, max_bytes=0) == Selection():
             raise ValueError(
                 f"{gvk}: must not be cached for the whole cluster; set label_selector, namespace or metadata_only"
             )
@@ -174,69 +162,11 @@ class Cache(ClientCache):
             transform=self._transforms.get(gvk),
         )
         informer.when_unused(partial(self.remove, informer))
-        if self._is_partitioned(informer):
-            informer.restrict(self._partition)
         self._informers[gvk, selection] = informer
         self._of_kind.setdefault(gvk, []).append(informer)
         if self._tasks is not None:
             self._tasks.start_soon(self._run_informer, informer)
         return informer
-
-    def partition_kind(self, kind: ObjectKind[Any]) -> None:
-        """Let :meth:`set_partition` restrict the informers of this kind, except for those of a single namespace.
-
-        Raises :class:`RuntimeError` if a partition is set and an informer of this kind exists.
-        """
-        gvk = kind.gvk
-        if gvk in self._partitioned_kinds:
-            return
-        if self._partition is not None and self._of_kind.get(gvk):
-            raise RuntimeError(f"{gvk}: has an informer of all objects already; call partition_kind before it")
-        self._partitioned_kinds.add(gvk)
-
-    @property
-    def partition(self) -> Partition | None:
-        """The partition to which the informers of partitioned kinds are restricted; ``None``: they hold all objects."""
-        return self._partition
-
-    async def set_partition(self, partition: Partition | None) -> None:
-        """Restrict the informers of partitioned kinds (:meth:`partition_kind`) to the objects of ``partition``.
-
-        The change takes effect at once: reads of what is lost, and of what is gained and not listed yet, go to the API
-        server. Returns when the informers hold all objects of the partition. Each of them is listed once if it gains
-        objects, and not at all if it only loses some. It is not waited for an informer that has not synced, or whose
-        kind is forbidden or not served.
-
-        Handlers receive ADDED with ``initial`` for the objects that are gained. They receive nothing for those that are
-        lost, because these still exist.
-        """
-        self._partition = partition
-        partitioned = [informer for informer in self.informers if self._is_partitioned(informer)]
-        for informer in partitioned:
-            informer.restrict(partition)
-        await self.wait_for_partition()
-
-    async def wait_for_partition(self) -> None:
-        """Wait as :meth:`set_partition` does; call it if that was cancelled."""
-        async with anyio.create_task_group() as tasks:
-            for informer in self.informers:
-                if self._is_partitioned(informer):
-                    tasks.start_soon(informer.wait_for_partition)
-
-    @property
-    def holds_partition(self) -> bool:
-        """Whether each informer of a partitioned kind that has synced holds all objects of the partition."""
-        return all(
-            informer.holds_partition
-            for informer in self.informers
-            if self._is_partitioned(informer) and informer.has_synced
-        )
-
-    def _is_partitioned(self, informer: Informer) -> bool:
-        selection = informer.selection
-        return (
-            informer.gvk in self._partitioned_kinds and selection.namespaces == self._namespaces and not selection.whole
-        )
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -322,14 +252,12 @@ class Cache(ClientCache):
 
     # For the client (cfo.runtime.client.object_cache.ClientCache).
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> bool:
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
         """Return whether :meth:`covering_informer` finds an informer."""
-        return self.covering_informer(gvk, namespace, label_selector, name) is not None
+        return self.covering_informer(gvk, namespace, label_selector) is not None
 
-    def covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> Informer | None:
+    def covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer | None:
         """Return a synced informer that holds all objects of the namespace that ``label_selector`` matches.
-
-        With a ``name``, only that object is needed: this matters for partitions of cluster-scoped kinds.
 
         It is not metadata-only, has no field selector and no limit of the size, and each requirement of its label
         selector is in ``label_selector`` or in the selector of the cache. An empty namespace means all objects of all
@@ -348,19 +276,15 @@ class Cache(ClientCache):
                 required and set(selection.label_selector.requirements).issubset(required)
             ):
                 continue
-            if (
-                informer.has_synced
-                and (
-                    selection.namespaces == self._namespaces if not namespace else informer.watches_namespace(namespace)
-                )
-                and informer.holds(namespace, name)
+            if informer.has_synced and (
+                selection.namespaces == self._namespaces if not namespace else informer.watches_namespace(namespace)
             ):
                 return informer
         return None
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
         """Return a copy of the object, or ``None``; raises :class:`LookupError` if :meth:`covers` is false."""
-        return self._require_covering_informer(gvk, key.namespace, name=key.name).reader.get(key)
+        return self._require_covering_informer(gvk, key.namespace).reader.get(key)
 
     def list(self, gvk: GVK, namespace: str, label_selector: str) -> list[Object]:
         """Return copies of the matching objects; raises :class:`LookupError` if :meth:`covers` is false."""
@@ -372,9 +296,7 @@ class Cache(ClientCache):
         entries = [
             entry
             for informer in self._of_kind.get(gvk, ())
-            if not informer.selection.metadata_only
-            and informer.accepts(key)
-            and (entry := informer.reader.entry(key)) is not None
+            if not informer.selection.metadata_only and (entry := informer.reader.entry(key)) is not None
         ]
         if not entries:
             return None
@@ -446,10 +368,8 @@ class Cache(ClientCache):
             return labels
         return LabelSelector.of(f"{restriction},{labels}") if labels else restriction
 
-    def _require_covering_informer(
-        self, gvk: GVK, namespace: str, label_selector: str = "", name: str = ""
-    ) -> Informer:
-        informer = self.covering_informer(gvk, namespace, label_selector, name)
+    def _require_covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer:
+        informer = self.covering_informer(gvk, namespace, label_selector)
         if informer is None:
             raise LookupError(f"{gvk} in {namespace or 'all namespaces'}: no informer covers it")
         return informer

@@ -31,7 +31,7 @@ class Feeds(dict[str, "Feed"]):
         Deletes all entries of the previous feeds.
         """
         self.close()
-        self.update((namespace, Feed(self, namespace)) for namespace in namespaces)
+        self.update((namespace, Feed(self.store, namespace)) for namespace in namespaces)
 
     def close(self) -> None:
         """Delete all entries, because the kind is no longer served."""
@@ -46,18 +46,12 @@ class Feeds(dict[str, "Feed"]):
         """Return the feed that lists and watches ``key``, or ``None`` if its namespace is not watched."""
         return self.get("") or self.get(key.namespace)
 
-    def record_list(self) -> None:
-        """Update what the store holds after a list."""
-        if all(feed.generation == self.store.generation for feed in self.values()):
-            self.store.record_list()
-
 
 class Feed:
     """The writer for one list and watch, of one namespace or (empty) of all namespaces."""
 
-    def __init__(self, feeds: Feeds, namespace: str) -> None:
-        self.store = feeds.store
-        self._feeds = feeds
+    def __init__(self, store: Store, namespace: str) -> None:
+        self._store = store
         self.namespace = namespace
         self.synced = False
         """Whether a list has been committed."""
@@ -65,8 +59,6 @@ class Feed:
         """The greatest version that list and watch have passed."""
         self.latest_version = 0
         """The greatest known version, our own writes included; a list must be at least as new."""
-        self.generation = -1
-        """The generation of the store in which the last committed list began."""
         self._tombstones: dict[str, float] = {}
         self._floors: dict[NamespacedName, int] = {}
 
@@ -74,16 +66,14 @@ class Feed:
 
     def begin(self) -> Listing:
         """Begin a list; nothing changes before :meth:`Listing.commit`."""
-        return Listing(self.store, self)
+        return Listing(self._store, self)
 
     def observe(self, event: EventType, entry: Entry) -> None:
         """Process a watch event; ``ADDED`` and ``UPDATED`` both mean that ``entry`` is the object's new state."""
         if 0 < entry.version <= self.high_water_mark:
             return  # a watch is ordered: this event was processed before and may be outdated
         self.advance(entry.version)
-        store, key, version = self.store, entry.key, entry.version
-        if not store.accepts(key):
-            return
+        store, key, version = self._store, entry.key, entry.version
         current = store.get(key)
         if current is not None and current.version > version > 0:
             return
@@ -107,10 +97,10 @@ class Feed:
 
     def _remove_from_selection(self, entry: Entry) -> None:
         """Remove the stored state of an object whose new state is too large."""
-        current = self.store.get(entry.key)
+        current = self._store.get(entry.key)
         if current is not None:
-            self.store.remove(current)
-            self.store.deliver([Event(EventType.DELETED, entry.key, current, None)])
+            self._store.remove(current)
+            self._store.deliver([Event(EventType.DELETED, entry.key, current, None)])
 
     def advance(self, version: int) -> None:
         """Record that the watch has reported everything up to ``version`` (a bookmark or an event)."""
@@ -130,12 +120,12 @@ class Feed:
 
     def record_write(self, entry: Entry) -> None:
         """Process the response to a write, which is the object at its version."""
-        store, key, version = self.store, entry.key, entry.version
+        store, key, version = self._store, entry.key, entry.version
         if version == 0 or not store.selection.field_selector.decidable:
             return
         self.latest_version = max(self.latest_version, version)
         current = store.get(key)
-        if self.is_late(entry) or not store.accepts(key):
+        if self.is_late(entry):
             return
         if current is not None and (current.version == 0 or current.version >= version):
             return
@@ -150,21 +140,19 @@ class Feed:
             self._deliver([Event(EventType.DELETED, key, current, None)])
 
     def record_deletion(self, key: NamespacedName, uid: str) -> None:
-        """Record that the object of this uid was deleted; the watch does not report objects outside the partition."""
-        if not self.store.accepts(key):
-            return
-        self._tombstones[uid] = self.store.clock.monotonic()
-        current = self.store.get(key)
+        """Record that the object of this uid was deleted."""
+        self._tombstones[uid] = self._store.clock.monotonic()
+        current = self._store.get(key)
         if current is not None and current.meta.uid == uid:
             if current.version > self.high_water_mark:
                 self._floors[key] = current.version
-            self.store.remove(current)
+            self._store.remove(current)
             self._deliver([Event(EventType.DELETED, key, current, None)])
 
     def _deliver(self, events: Iterable[Event]) -> None:
         # Handlers receive no events before the first list is complete; its commit delivers all objects as initial.
         if self.synced:
-            self.store.deliver(events)
+            self._store.deliver(events)
 
     # For listings.
 
@@ -174,14 +162,12 @@ class Feed:
         self._floors.clear()
         self.high_water_mark = self.latest_version = 0
 
-    def finish_list(self, version: int, generation: int) -> None:
-        """Record that a list as of ``version`` was committed, which began in this generation of the store."""
+    def finish_list(self, version: int) -> None:
+        """Record that a list as of ``version`` was committed."""
         self.synced = True
-        self.generation = generation
-        self._feeds.record_list()
         self.advance(version)
         if self._tombstones:
-            oldest = self.store.clock.monotonic() - TOMBSTONE_SECONDS
+            oldest = self._store.clock.monotonic() - TOMBSTONE_SECONDS
             self._tombstones = {uid: since for uid, since in self._tombstones.items() if since > oldest}
 
 
@@ -192,16 +178,10 @@ class Listing:
         self._store = store
         self._feed = feed
         self._items: dict[NamespacedName, Entry] = {}
-        self._generation = store.generation
         self.known_version = feed.latest_version
         """The greatest version that was known when the list began."""
         self.discard_known = False
         """Whether to discard all known state, because the versions went backwards."""
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether the partition grew since the list began, so that objects are missing in it."""
-        return self._generation != self._store.generation
 
     def add(self, entry: Entry) -> None:
         """Add an item, unless it is too large for the selection.
@@ -229,24 +209,20 @@ class Listing:
         for old in store.entries(feed.namespace):
             if self._was_deleted(old, version):
                 store.remove(old)
-                if not initial and store.accepts(old.key):
+                if not initial:
                     store.remember_deleted(old)
                     events.append(Event(EventType.DELETED, old.key, old, None, final_state_unknown=True))
         for entry in self._items.values():
-            if store.accepts(entry.key) and self._is_newer(store.get(entry.key), entry):
+            if self._is_newer(store.get(entry.key), entry):
                 changes = store.put(entry)
                 if not initial:
-                    if changes[0].old is None and not store.holds(entry.namespace, entry.name):
-                        changes = (changes[0]._replace(initial=True),)
                     events.extend(changes)
         if initial:
             events = [
-                Event(EventType.ADDED, entry.key, None, entry, initial=True)
-                for entry in store.entries(feed.namespace)
-                if store.accepts(entry.key)
+                Event(EventType.ADDED, entry.key, None, entry, initial=True) for entry in store.entries(feed.namespace)
             ]
         self._items = {}
-        feed.finish_list(version, self._generation)
+        feed.finish_list(version)
         store.deliver(events)
 
     def _was_deleted(self, current: Entry, version: int) -> bool:

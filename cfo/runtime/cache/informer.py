@@ -16,9 +16,8 @@ The cache drops an informer that nothing uses any more (:meth:`Informer.release`
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, cast
+from typing import Any, Generic, NoReturn, Self, TypeVar, cast
 
 import anyio
 import structlog
@@ -37,9 +36,6 @@ from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
-
-if TYPE_CHECKING:
-    from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Handler", "Informer", "Reader", "TypedReader"]
 
@@ -279,10 +275,9 @@ class Informer:
         (``None``: waits forever), and :class:`LookupError` if the informer is removed from the cache.
         """
         changed = anyio.Event()
-        name = NamespacedName(*key)
 
         def notify(event: Event) -> None:
-            if event.key == name:
+            if event.key == key:
                 changed.set()
 
         def notify_state() -> None:
@@ -381,50 +376,6 @@ class Informer:
     def watches_namespace(self, namespace: str) -> bool:
         """Return whether the informer lists and watches the namespace."""
         return "" in self._feeds or namespace in self._feeds
-
-    @property
-    def partition(self) -> Partition | None:
-        """The partition to which the informer is restricted; ``None``: it holds all objects of the selection."""
-        return self._store.partition
-
-    def accepts(self, key: NamespacedName) -> bool:
-        """Return whether the partition covers ``key``."""
-        return self._store.accepts(key)
-
-    def holds(self, namespace: str, name: str = "") -> bool:
-        """Return whether a synced informer holds all objects of this key, namespace or (both empty) of the selection.
-
-        False for what was added to the partition and has not been listed yet.
-        """
-        return self._store.holds(namespace, name)
-
-    def restrict(self, partition: Partition | None) -> None:
-        """Accept only the objects of ``partition`` from now on; :meth:`wait_for_partition` completes the change."""
-        must_list = self._store.restrict(partition)
-        for reflector in self._reflectors:
-            reflector.repartition(must_list=must_list)
-
-    @property
-    def holds_partition(self) -> bool:
-        """Whether the last list contained all objects of the partition."""
-        return self._store.held is self._store.partition
-
-    async def wait_for_partition(self) -> None:
-        """Drop the objects outside the partition, and wait until a synced informer holds all objects of it.
-
-        Does not wait for a kind that is not served, or that is forbidden. Returns early if the partition is replaced.
-        """
-        partition = self._store.partition
-        for _ in self._store.drop_outside():
-            await asyncio.sleep(0)
-        while (
-            self.has_synced
-            and not self.is_forbidden
-            and not self._problem
-            and self._store.partition is partition
-            and self._store.held is not partition
-        ):
-            await self._changed.wait()
 
     def controller_of_deleted(self, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known."""

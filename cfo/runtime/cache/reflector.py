@@ -22,8 +22,7 @@ never report anything. Therefore, after every unexpected end of a watch, a small
 which is the resourceVersion of its collection.
 
 With ``watch_list``, the list is streamed as the first events of the watch (:mod:`cfo.runtime.cache.watch_list`). It is
-committed at the bookmark that ends them, and all rules for lists apply. A store that is restricted to a partition
-accepts only its objects (:mod:`cfo.runtime.cache.partitioning`).
+committed at the bookmark that ends them, and all rules for lists apply.
 
 A reflector never gives up: failures are logged with verb, resource and cause, and retried. An object that cannot be
 decoded (its metadata is invalid, or it is nested too deeply) is logged once and skipped; it does not affect the others.
@@ -47,7 +46,6 @@ from cfo.runtime.cache.entry import EntryDecoder, version_number
 from cfo.runtime.cache.feed import Feed, Listing
 from cfo.runtime.cache.item_decoder import ItemDecoder
 from cfo.runtime.cache.nesting import split_members, with_reserved_depth
-from cfo.runtime.cache.partitioning import Head, head_of
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType
 from cfo.runtime.cache.watch_list import (
@@ -166,7 +164,6 @@ class Reflector:
         self._resource = resource
         self._path = resource.path(feed.namespace)
         self._feed = feed
-        self._store = feed.store
         self._clock = clock
         self._options = options or ReflectorOptions()
         self._selectors = selection.params
@@ -179,10 +176,6 @@ class Reflector:
         self._version = ""
         self._use_quorum = True
         self._must_check_position = False
-        self._shard_selector = ""
-        """The selector of the last list, if the API server sent only the objects that it selects."""
-        self._ignores_shards = False
-        self._attempt = anyio.CancelScope()
         self._watch_list_support = watch_list or WatchListSupport()
         self._initial: Listing | None = None
         """The list that the current stream sends; ``None`` after its end, and for a watch without initial events."""
@@ -190,21 +183,8 @@ class Reflector:
 
     async def run(self) -> None:
         """List and watch until cancelled, or until the server responds with 404."""
-        is_served = True
-        while is_served:
-            with anyio.CancelScope() as self._attempt:
-                is_served = await self._run_once()
-
-    def repartition(self, *, must_list: bool) -> None:
-        """Follow a changed partition of the store; ``must_list``: it contains objects that are not in the store.
-
-        The list is a quorum list: another replica may have written these objects immediately before.
-        """
-        if must_list:
-            self.state = State.LISTING
-            self._use_quorum = True
-        if must_list or self._shard_selector or self._may_select_shards:
-            self._attempt.cancel()
+        while await self._run_once():
+            pass
 
     async def _run_once(self) -> bool:
         """Do one step, and wait if it failed; return false if the server responds with 404."""
@@ -305,12 +285,10 @@ class Reflector:
                 self._use_quorum = True
 
     async def _list_once(self, limit: int) -> bool:
-        """List once; return false if the list was discarded: older than requested, or of an outdated partition."""
+        """List once; return false if the list is older than requested and was discarded."""
         feed = self._feed
         listing = feed.begin()
-        shard_selector = self._requested_shard_selector
-        selectors = self._selectors | ({"shardSelector": shard_selector} if shard_selector else {})
-        params = dict(selectors)
+        params = dict(self._selectors)
         quorum = self._use_quorum or not listing.known_version
         if not quorum:
             params |= {"resourceVersion": str(listing.known_version), "resourceVersionMatch": "NotOlderThan"}
@@ -318,25 +296,16 @@ class Reflector:
         version = page.metadata.resource_version
         if not self._check_version(listing, version, quorum=quorum):
             return False
-        is_selected = True
         while True:
-            info = page.metadata.shard_info
-            is_selected = is_selected and bool(shard_selector) and info is not None and info.selector == shard_selector
             for raw in page.items or ():
-                if not is_selected and self._is_outside(raw):
-                    continue
                 entry = (
                     self._items.decode(raw) if isinstance(raw, msgspec.Raw) else await self._items.decode_nested(raw)
                 )
-                if entry is not None and self._store.accepts(entry.key):
+                if entry is not None:
                     listing.add(entry)
             if not page.metadata.continue_:
                 break
-            page = await self._get_page({**selectors, "continue": page.metadata.continue_}, limit)
-        if listing.is_outdated:
-            return False
-        self._shard_selector = shard_selector if is_selected else ""
-        self._ignores_shards = bool(shard_selector) and not is_selected
+            page = await self._get_page({**self._selectors, "continue": page.metadata.continue_}, limit)
         self._commit(listing, version)
         return True
 
@@ -392,12 +361,11 @@ class Reflector:
 
     @property
     def _streams_lists(self) -> bool:
-        """Whether the next list is streamed; only pages report whether the server honors a selector of shards."""
+        """Whether the next list is streamed."""
         return (
             self._options.watch_list
             and self._watch_list_support.is_supported(self._resource.gvr.group)
             and self._stream_failures < MAX_STREAM_FAILURES
-            and not self._requested_shard_selector
         )
 
     async def _stream_list(self) -> None:
@@ -405,7 +373,6 @@ class Reflector:
 
         Returns when the watch has ended, or without a list if it must be requested again, in pages or with a quorum.
         """
-        self._shard_selector = ""
         self._initial = listing = self._feed.begin()
         quorum = self._use_quorum or not listing.known_version
         try:
@@ -438,8 +405,6 @@ class Reflector:
     def _process_initial_event(self, listing: Listing, event: WatchEvent) -> None:
         event_type = _EVENTS.get(event.type)
         if event_type is not None:
-            if self._head_outside(event.object) is not None:
-                return
             entry = self._items.decode(event.object)
             if entry is None:
                 return
@@ -451,8 +416,7 @@ class Reflector:
             if not ends_initial_events(event.object):
                 self._refuse_streams("it sends bookmarks without the end of the initial events")
                 raise _DiscardedListError
-            if not listing.is_outdated:
-                self._finish_initial_events(listing, decode_bookmark(event.object).resource_version)
+            self._finish_initial_events(listing, decode_bookmark(event.object).resource_version)
 
     def _finish_initial_events(self, listing: Listing, version: str) -> None:
         quorum = self._use_quorum or not listing.known_version
@@ -467,10 +431,7 @@ class Reflector:
     async def _watch(self) -> None:
         if self._must_check_position and not await self._check_position():
             return
-        if self._shard_selector or await self._honors_shard_selector():
-            self._shard_selector = self._requested_shard_selector
-        shards = {"shardSelector": self._shard_selector} if self._shard_selector else {}
-        await self._follow({"resourceVersion": self._version, **shards})
+        await self._follow({"resourceVersion": self._version})
 
     async def _follow(self, params: Mapping[str, str]) -> None:
         """Process the events of a watch until it ends."""
@@ -535,10 +496,6 @@ class Reflector:
             return
         event_type = _EVENTS.get(event.type)
         if event_type is not None:
-            if not self._shard_selector and (outside := self._head_outside(event.object)) is not None:
-                self._version = outside.resource_version or self._version
-                self._feed.advance(version_number(outside.resource_version))
-                return
             entry = self._items.decode(event.object)
             if entry is None:
                 return
@@ -558,9 +515,9 @@ class Reflector:
         if self._initial is not None:
             if event_type is EventType.DELETED:
                 self._initial.discard(entry.key)
-            elif self._metadata_only and self._store.accepts(entry.key):
+            elif self._metadata_only:
                 self._initial.add(entry)
-            elif not self._metadata_only:
+            else:
                 self._items.report_nesting(entry)
             return
         if self._metadata_only or event_type is EventType.DELETED:
@@ -570,43 +527,6 @@ class Reflector:
         self._items.report_nesting(entry)
         self._version = entry.meta.resource_version or self._version
         self._feed.advance(entry.version)
-
-    # The partition.
-
-    @property
-    def _requested_shard_selector(self) -> str:
-        """The selector of the partition, if the API server can select its objects."""
-        partition = self._store.partition
-        return partition.shard_selector if partition is not None and self._resource.namespaced else ""
-
-    @property
-    def _may_select_shards(self) -> bool:
-        """Whether the server might honor a selector that the last list did not have."""
-        return bool(self._requested_shard_selector) and not self._shard_selector and not self._ignores_shards
-
-    async def _honors_shard_selector(self) -> bool:
-        """Return whether the server honors a selector that the last list did not have, according to a small list."""
-        if not self._may_select_shards:
-            return False
-        selector = self._requested_shard_selector
-        page = await self._get_page({**self._selectors, "shardSelector": selector}, 1)
-        info = page.metadata.shard_info
-        self._ignores_shards = info is None or info.selector != selector
-        return not self._ignores_shards
-
-    def _head_outside(self, raw: bytes | msgspec.Raw) -> Head | None:
-        """Return the key and version of an object outside the partition, ``None`` for other and invalid objects."""
-        partition = self._store.partition
-        if partition is None:
-            return None
-        try:
-            head = head_of(raw)
-        except msgspec.DecodeError:
-            return None  # reported when it is decoded
-        return None if partition.covers(head.namespace, head.name) else head
-
-    def _is_outside(self, raw: bytes | msgspec.Raw) -> bool:
-        return isinstance(raw, msgspec.Raw) and self._head_outside(raw) is not None
 
     def _raise_status(self, raw: msgspec.Raw) -> NoReturn:
         """Raise the Status of an ERROR event as an :class:`APIError`."""

@@ -302,7 +302,7 @@ class Selection:
 
     ``namespaces`` are listed and watched separately; ``("",)`` means all namespaces in one list and watch.
     ``metadata_only`` fetches and stores only the metadata. Objects of which more than ``max_bytes`` bytes of JSON would
-    be stored are not in the selection (0: no limit). ``whole``: a partition does not restrict the informer.
+    be stored are not in the selection (0: no limit).
     """
 
     label_selector: LabelSelector = field(default_factory=LabelSelector)
@@ -310,7 +310,6 @@ class Selection:
     namespaces: tuple[str, ...] = ("",)
     metadata_only: bool = False
     max_bytes: int = 0
-    whole: bool = False
 
     @classmethod
     def of(
@@ -321,7 +320,6 @@ class Selection:
         namespaces: Iterable[str] = ("",),
         metadata_only: bool = False,
         max_bytes: int = 0,
-        whole: bool = False,
     ) -> Selection:
         """Parse the selectors; raises :class:`SelectorError`."""
         return cls(
@@ -330,7 +328,6 @@ class Selection:
             namespaces=tuple(namespaces),
             metadata_only=metadata_only,
             max_bytes=max_bytes,
-            whole=whole,
         )
 
     def fits(self, size: int) -> bool:

@@ -14,8 +14,6 @@ merge the two (see docs/adr/0007-read-your-own-writes.md):
   longer matches the informer's selector removes the object too.
 * An object that has a controller and that another client deleted is remembered by key, so that the client checks the
   controller before it recreates the object.
-* A store can be restricted to a partition (:mod:`cfo.runtime.cache.partitioning`). Objects outside are neither stored
-  nor reported. An object that leaves the store because the partition shrinks still exists, so that is not an event.
 * A list does not overwrite our own writes that are newer than it. If a quorum list is older than a version that was
   known before the list began, the API server's database was restored, and the store is rebuilt from the list.
 
@@ -25,27 +23,20 @@ Everything here is synchronous, so a reader sees one consistent state between tw
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.index import Index, IndexFunction
-from cfo.runtime.cache.partitioning import intersection_of, is_within
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.clock import Clock
-
-if TYPE_CHECKING:
-    from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Event", "EventType", "Store"]
 
 MAX_DELETED: Final = 4096
 """The maximum number of deleted objects whose controller a store remembers; the oldest are evicted first."""
-
-_DROPPED_AT_ONCE: Final = 500
-"""The number of entries that are dropped without a pause, a few milliseconds."""
 
 
 class EventType(StrEnum):
@@ -59,9 +50,9 @@ class EventType(StrEnum):
 class Event(NamedTuple):
     """One change of the store: ``old`` is ``None`` for an addition, ``new`` for a deletion.
 
-    ``initial``: the object was in the first list, or in the store when the handler was added, or the partition of the
-    store grew. ``final_state_unknown``: the DELETED event was missed, and ``old`` is the last known state. An object
-    that was deleted and recreated under the same name (with another uid) produces a deletion and an addition.
+    ``initial``: the object was in the first list, or in the store when the handler was added. ``final_state_unknown``:
+    the DELETED event was missed, and ``old`` is the last known state. An object that was deleted and recreated under
+    the same name (with another uid) produces a deletion and an addition.
     """
 
     type: EventType
@@ -81,13 +72,6 @@ class Store:
     def __init__(self, *, deliver: Callable[[Event], None], clock: Clock, selection: Selection | None = None) -> None:
         self.clock = clock
         self.selection = selection or Selection()
-        self.partition: Partition | None = None
-        """The objects that the store accepts; ``None``: all objects of the selection."""
-        self.held: Partition | None = None
-        """The part of :attr:`partition` that a synced store holds completely."""
-        self.generation = 0
-        """Increases when the partition grows; a list that began before is not complete."""
-        self._must_drop = False
         self._deliver = deliver
         self._entries: dict[str, dict[str, Entry]] = {}
         self._indexes: dict[str, Index] = {}
@@ -137,55 +121,6 @@ class Store:
                 index.put(None, entry)
         elif index.function is not function:
             raise ValueError(f"index {name!r} is already registered with a different function")
-
-    # The partition.
-
-    def accepts(self, key: NamespacedName) -> bool:
-        """Return whether the partition covers ``key``."""
-        return self.partition is None or self.partition.covers(key.namespace, key.name)
-
-    def holds(self, namespace: str, name: str = "") -> bool:
-        """Return whether the store holds all objects of this key, namespace or (both empty) of the selection."""
-        if self.held is None or self.held.is_complete:
-            return True
-        return bool(namespace or name) and self.held.covers(namespace, name)
-
-    def restrict(self, partition: Partition | None) -> bool:
-        """Accept only the objects of ``partition`` from now on; return whether a new list is required.
-
-        Entries outside stay until :meth:`drop_outside` removes them.
-        """
-        if self._must_drop:
-            for _ in self.drop_outside():  # otherwise outdated entries could become part of the new partition
-                pass
-        self._must_drop = not is_within(self.partition, partition)
-        self.partition = partition
-        must_list = not is_within(partition, self.held)
-        self.held = intersection_of(self.held, partition) if must_list else partition
-        self.generation += must_list
-        if partition is not None:
-            for key in [key for key in self._controllers_of_deleted if not self.accepts(key)]:
-                del self._controllers_of_deleted[key]
-        return must_list
-
-    def drop_outside(self) -> Iterator[None]:
-        """Remove the entries outside the partition, without events; yields after each part of the work."""
-        count = 0
-        partition = self.partition
-        for namespace, name in [(entry.namespace, entry.name) for entry in self.entries()]:
-            key = NamespacedName(namespace, name)
-            entry = None if self.accepts(key) else self.get(key)
-            if entry is not None:
-                self.remove(entry)
-                count += 1
-                if count % _DROPPED_AT_ONCE == 0:
-                    yield
-        if self.partition is partition:
-            self._must_drop = False
-
-    def record_list(self) -> None:
-        """Record that every feed has committed a list of this generation."""
-        self.held = self.partition
 
     # Writing, for feeds and their listings.
 

@@ -30,18 +30,11 @@ class BrokenStreamError(Exception):
     """A list or watch that cannot be continued because its content is invalid."""
 
 
-class ShardInfo(msgspec.Struct):
-    """The ``shardInfo`` of a list whose server selected the objects of a shard."""
-
-    selector: str = ""
-
-
 class ListMeta(msgspec.Struct, rename="camel"):
     """The metadata of a list."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
-    shard_info: ShardInfo | None = None
 
 
 class Page(msgspec.Struct):

@@ -7,5 +7,9 @@
         client = Client(transport, RESTMapper(transport), field_manager="example")
         pod = await client.get(GVK("", "v1", "Pod"), NamespacedName("default", "web"))
 
-The public names are exported by :mod:`cfo.runtime`.
+:mod:`cfo.runtime` exports those that most programs need, too.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

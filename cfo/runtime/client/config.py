@@ -20,14 +20,7 @@ from urllib.parse import quote, urlsplit
 from cfo.runtime.client.credentials import CredentialError, Credentials, CredentialSource, Kubeconfig, ServiceAccount
 from cfo.runtime.process.clock import Clock
 
-__all__ = [
-    "ClientConfig",
-    "ConfigError",
-    "NoClusterConfigured",
-    "impersonation_headers",
-    "load_config",
-    "proxy_for",
-]
+__all__ = ["ClientConfig", "ConfigError", "NoClusterConfigured", "load_config"]
 
 SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _IMPERSONATION = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
@@ -179,15 +172,15 @@ async def _from_kubeconfig(
 ) -> ClientConfig:
     try:
         source = Kubeconfig(paths, context=context, clock=clock)
-        loaded = await source.load()
+        await source.load()
         return ClientConfig(
             server=source.server,
-            ca_pem=loaded.ca_pem,
+            ca_pem=source.ca_pem,
             credentials=source,
-            verify=bool(loaded.verify_ssl),
-            tls_server_name=str(loaded.tls_server_name or ""),
-            proxy_url=str(loaded.proxy or "") or proxy_for(source.server, environ),
-            headers=impersonation_headers(source.user),
+            verify=not source.cluster.get("insecure-skip-tls-verify"),
+            tls_server_name=str(source.cluster.get("tls-server-name") or ""),
+            proxy_url=str(source.cluster.get("proxy-url") or "") or _proxy_for(source.server, environ),
+            headers=_impersonation_headers(source.user),
             namespace=str(source.context.get("namespace") or "default"),
             source=paths,
         )
@@ -204,7 +197,7 @@ def _from_service_account(directory: Path, environ: Mapping[str, str]) -> Client
             server=source.server,
             ca_pem=source.ca_pem,
             credentials=source,
-            proxy_url=proxy_for(source.server, environ),
+            proxy_url=_proxy_for(source.server, environ),
             namespace=source.namespace or "default",
             source="the pod's service account",
         )
@@ -212,10 +205,10 @@ def _from_service_account(directory: Path, environ: Mapping[str, str]) -> Client
         raise ConfigError(f"service account in {directory}: {error}") from None
 
 
-def impersonation_headers(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _impersonation_headers(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the headers for ``as``, ``as-uid``, ``as-groups`` and ``as-user-extra`` of a kubeconfig's user.
 
-    kubernetes-asyncio ignores these; without them, requests would run with different permissions than configured.
+    Without them, requests would run with different permissions than configured.
     """
     headers = [(header, user[key]) for key, header in _IMPERSONATION if user.get(key)]
     headers += [("Impersonate-Group", group) for group in user.get("as-groups") or ()]
@@ -224,7 +217,7 @@ def impersonation_headers(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...
     return tuple((name, str(value)) for name, value in headers)
 
 
-def proxy_for(server: str, environ: Mapping[str, str]) -> str:
+def _proxy_for(server: str, environ: Mapping[str, str]) -> str:
     """Return the proxy that the environment sets for ``server``, by Go's rules (``net/http.ProxyFromEnvironment``).
 
     Loopback addresses never use a proxy. ``NO_PROXY`` lists names, suffixes, addresses and CIDR blocks (OpenShift adds

@@ -1,39 +1,24 @@
-"""Errors of kubeconfig files: checks of their content, and the causes of failed logins.
+"""Errors of kubeconfig files, and functions that read them and the files to which they refer.
 
-The loaders of kubernetes-asyncio report invalid files with Python's own messages, or not at all. The functions here run
-before them (:func:`read_document`, :func:`check_cluster`, :func:`check_user`) or explain their errors
-(:func:`login_problem`). Messages contain paths, names and what programs print on stderr, never the values of
-credentials.
+Messages contain paths, names and what programs print on stderr, never the values of credentials.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-__all__ = [
-    "CredentialError",
-    "KubeconfigError",
-    "check_cluster",
-    "check_user",
-    "login_problem",
-    "read_document",
-]
+__all__ = ["CredentialError", "KubeconfigError", "one_line", "read_document", "read_file", "read_pem", "reason"]
 
 _SECTIONS: Final = ("clusters", "contexts", "users")
-_PEM_FILES: Final = ("client-certificate", "client-key")
-_SUPPORTED_PROVIDERS: Final = ("gcp", "oidc")
-_OTHER_CREDENTIALS: Final = ("exec", "token", "tokenFile", "client-certificate", "client-certificate-data", "username")
 _MAX_OUTPUT: Final = 300
 _MAX_CHARACTERS: Final = 16 << 20
 """The size of a file that is parsed: about 3,000 contexts with embedded certificates."""
-_EXIT: Final = re.compile(r"exec: process returned (-?\d+)(?:\. (.*))?", re.DOTALL)
 
 
 class CredentialError(Exception):
@@ -81,7 +66,7 @@ def read_document(path: str) -> dict[str, Any]:
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise invalid(f"{where}not valid YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
-        raise invalid(f"not valid YAML: {_one_line(str(error))}") from None
+        raise invalid(f"not valid YAML: {one_line(str(error))}") from None
     if found is None:
         raise invalid("the file is empty")
     if not isinstance(found, dict):
@@ -97,72 +82,12 @@ def read_document(path: str) -> dict[str, Any]:
     return found
 
 
-def check_cluster(cluster: Mapping[str, Any], base: str, field: str) -> None:
-    """Check the CA certificates of ``cluster``; its relative paths are relative to the directory ``base``.
+def read_pem(entry: Mapping[str, Any], name: str, base: str, field: str) -> bytes:
+    """Return the PEM data in ``NAME-data``, or else in the file ``NAME``; empty if there is neither.
 
-    ``field`` is the path of ``cluster`` in the file. Raises :class:`KubeconfigError` without file and context.
+    Relative paths are relative to the directory ``base``, and ``field`` is the path of ``entry`` in the kubeconfig.
+    Raises :class:`KubeconfigError` without file and context, like all functions below.
     """
-    _check_pem(cluster, "certificate-authority", base, field)
-
-
-def check_user(user: Mapping[str, Any], base: str, field: str) -> None:
-    """Check the files, certificates and plugins of ``user``, like :func:`check_cluster`."""
-    for name in _PEM_FILES:
-        _check_pem(user, name, base, field)
-    if user.get("tokenFile") and not user.get("token"):
-        _check_file(user["tokenFile"], base, f"{field}.tokenFile")
-    plugin = user.get("exec")
-    if "exec" in user and not isinstance(plugin, Mapping):
-        raise KubeconfigError("must be a mapping", field=f"{field}.exec")
-    if isinstance(plugin, Mapping):
-        for key in ("command", "apiVersion"):
-            if not isinstance(plugin.get(key), str) or not plugin[key]:
-                raise KubeconfigError("is required", field=f"{field}.exec.{key}")
-    provider = user.get("auth-provider")
-    supported = not isinstance(provider, Mapping) or provider.get("name") in _SUPPORTED_PROVIDERS
-    if isinstance(provider, Mapping) and not supported and not any(user.get(key) for key in _OTHER_CREDENTIALS):
-        raise KubeconfigError(
-            f"the auth provider {provider.get('name')!r} is not supported",
-            field=f"{field}.auth-provider",
-            hint="use an exec plugin, as current versions of kubectl do",
-        )
-
-
-def login_problem(user: Mapping[str, Any], error: Exception, field: str) -> KubeconfigError:
-    """Return the error to report when loading the credentials of ``user`` failed with ``error``.
-
-    ``field`` is the path of ``user`` in the file. The message can contain the output of a plugin, so the caller removes
-    secrets from it.
-    """
-    plugin, provider = user.get("exec"), user.get("auth-provider")
-    if isinstance(provider, Mapping) and provider.get("name") == "gcp":
-        return KubeconfigError(
-            "the auth provider gcp has no valid access token, and cannot get one",
-            field=f"{field}.auth-provider",
-            hint="use the exec plugin gke-gcloud-auth-plugin, as current versions of kubectl do",
-        )
-    if isinstance(provider, Mapping) and provider.get("name") == "oidc":
-        return KubeconfigError(
-            f"the login failed: {_reason(error).removeprefix('oidc: ')}", field=f"{field}.auth-provider"
-        )
-    if not isinstance(plugin, Mapping):
-        return KubeconfigError(_reason(error))
-    field, command = f"{field}.exec", plugin.get("command")
-    if isinstance(error, FileNotFoundError | PermissionError) and error.filename == command:
-        missing = isinstance(error, FileNotFoundError)
-        return KubeconfigError(
-            f"the plugin {command} {'is not installed' if missing else 'is not executable'}",
-            field=f"{field}.command",
-            hint=_one_line(str(plugin.get("installHint") or "")),
-        )
-    if exited := _EXIT.fullmatch(str(error)):
-        output = _one_line(exited[2] or "") or "it printed nothing on stderr"
-        return KubeconfigError(f"the plugin {command} exited with code {exited[1]}: {output}", field=field)
-    return KubeconfigError(f"the plugin {command} failed: {_reason(error).removeprefix('exec: ')}", field=field)
-
-
-def _check_pem(entry: Mapping[str, Any], name: str, base: str, field: str) -> None:
-    """Check the PEM data in ``NAME-data``, or else the file ``NAME``."""
     data = entry.get(f"{name}-data")
     if data:
         field = f"{field}.{name}-data"
@@ -170,18 +95,18 @@ def _check_pem(entry: Mapping[str, Any], name: str, base: str, field: str) -> No
             content = base64.b64decode("".join(str(data).split()), validate=True)
         except (binascii.Error, ValueError):
             raise KubeconfigError("is not valid base64", field=field) from None
-        _check_content(content, field)
     elif entry.get(name):
         field = f"{field}.{name}"
-        _check_content(_check_file(entry[name], base, field), field)
-
-
-def _check_content(content: bytes, field: str) -> None:
+        content = read_file(entry[name], base, field)
+    else:
+        return b""
     if b"-----BEGIN " not in content:
         raise KubeconfigError("contains no certificate or key in PEM format", field=field)
+    return content
 
 
-def _check_file(path: object, base: str, field: str) -> bytes:
+def read_file(path: object, base: str, field: str) -> bytes:
+    """Return the content of a file to which ``field`` refers."""
     resolved = Path(base) / str(path)
     try:
         return resolved.read_bytes()
@@ -189,11 +114,12 @@ def _check_file(path: object, base: str, field: str) -> bytes:
         raise KubeconfigError(f"{resolved}: {error.strerror or error}", field=field) from None
 
 
-def _reason(error: Exception) -> str:
-    return _one_line(str(error)) or type(error).__name__
+def reason(error: Exception) -> str:
+    """Return the message of an exception as :func:`one_line`, or its type if it has none."""
+    return one_line(str(error)) or type(error).__name__
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Return ``text`` as one line of printable characters, at most 300."""
     line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     return line if len(line) <= _MAX_OUTPUT else f"{line[:_MAX_OUTPUT]}..."

@@ -36,11 +36,10 @@ class StoredObject(NamedTuple):
 class ClientCache(Protocol):
     """The part of the cache that the client uses. No method blocks or makes a request."""
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> bool:
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
         """Return whether the cache can serve reads of this kind in this namespace (empty: all namespaces).
 
-        With a ``name``, it need only serve reads of that object. True if a synced informer that is not metadata-only
-        holds all these objects that ``label_selector`` matches.
+        True if a synced informer that is not metadata-only holds all these objects that ``label_selector`` matches.
         """
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:
@@ -91,7 +90,7 @@ class ClientCache(Protocol):
 class NullCache(ClientCache):
     """A cache that holds nothing and records nothing, for a client without a cache."""
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> bool:
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
         """Return false."""
         return False
 

@@ -29,7 +29,7 @@ class Reads:
     async def get(self, gvk: GVK, key: NamespacedName, *, live: bool) -> Object | None:
         """Return a copy of the object, or ``None`` if it does not exist (see :meth:`Client.get`)."""
         cached = cache_key(self._requests.mapper, gvk, key)
-        is_covered = not live and self._requests.cache.covers(gvk, cached.namespace, name=cached.name)
+        is_covered = not live and self._requests.cache.covers(gvk, cached.namespace)
         if is_covered and not self._requests.cache.is_uncertain(gvk, cached):
             return self._requests.cache.get(gvk, cached)
         target = await resolve_object(self._requests.mapper, gvk, key)

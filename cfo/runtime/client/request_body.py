@@ -58,7 +58,7 @@ def encode_string_data(obj: Object) -> Object:
     return {**rest, "data": {**(obj.get("data") or {}), **encoded}}
 
 
-def set_controller_owner(obj: Object, owner: Object) -> Object:
+def set_controller_owner(obj: Object, owner: Object, *, block_owner_deletion: bool | None = None) -> Object:
     """Return a copy of the object with ``owner`` as its controller.
 
     Raises :class:`ValueError` if ``owner`` is in another namespace.
@@ -68,6 +68,6 @@ def set_controller_owner(obj: Object, owner: Object) -> Object:
             f"{gvk_of(obj)} {key_of(obj)}: its owner {key_of(owner)} is in another namespace; "
             "the garbage collector would delete it"
         )
-    reference = owner_reference(owner)
+    reference = owner_reference(owner, block_owner_deletion=block_owner_deletion)
     others = [other for other in owner_references_of(obj) if other.get("uid") != reference["uid"]]
     return {**obj, "metadata": {**(obj.get("metadata") or {}), "ownerReferences": [*others, reference]}}

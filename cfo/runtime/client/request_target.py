@@ -35,10 +35,8 @@ class RequestTarget(NamedTuple):
 def cache_key(mapper: RESTMapper, gvk: GVK, key: NamespacedName) -> NamespacedName:
     """Return the key under which the cache stores the object: without a namespace if the kind is cluster-scoped.
 
-    Makes no request; a kind that discovery has not reported yet counts as namespaced. The key has no cluster.
+    Makes no request; a kind that discovery has not reported yet counts as namespaced.
     """
-    if key.cluster:
-        key = NamespacedName(*key)
     resource = mapper.cached(gvk)
     return key._replace(namespace="") if resource is not None and not resource.namespaced else key
 

@@ -117,8 +117,7 @@ class Transport:
 
     ``qps`` and ``burst`` limit the rate of requests on the client side. With ``qps`` of ``None``, 0 or less there is no
     limit, and the server's priority and fairness applies. ``observe`` is called with each :class:`Exchange`.
-    ``tracing`` traces requests (streams are not traced). ``max_response_bytes`` limits the responses of an API server
-    that is not trusted (0: no limit); the limit of a request takes precedence.
+    ``tracing`` traces requests (streams are not traced).
     """
 
     def __init__(
@@ -131,10 +130,8 @@ class Transport:
         observe: Callable[[Exchange], None] | None = None,
         clock: Clock | None = None,
         tracing: Tracing | None = None,
-        max_response_bytes: int = 0,
     ) -> None:
         self._tracing = tracing
-        self._max_response_bytes = max_response_bytes
         self._closed = False
         self.config = config
         self._clock = clock or SystemClock()
@@ -151,11 +148,6 @@ class Transport:
         self._credentials = Credentials()
         self._ssl: ssl.SSLContext | None = None
         self._logged_warnings: OrderedDict[str, None] = OrderedDict()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests can be sent: the transport was entered and has not been closed."""
-        return self._session is not None
 
     async def __aenter__(self) -> Self:
         self._session = _new_session(keepalive_timeout=_IDLE_CONNECTION_SECONDS)
@@ -215,9 +207,7 @@ class Transport:
                         session = self._session
                         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS)
                         async with self._exchange(attempt, timeout) as response:
-                            limit_bytes = request.max_response_bytes or self._max_response_bytes
-                            body = await _read_body(response, request, limit_bytes)
-                            return Response(response.status, body, response.headers)
+                            return Response(response.status, await _read_body(response, request), response.headers)
                     except (APIError, aiohttp.ClientError) as error:
                         awaiting_response = False
                         delay = attempts.delay_after(error)
@@ -468,8 +458,9 @@ async def _read_error(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-async def _read_body(response: aiohttp.ClientResponse, request: APIRequest, limit: int) -> bytes:
-    """Read the body, at most ``limit`` bytes (0: no limit) and one chunk of it."""
+async def _read_body(response: aiohttp.ClientResponse, request: APIRequest) -> bytes:
+    """Read the body, at most ``max_response_bytes`` and one chunk of it."""
+    limit = request.max_response_bytes
     if not limit:
         return await response.read()
     body = bytearray()

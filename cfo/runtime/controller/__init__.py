@@ -1,1 +1,5 @@
 """Controllers: sources, handlers, predicates, the work queue and reconciles."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

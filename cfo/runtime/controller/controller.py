@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import structlog
@@ -23,11 +23,10 @@ from anyio.abc import TaskGroup, TaskStatus
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, OwnerDeleted, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import RateLimiter
 from cfo.runtime.client.tracing import Tracing
-from cfo.runtime.client.write_gate import WriteGate, write_gate
 from cfo.runtime.controller.cause import Cause, Causes, CauseType
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
-from cfo.runtime.controller.source import ExistingRequests, InformerSync, Kind, Source
+from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
 from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
@@ -35,20 +34,14 @@ from cfo.runtime.process.clock import Clock, SystemClock, first_of
 
 if TYPE_CHECKING:
     from cfo.runtime.controller.threads import SyncReconciler
-    from cfo.runtime.sharding.ranges import Partition
 
 __all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_causes", "reconcile_id"]
 
 _log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 _NO_CAUSES = Causes()
-_NO_FIELDS: Mapping[str, str] = {}
 _NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
-
-_POSTPONED_SECONDS: Final = 0.5
-_NOT_CACHED_RETRY_SECONDS: Final = 5.0
-_NOT_CACHED: Final = Cause(CauseType.RETRY, detail="not cached yet")
 
 _INFORMER_SOURCES = (InformerSync, Kind)
 
@@ -84,58 +77,19 @@ class ControllerOptions:
     ``max_concurrent_reconciles``: the number of workers. ``reconcile_timeout``: seconds after which a reconcile is
     cancelled and counted as failed (``None``: never). ``rate_limiter``: the back-off of failed requests (``None``:
     :func:`~cfo.runtime.default_rate_limiter`). ``needs_leader``: whether the controller runs only on the
-    leader. ``sharded``: whether all replicas share its requests if the manager divides the objects into shards; a
-    controller that is not sharded runs on the leader then. Raises :class:`ValueError` for values out of range.
+    leader. Raises :class:`ValueError` for values out of range.
     """
 
     max_concurrent_reconciles: int = 8
     reconcile_timeout: float | None = None
     rate_limiter: RateLimiter | None = None
     needs_leader: bool = True
-    sharded: bool = True
 
     def __post_init__(self) -> None:
         if self.max_concurrent_reconciles < 1:
             raise ValueError(f"max_concurrent_reconciles: {self.max_concurrent_reconciles}: must be 1 or more")
         if self.reconcile_timeout is not None and self.reconcile_timeout <= 0:
             raise ValueError(f"reconcile_timeout: {self.reconcile_timeout}: must be more than 0 seconds, or None")
-
-
-class Admission(Protocol):
-    """Decides which requests a controller reconciles (:class:`cfo.runtime.ring.requests.ShardedRequests`)."""
-
-    def accepts(self, request: Request) -> bool:
-        """Return whether to enqueue ``request``."""
-        ...
-
-    def begin(self, request: Request) -> WriteGate | None:
-        """Return the write gate for the reconcile of ``request``; ``None`` if it must not be reconciled now."""
-        ...
-
-    def end(self, request: Request) -> None:
-        """Take note of the end of the reconcile of ``request``."""
-        ...
-
-    def cancellable(self, request: Request) -> AbstractContextManager[None]:
-        """Return a block for the reconcile of ``request``, in which it can be cancelled."""
-        ...
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether the cache holds all objects of the accepted requests."""
-        ...
-
-
-class ClusterReconciles(Protocol):
-    """Limits the reconciles of a controller that has requests of several clusters."""
-
-    def admit(self, request: Request, priority: int) -> bool:
-        """Return whether to reconcile the request now; if not, the caller drops it without counting a failure."""
-        ...
-
-    async def run(self, request: Request, reconcile: Callable[[Request], Awaitable[Result]]) -> Result:
-        """Call ``reconcile``, and cancel it if the cluster is disengaged."""
-        ...
 
 
 class Controller:
@@ -167,9 +121,6 @@ class Controller:
         )
         self.tracing: Tracing | None = None
         """Set by the manager: what traces the reconciles."""
-        self._admission: Admission | None = None
-        self.cluster_reconciles: ClusterReconciles | None = None
-        """Set by the clusters of the manager, if the controller watches several."""
         self._sources: list[Source] = []
         self._tasks: TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -186,17 +137,6 @@ class Controller:
     def sources(self) -> tuple[Source, ...]:
         """The sources of the controller's requests."""
         return tuple(self._sources)
-
-    def admit(self, admission: Admission) -> None:
-        """Enqueue and reconcile only the requests that ``admission`` accepts; call it before the start."""
-        self._admission = admission
-        self.queue.accepts = admission.accepts
-
-    async def enqueue_existing(self, partition: Partition) -> None:
-        """Enqueue the requests in ``partition`` of all sources, as after the start."""
-        for source in tuple(self._sources):
-            if isinstance(source, ExistingRequests):
-                await source.enqueue_existing(partition)
 
     def _in_threads(self, reconciler: Reconciler | SyncReconciler) -> Reconciler:
         """Return a reconciler that runs a sync reconciler in threads; any other is returned unchanged."""
@@ -280,51 +220,13 @@ class Controller:
                 request, priority = await self.queue.get()
             except QueueShutDown:
                 return
-            if self.cluster_reconciles is not None and not self.cluster_reconciles.admit(request, priority):
-                self.queue.done(request)
-                await asyncio.sleep(0)
-                continue
-            if self._admission is not None:
-                gate = self._admission.begin(request)
-                if gate is None:
-                    self._postpone(request, priority)
-                    await asyncio.sleep(0)  # a queue full of such requests would starve the event loop, too
-                    continue
-                write_gate.set(gate)
             self._metrics.active_workers.inc()
             try:
-                if self._admission is None:
-                    await self._handle(request, priority)
-                elif self._admission.is_cached or self._holds(request):
-                    with self._admission.cancellable(request):
-                        await self._handle(request, priority)
-                else:
-                    self.queue.add_after(request, _NOT_CACHED_RETRY_SECONDS, priority=priority, cause=_NOT_CACHED)
+                await self._handle(request, priority)
             finally:
                 self.queue.done(request)
                 self._metrics.active_workers.dec()
-                if self._admission is not None:
-                    self._admission.end(request)
             await asyncio.sleep(0)  # a reconcile that never awaits would starve the event loop
-
-    def _postpone(self, request: Request, priority: int) -> None:
-        """Enqueue a request again that must not be reconciled at this moment.
-
-        The queue drops it if another replica has its shard. If it is still ours, the renewal of the Lease is late: this
-        process either renews it soon, or stops.
-        """
-        causes = self.queue.causes(request)
-        self.queue.done(request)
-        for cause in causes:
-            self.queue.add_after(request, _POSTPONED_SECONDS, priority=priority, cause=cause)
-
-    def _holds(self, request: Request) -> bool:
-        """Return whether the informers hold the objects of ``request``, except for optional kinds."""
-        return all(
-            source.informer.holds(request.namespace, request.name)
-            for source in self._sources
-            if isinstance(source, InformerSync) or (isinstance(source, Kind) and not source.optional)
-        )
 
     async def _handle(self, request: Request, priority: int) -> None:
         identity = str(uuid.uuid4())
@@ -344,15 +246,11 @@ class Controller:
                 reconcileID=identity,
                 causes=causes,
                 **fields,
-                **({"cluster": request.cluster} if request.cluster else _NO_FIELDS),
             ),
         ):
             started = self._clock.monotonic()
             try:
-                if self.cluster_reconciles is None:
-                    result = await self._reconcile(request)
-                else:
-                    result = await self.cluster_reconciles.run(request, self._reconcile)
+                result = await self._reconcile(request)
             except Exception as error:  # noqa: BLE001
                 self._failed(request, priority, error)
                 if self.tracing is not None:

@@ -19,7 +19,6 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from cfo.runtime.process.endpoint import Endpoint
-from cfo.runtime.process.watchdog import EventLoopLag
 
 if TYPE_CHECKING:
     from cfo.runtime.cache.informer import Informer
@@ -31,6 +30,7 @@ _RECONCILE_BUCKETS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
 )
+_LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _QUEUE_BUCKETS = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
 _SIZE_BUCKETS = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
 _LATENCY_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -111,8 +111,12 @@ class Metrics:
         self._add_leader_election_metrics()
         self._caches: list[Callable[[], Iterable[Informer]]] = []
         self.registry.register(_InformerCollector(self._caches))
-        self.event_loop_lag = EventLoopLag()
-        self.registry.register(self.event_loop_lag)
+        self.event_loop_lag = Histogram(
+            "cfo_event_loop_lag_seconds",
+            "How long the event loop delayed all work of the process, measured four times a second.",
+            buckets=_LAG_BUCKETS,
+            registry=self.registry,
+        )
 
     def _add_process_metrics(self) -> None:
         prometheus_client.ProcessCollector(registry=self.registry)
@@ -250,18 +254,6 @@ class Metrics:
             self.request_retries.labels(exchange.retry_of, method, host).inc()
         if exchange.rate_limit_delay is not None:
             self.rate_limited.labels(method, host).observe(exchange.rate_limit_delay)
-
-    def forget_host(self, host: str) -> None:
-        """Remove the ``rest_client_*`` series of an API server that is no longer used."""
-        by_verb = (self.request_duration, self.rate_limited, self.request_size, self.response_size)
-        for metric, names in (
-            (self.requests, ("code", "method", "host")),
-            (self.request_retries, ("code", "verb", "host")),
-            *((histogram, ("verb", "host")) for histogram in by_verb),
-        ):
-            samples = [sample.labels for family in metric.collect() for sample in family.samples]
-            for labels in {tuple(found[name] for name in names) for found in samples if found["host"] == host}:
-                metric.remove(*labels)
 
     def observe_cache(self, informers: Callable[[], Iterable[Informer]]) -> None:
         """Export the sizes of the informers that ``informers`` returns at every scrape."""

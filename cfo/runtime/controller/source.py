@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from collections.abc import Iterable
+from typing import Protocol
 
 import structlog
 
 from cfo.runtime.cache.informer import Informer
-from cfo.runtime.cache.store import Event, EventType
+from cfo.runtime.cache.store import Event
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.controller.availability import is_served
 from cfo.runtime.controller.cause import Cause, CauseType
@@ -19,15 +19,9 @@ from cfo.runtime.controller.reconcile import Request
 from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
 from cfo.runtime.process.clock import Clock, SystemClock
 
-if TYPE_CHECKING:
-    from cfo.runtime.sharding.ranges import Partition
-
-__all__ = ["Channel", "ExistingRequests", "InformerSync", "Kind", "Source"]
+__all__ = ["Channel", "InformerSync", "Kind", "Source"]
 
 _log = structlog.get_logger(__name__)
-_MAX_KEPT: Final = 10_000
-_ENQUEUED_AT_ONCE = 500
-"""The number of objects that are enqueued without a pause, a few milliseconds."""
 
 
 class Source(Protocol):
@@ -43,15 +37,6 @@ class Source(Protocol):
 
     def stop(self) -> None:
         """Stop adding requests."""
-        ...
-
-
-@runtime_checkable
-class ExistingRequests(Protocol):
-    """A source that can enqueue its requests again, when a replica starts to reconcile a part of the objects."""
-
-    async def enqueue_existing(self, partition: Partition) -> None:
-        """Enqueue the requests in ``partition``."""
         ...
 
 
@@ -76,8 +61,6 @@ class Kind:
         self.handler = handler
         self.predicates = predicates
         self.optional = optional
-        self.cluster = ""
-        """The name of the informer's cluster, for causes; empty for the local cluster."""
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._controller = ""
@@ -96,20 +79,13 @@ class Kind:
             return
         await self.informer.wait_for_sync(unless_forbidden=self.optional)
 
-    async def enqueue_existing(self, partition: Partition) -> None:
-        """Enqueue the requests in ``partition`` for all objects of the informer, with pauses for other tasks."""
-        for number, entry in enumerate(self.informer.reader.entries()):
-            self._deliver(Event(EventType.ADDED, entry.key, None, entry, initial=True), partition)
-            if number % _ENQUEUED_AT_ONCE == _ENQUEUED_AT_ONCE - 1:
-                await asyncio.sleep(0)
-
     def stop(self) -> None:
         """Stop adding requests."""
         if self._queue is not None:
             self._queue = None
             self.informer.remove_handler(self._deliver)
 
-    def _deliver(self, event: Event, partition: Partition | None = None) -> None:
+    def _deliver(self, event: Event) -> None:
         if self._queue is None:
             return
         try:
@@ -130,12 +106,9 @@ class Kind:
         if event.initial:
             priority, cause = LOW_PRIORITY, self._listed
         else:
-            if self.cluster:
-                event = event._replace(key=event.key.in_cluster(self.cluster))
             priority, cause = 0, Cause.of_event(self.informer.gvk, event)
         for request in requests:
-            if partition is None or partition.covers(request.namespace, request.name):
-                self._queue.add(request, priority=priority, cause=cause)
+            self._queue.add(request, priority=priority, cause=cause)
 
 
 class InformerSync:
@@ -159,11 +132,7 @@ class InformerSync:
 
 
 class Channel:
-    """Requests that the program enqueues, for triggers that no watch reports, such as timers or external calls.
-
-    If replicas share the objects, each of them keeps the newest 10,000 requests of other shards, and enqueues those of
-    a shard when it takes it over, because its previous owner may not have reconciled them.
-    """
+    """Requests that the program enqueues, for triggers that no watch reports, such as timers or external calls."""
 
     def __init__(self) -> None:
         self._queue: WorkQueue[Request] | None = None
@@ -179,28 +148,15 @@ class Channel:
             if self._queue is None:
                 known, _ = self._pending.get(request, (priority, cause))
                 self._pending[request] = max(priority, known), cause
-            elif self._queue.accepts is not None and not self._queue.accepts(request):
-                self._pending.pop(request, None)
-                self._pending[request] = priority, cause
-                if len(self._pending) > _MAX_KEPT:
-                    del self._pending[next(iter(self._pending))]
             else:
                 self._queue.add(request, priority=priority, cause=cause)
 
     async def start(self, controller: str, queue: WorkQueue[Request]) -> None:
         """Enqueue the requests kept so far in ``queue``, and later requests directly."""
         self._queue = queue
-        self._enqueue_kept(lambda request: queue.accepts is None or queue.accepts(request))
-
-    async def enqueue_existing(self, partition: Partition) -> None:
-        """Enqueue the requests in ``partition`` that were kept because another replica had to reconcile them."""
-        self._enqueue_kept(lambda request: partition.covers(request.namespace, request.name))
-
-    def _enqueue_kept(self, is_accepted: Callable[[Request], bool]) -> None:
-        if self._queue is not None:
-            for request in [request for request in self._pending if is_accepted(request)]:
-                priority, cause = self._pending.pop(request)
-                self._queue.add(request, priority=priority, cause=cause)
+        for request, (priority, cause) in self._pending.items():
+            queue.add(request, priority=priority, cause=cause)
+        self._pending.clear()
 
     async def wait_for_sync(self) -> None:
         """Return immediately."""

@@ -26,11 +26,11 @@ import concurrent.futures
 import contextvars
 import inspect
 import threading
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from cfo.runtime.client.client import Client, PatchType, Propagation
 from cfo.runtime.client.write_gate import WriteGate, WriteRejected, write_gate
@@ -41,8 +41,6 @@ __all__ = ["SyncClient", "SyncReconciler", "ThreadAbandoned", "ThreadPool", "Thr
 
 T = TypeVar("T")
 ObjectT = TypeVar("ObjectT", bound="Object | TypedObject")
-
-_IDLE_SECONDS: Final = 10.0
 
 
 class ThreadAbandoned(Exception):
@@ -101,9 +99,11 @@ def call_in_loop(function: Callable[..., Coroutine[Any, Any, T]], *args: Any, **
 
 
 class ThreadPool:
-    """At most ``limit`` threads named after ``name``; they start when needed and end when idle.
+    """At most ``limit`` threads at once, named ``name``. Used by one event loop.
 
-    They do not keep the process alive. Raises :class:`ValueError` for a limit below 1.
+    The threads are not those of :func:`anyio.to_thread.run_sync` with a limiter and ``abandon_on_cancel``: it frees the
+    place of a thread that is still running when its caller is cancelled, so their number would not be limited, and the
+    process would not exit before all have ended. Raises :class:`ValueError` for a limit below 1.
     """
 
     def __init__(self, name: str, limit: int) -> None:
@@ -111,66 +111,47 @@ class ThreadPool:
             raise ValueError(f"limit: {limit}: must be 1 or more threads")
         self.name = name
         self.limit = limit
-        self._jobs: deque[tuple[concurrent.futures.Future[Any], Callable[[], Any]]] = deque()
-        self._changed = threading.Condition()
-        self._threads = 0
-        self._idle = 0
-
-    @property
-    def threads(self) -> int:
-        """The number of threads."""
-        return self._threads
+        self._places = asyncio.Semaphore(limit)
 
     async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Call ``function`` in a thread, as soon as one is free, and return its result.
+        """Call ``function`` in a thread, as soon as there is a place for one, and return its result.
 
         If the caller is cancelled, the thread is abandoned (see the module).
         """
-        run = _Run(asyncio.get_running_loop(), write_gate.get())
+        await self._places.acquire()
+        loop = asyncio.get_running_loop()
+        run = _Run(loop, write_gate.get())
         context = contextvars.copy_context()
         context.run(_current_run.set, run)
         context.run(write_gate.set, run)
-        future = self._submit(partial(context.run, partial(function, *args, **kwargs)))
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def work() -> None:
+            _finish(future, partial(context.run, partial(function, *args, **kwargs)))
+            with suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(self._places.release)
+
+        try:
+            threading.Thread(target=work, name=self.name, daemon=True).start()
+        except RuntimeError:  # the process has too many threads
+            self._places.release()
+            raise
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             run.abandon()
             raise
 
-    def _submit(self, job: Callable[[], T]) -> concurrent.futures.Future[T]:
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
-        with self._changed:
-            self._jobs.append((future, job))
-            if len(self._jobs) > self._idle and self._threads < self.limit:
-                self._threads += 1
-                threading.Thread(target=self._work, name=f"{self.name}-{self._threads}", daemon=True).start()
-            else:
-                self._changed.notify()
-        return future
 
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._idle += 1
-                if not self._jobs:
-                    self._changed.wait_for(lambda: self._jobs, _IDLE_SECONDS)
-                self._idle -= 1
-                if not self._jobs:
-                    self._threads -= 1
-                    return
-                future, job = self._jobs.popleft()
-            if future.set_running_or_notify_cancel():
-                _finish(future, job)
-            del future, job  # not kept until the next job
-
-
-def _finish(future: concurrent.futures.Future[Any], job: Callable[[], Any]) -> None:
+def _finish(future: concurrent.futures.Future[T], job: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return  # cancelled before the thread has started
     try:
         result = job()
-    except StopIteration as error:  # a future cannot hold it
-        future.set_exception(RuntimeError(f"StopIteration: {error}"))
     except BaseException as error:  # noqa: BLE001 - raised in the task that waits
-        future.set_exception(error)
+        # A future cannot hold StopIteration, and SystemExit would end the event loop.
+        ordinary = isinstance(error, Exception) and not isinstance(error, StopIteration)
+        future.set_exception(error if ordinary else RuntimeError(f"the thread raised {error!r}"))
     else:
         future.set_result(result)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from cfo.runtime.client.ratelimit import RateLimiter, default_rate_limiter
@@ -103,8 +103,6 @@ class WorkQueue(Generic[Item]):
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._shut_down = False
-        self.accepts: Callable[[Item], bool] | None = None
-        """Which items :meth:`add` accepts; ``None``: all."""
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         if metrics:
@@ -155,12 +153,9 @@ class WorkQueue(Generic[Item]):
         """Add ``item`` now, after ``after`` seconds, or after the rate limiter's delay (the earlier of both).
 
         ``cause`` is merged with the causes of an item that is ready already. For a delayed item, the causes are those
-        of its earliest time. Has no effect after :meth:`shut_down`, and for items that :attr:`accepts` rejects.
+        of its earliest time. Has no effect after :meth:`shut_down`.
         """
         if self._shut_down:
-            return
-        if self.accepts is not None and not self.accepts(item):
-            self.forget(item)
             return
         if rate_limited:
             limited = self._limiter.when(item)
@@ -198,28 +193,6 @@ class WorkQueue(Generic[Item]):
     def backoff(self, item: Item) -> float:
         """Count a failure of ``item`` and return the seconds to wait, without adding it."""
         return self._limiter.when(item)
-
-    def drop(self, predicate: Callable[[Item], bool]) -> int:
-        """Remove the ready and delayed items that ``predicate`` accepts; return their number.
-
-        Reads all items, so use it rarely. Items that workers are processing are not affected, except that they are not
-        processed again if they were added meanwhile.
-        """
-        dropped = [entry for item, entry in self._entries.items() if predicate(item)]
-        for entry in dropped:
-            del self._entries[entry.item]
-            self._held -= entry.causes.held
-            self._limiter.forget(entry.item)
-            if entry.ready_at is None:
-                self._ready_count -= 1
-                entry.stale = True
-                if self._metrics:
-                    self._metrics.depth(entry.priority).dec()
-            else:
-                self._make_stale(entry)
-        self._ready = [ready for ready in self._ready if not ready[2].stale]
-        heapq.heapify(self._ready)
-        return len(dropped)
 
     def forget(self, item: Item) -> None:
         """Reset the failures of ``item``, because it succeeded or is not retried."""

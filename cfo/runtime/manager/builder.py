@@ -1,6 +1,6 @@
 """Builds a controller from the kinds that it reconciles, owns and watches.
 
-``Builder(manager, "raycluster-ingress").for_(RAY_CLUSTER).owns(INGRESS).complete(reconciler)``
+``Builder(manager, "notebook").for_(NOTEBOOK).owns(INGRESS).complete(reconciler)``
 """
 
 from __future__ import annotations
@@ -20,17 +20,10 @@ from cfo.runtime.manager.elected_controllers import ElectedControllers
 from cfo.runtime.objects.unstructured import GVK, ObjectKind
 
 if TYPE_CHECKING:
-    from cfo.runtime.clusters.options import ClusterSelection
-    from cfo.runtime.clusters.registry import ClusterWatch
-    from cfo.runtime.clusters.sources import ClusterKind
     from cfo.runtime.controller.threads import SyncReconciler
-    from cfo.runtime.manager.cluster import Cluster
     from cfo.runtime.manager.manager import Manager
 
 __all__ = ["Builder", "SelectionKeywords"]
-
-_IN_ONE_SHARD = (type(None), EnqueueRequestForObject, EnqueueRequestForOwner)
-"""The handlers whose requests are in the shard of the event's object; ``None`` is that of the owner."""
 
 
 class SelectionKeywords(TypedDict, total=False):
@@ -56,7 +49,6 @@ class _Watch:
     selection: SelectionKeywords
     only_controller: bool = True
     optional: bool = False
-    clusters: ClusterSelection | None = None
 
 
 class Builder:
@@ -65,10 +57,6 @@ class Builder:
     ``name`` identifies the controller in logs and metrics; the default is the primary kind in lower case. Every method
     except :meth:`complete` returns the builder. :meth:`for_`, :meth:`owns` and :meth:`watches` take the keywords of
     :class:`SelectionKeywords`. Controllers of a manager share one informer for each combination of kind and selection.
-
-    ``clusters`` selects the clusters in which a kind is watched (:mod:`cfo.runtime.clusters`): the local one by default
-    in :meth:`for_`, and those of :meth:`for_` by default in the other methods. Requests of other clusters have their
-    name in ``request.cluster``.
     """
 
     def __init__(self, manager: Manager, name: str = "") -> None:
@@ -80,15 +68,8 @@ class Builder:
         self._predicates: tuple[Predicate, ...] = ()
         self._options = ControllerOptions()
         self._group: ElectedControllers | None = None
-        self._clusters: ClusterSelection | None = None
 
-    def for_(
-        self,
-        kind: ObjectKind[Any],
-        *predicates: Predicate,
-        clusters: ClusterSelection | None = None,
-        **selection: Unpack[SelectionKeywords],
-    ) -> Self:
+    def for_(self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]) -> Self:
         """Reconcile objects of ``kind``: an event of an object enqueues a request for it.
 
         Raises :class:`ValueError` on a second call.
@@ -98,7 +79,6 @@ class Builder:
             raise ValueError(f"for_ was called twice: with {self._primary} and {gvk}")
         self._primary = gvk
         handler = EnqueueRequestForObject()
-        self._clusters = clusters
         self._watches.append(_Watch(gvk=gvk, handler=handler, predicates=predicates, selection=selection))
         return self
 
@@ -107,7 +87,6 @@ class Builder:
         kind: ObjectKind[Any],
         *predicates: Predicate,
         only_controller: bool = True,
-        clusters: ClusterSelection | None = None,
         **selection: Unpack[SelectionKeywords],
     ) -> Self:
         """Watch objects of ``kind`` that reconciled objects own; an event enqueues a request for the owner.
@@ -121,7 +100,6 @@ class Builder:
                 predicates=predicates,
                 selection=selection,
                 only_controller=only_controller,
-                clusters=clusters,
             )
         )
         return self
@@ -132,7 +110,6 @@ class Builder:
         handler: EventHandler,
         *predicates: Predicate,
         optional: bool = False,
-        clusters: ClusterSelection | None = None,
         **selection: Unpack[SelectionKeywords],
     ) -> Self:
         """Watch objects of ``kind``: ``handler`` maps an event to requests.
@@ -142,14 +119,7 @@ class Builder:
         served (such as another project's CRD) or that RBAC may forbid.
         """
         self._watches.append(
-            _Watch(
-                gvk=kind.gvk,
-                handler=handler,
-                predicates=predicates,
-                selection=selection,
-                optional=optional,
-                clusters=clusters,
-            )
+            _Watch(gvk=kind.gvk, handler=handler, predicates=predicates, selection=selection, optional=optional)
         )
         return self
 
@@ -183,7 +153,6 @@ class Builder:
         reconcile_timeout: float | None = None,
         rate_limiter: RateLimiter | None = None,
         needs_leader: bool | None = None,
-        sharded: bool | None = None,
     ) -> Self:
         """Set options of :class:`~cfo.runtime.ControllerOptions`; ``None`` keeps the current value.
 
@@ -194,7 +163,6 @@ class Builder:
             "reconcile_timeout": reconcile_timeout,
             "rate_limiter": rate_limiter,
             "needs_leader": needs_leader,
-            "sharded": sharded,
         }
         self._options = replace(self._options, **{key: value for key, value in given.items() if value is not None})
         return self
@@ -213,8 +181,6 @@ class Builder:
         if not name:
             raise ValueError("a controller without a primary kind needs a name")
         manager = self._manager
-        local, provided = self._split_watches()
-        self._declare_cached_kinds(local)
         controller = Controller(
             name,
             reconciler,
@@ -223,59 +189,14 @@ class Builder:
             metrics=manager.metrics,
             clock=manager.clock,
         )
-        for watch in local:
+        for watch in self._watches:
             controller.watch(self._source(watch))
             if watch.optional:
                 manager.when_available(watch.gvk, partial(_wake_informers, watch.gvk))
         for source in self._sources:
             controller.watch(source)
         manager.add_controller(controller, self._group)
-        if provided:
-            manager.clusters.add_controller(controller, provided)
         return controller
-
-    def _declare_cached_kinds(self, watches: list[_Watch]) -> None:
-        """Let the manager divide the reconciled and owned kinds, or keep the kinds whole that the controller uses."""
-        sharding = self._manager.sharding
-        if sharding is None:
-            return
-        if self._group is None and self._options.sharded and self._options.needs_leader:
-            for watch in watches:
-                if not isinstance(watch.handler, _IN_ONE_SHARD):
-                    sharding.map_events(watch.gvk)
-            for watch in watches:
-                if watch.handler is None or isinstance(watch.handler, EnqueueRequestForObject):
-                    sharding.divide(watch.gvk)
-        else:
-            for watch in watches:
-                sharding.keep_whole(watch.gvk)
-            for source in self._sources:
-                if isinstance(source, (InformerSync, Kind)):
-                    sharding.keep_whole(source.informer.gvk)
-
-    def _split_watches(self) -> tuple[list[_Watch], list[ClusterWatch]]:
-        """Return the watches of the local cluster, and those of the clusters that providers engage."""
-        watches = [replace(watch, clusters=watch.clusters or self._clusters) for watch in self._watches]
-        if all(watch.clusters is None for watch in watches):
-            return watches, []
-        from cfo.runtime.clusters.options import ClusterScope  # lazily: most operators have one cluster
-        from cfo.runtime.clusters.registry import ClusterWatch
-
-        local = [watch for watch in watches if watch.clusters in (None, ClusterScope.LOCAL, ClusterScope.ALL)]
-        provided = [
-            ClusterWatch(watch.clusters, partial(self._cluster_source, watch))
-            for watch in watches
-            if watch.clusters not in (None, ClusterScope.LOCAL)
-        ]
-        return local, provided
-
-    def _cluster_source(self, watch: _Watch, cluster: Cluster) -> ClusterKind:
-        from cfo.runtime.clusters.sources import ClusterKind
-
-        informer = cluster.cache.shared_informer(watch.gvk, **watch.selection)
-        predicates = (*self._predicates, *watch.predicates)
-        clock = self._manager.clock
-        return ClusterKind(cluster, informer, self._handler(watch), *predicates, optional=watch.optional, clock=clock)
 
     def _handler(self, watch: _Watch) -> EventHandler:
         if watch.handler is not None:

@@ -1,10 +1,9 @@
 """The debug server: what a running operator does, as text and as JSON.
 
 ``/debug/queue`` shows the queues of all controllers and what queued each request, ``/debug/informers`` the informers
-with their size and lag, ``/debug/leases`` the leader elections, ``/debug/shards`` the replicas that share the objects
-with their shards, ``/debug/tasks`` the tasks of the event loop with their stacks, ``/debug/objects`` the largest
-objects of the cache, ``/debug/clusters`` the clusters that providers have engaged, and ``/debug`` all of these. The
-reports contain names, sizes and times, and never the content of an object; each has a limited number of rows.
+with their size and lag, ``/debug/leases`` the leader elections, ``/debug/tasks`` the tasks of the event loop with their
+stacks, ``/debug/objects`` the largest objects of the cache, and ``/debug`` all of these. The reports contain names,
+sizes and times, and never the content of an object; each has a limited number of rows.
 
 The server listens on a loopback address only, or is a part of the metrics server that authenticates its clients
 (:mod:`cfo.runtime.manager.metrics_server`).
@@ -15,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import ipaddress
-import itertools
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ from aiohttp import web
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.controller.cause import Cause
 from cfo.runtime.controller.controller import Controller
-from cfo.runtime.manager.leaderelection import Elector
+from cfo.runtime.manager.leaderelection import LeaderElector
 from cfo.runtime.process.endpoint import Endpoint, parse_bind_address
 
 __all__ = ["METRICS_SERVER", "DebugReports", "loopback_endpoint"]
@@ -54,9 +52,7 @@ class DebugReports:
 
     controllers: Callable[[], Iterable[Controller]]
     informers: Callable[[], Iterable[Informer]]
-    electors: Callable[[], Iterable[Elector]]
-    shards: Callable[[], Iterable[Row]] = tuple
-    clusters: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    electors: Callable[[], Iterable[LeaderElector]]
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes ``/debug`` and ``/debug/NAME``; ``?format=json`` selects JSON."""
@@ -72,10 +68,8 @@ class DebugReports:
             "queue": self._queues,
             "informers": self._informers,
             "leases": self._leases,
-            "shards": self._shards,
             "tasks": self._tasks,
             "objects": self._objects,
-            "clusters": self._clusters,
         }
 
     async def _serve(self, request: web.Request) -> web.Response:
@@ -152,12 +146,6 @@ class DebugReports:
             }
             for elector in self.electors()
         ]
-
-    async def _shards(self) -> list[Row]:
-        return list(self.shards())
-
-    async def _clusters(self) -> list[Row]:
-        return [dict(row) for row in itertools.islice(self.clusters(), MAX_ITEMS)]
 
     async def _tasks(self) -> list[Row]:
         tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())[:MAX_TASKS]

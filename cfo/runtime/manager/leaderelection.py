@@ -49,16 +49,12 @@ from cfo.runtime.objects.unstructured import NamespacedName, Object
 from cfo.runtime.process.clock import Clock, SystemClock, micro_time, sleep_unless
 
 __all__ = [
-    "Elector",
     "LeaderElectionOptions",
     "LeaderElector",
     "LeadershipLost",
     "LeaseLock",
-    "LeaseObservation",
     "Lock",
     "leader_election_rules",
-    "lease_reference",
-    "lease_with_spec",
 ]
 
 _log = structlog.get_logger(__name__)
@@ -183,49 +179,6 @@ class LeaseLock(Lock):
         return lease
 
 
-class Elector(Protocol):
-    """A leader election, for reports."""
-
-    options: LeaderElectionOptions
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this process is the leader at this moment."""
-        ...
-
-    @property
-    def leader(self) -> str:
-        """The identity of the last observed leader; empty if there is none."""
-        ...
-
-    @property
-    def lease_seconds(self) -> float:
-        """The seconds for which this process remains the leader without another renewal; 0 if it is not the leader."""
-        ...
-
-
-class LeaseObservation:
-    """Whether a Lease is held by another client: it is until its spec has not changed for its duration."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._spec: object = None
-        self._observed_at = 0.0
-
-    def observe(self, lease: Object) -> None:
-        """Take note of a Lease that was just read."""
-        spec = lease.get("spec") or {}
-        if self._spec != spec:
-            self._spec, self._observed_at = spec, self._clock.boottime()
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the holder of the last Lease may still be working."""
-        seconds = self._spec.get("leaseDurationSeconds") if isinstance(self._spec, dict) else None
-        held = float(seconds) if isinstance(seconds, int) else 0.0
-        return self._observed_at + held > self._clock.boottime()
-
-
 class LeaderElector:
     """Acquires and renews the Lease; a runnable, and the leader's write gate.
 
@@ -257,7 +210,7 @@ class LeaderElector:
         self._leading = False
         self._renewed_at = 0.0
         self._lease: Object = {}
-        self._observation = LeaseObservation(self._clock)
+        self._observed_at = 0.0
         self._reported_leader = ""
 
     @property
@@ -377,18 +330,25 @@ class LeaderElector:
             await self._write({}, timeout)
             return True
         self._observe(lease)
-        if self.leader not in ("", self.options.identity) and self._observation.is_held:
+        if self.leader not in ("", self.options.identity) and self._is_held():
             _log.debug("Lease is held by another replica", lease=self._lease_name, leader=self.leader)
             return False
         await self._write(lease, timeout)
         return True
 
     def _observe(self, lease: Object) -> None:
-        self._observation.observe(lease)
+        if self._spec != (lease.get("spec") or {}):
+            self._observed_at = self._clock.boottime()
         self._lease = lease
         if self.leader != self._reported_leader:
             self._reported_leader = self.leader
             _log.info("New leader observed", lease=self._lease_name, leader=self.leader or "<none>")
+
+    def _is_held(self) -> bool:
+        """Return whether the holder may still be working: it is until the spec has not changed for its duration."""
+        seconds = self._spec.get("leaseDurationSeconds")
+        held = float(seconds) if isinstance(seconds, int) else 0.0
+        return self._observed_at + held > self._clock.boottime()
 
     async def _write(self, lease: Object, timeout: float) -> None:
         """Write the Lease with this process as the holder; create it if ``lease`` is empty."""
@@ -423,31 +383,16 @@ class LeaderElector:
 
     def _record(self, change: str) -> None:
         if self._events is not None:
-            reference = lease_reference(self.options, self._lease)
+            reference = {
+                "apiVersion": LEASE.api_version,
+                "kind": LEASE.kind,
+                "metadata": {
+                    "namespace": self.options.namespace,
+                    "name": self.options.name,
+                    "uid": (self._lease.get("metadata") or {}).get("uid", ""),
+                },
+            }
             self._events.event(reference, "Normal", "LeaderElection", f"{self.options.identity} {change}")
-
-
-def lease_reference(options: LeaderElectionOptions, lease: Object) -> Object:
-    """Return the object reference of ``lease`` for Events about the election."""
-    return {
-        "apiVersion": LEASE.api_version,
-        "kind": LEASE.kind,
-        "metadata": {
-            "namespace": options.namespace,
-            "name": options.name,
-            "uid": (lease.get("metadata") or {}).get("uid", ""),
-        },
-    }
-
-
-def lease_with_spec(lease: Object, options: LeaderElectionOptions, spec: Object) -> Object:
-    """Return ``lease`` with another spec; a new Lease if ``lease`` is empty."""
-    if lease:
-        return {**lease, "spec": spec}
-    metadata: Object = {"namespace": options.namespace, "name": options.name}
-    if options.labels:
-        metadata["labels"] = dict(options.labels)
-    return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}
 
 
 def _with_holder(lease: Object, options: LeaderElectionOptions, now: datetime) -> Object:
@@ -465,4 +410,9 @@ def _with_holder(lease: Object, options: LeaderElectionOptions, now: datetime) -
         "renewTime": stamp,
         "leaseTransitions": count if ours or not lease else count + 1,
     }
-    return lease_with_spec(lease, options, spec)
+    if lease:
+        return {**lease, "spec": spec}
+    metadata: Object = {"namespace": options.namespace, "name": options.name}
+    if options.labels:
+        metadata["labels"] = dict(options.labels)
+    return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}

@@ -20,6 +20,7 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.reflector import ReflectorOptions
+from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.tracing import Tracing
@@ -28,9 +29,8 @@ from cfo.runtime.controller.availability import Availability
 from cfo.runtime.controller.controller import Controller
 from cfo.runtime.controller.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
 from cfo.runtime.controller.metrics import Metrics
-from cfo.runtime.manager.cluster import Cluster
 from cfo.runtime.manager.elected_controllers import ElectedControllers
-from cfo.runtime.manager.events import EventRecorder
+from cfo.runtime.manager.events import EventBroadcaster, EventRecorder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.leadership import Leadership
 from cfo.runtime.manager.servers import Servers
@@ -42,12 +42,8 @@ from cfo.runtime.process.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
     from cfo.runtime.client.partial_objects import Transform
-    from cfo.runtime.clusters.options import ClusterOptions
-    from cfo.runtime.clusters.registry import Clusters
     from cfo.runtime.manager.debug import DebugReports
     from cfo.runtime.manager.metrics_server import MetricsTLS
-    from cfo.runtime.ring.options import ShardingOptions
-    from cfo.runtime.ring.setup import Sharding
     from cfo.runtime.webhook.options import WebhookOptions
     from cfo.runtime.webhook.registration import Webhooks
     from cfo.runtime.webhook.setup import WebhookService
@@ -67,16 +63,12 @@ class ManagerOptions:
     ``graceful_shutdown_timeout``: seconds that running reconciles have to finish (``None``: no limit). ``qps`` and
     ``burst`` limit the rate of requests on the client side (``None``: only the server limits it). With
     ``leader_election`` only one of several replicas runs the runnables that need the leader, and they can write only
-    while it is the leader (``None``: this is the only replica). With ``sharding``, which requires
-    ``leader_election``, all replicas reconcile, each a part of the objects; the leader runs what is not sharded
-    (``None``: only the leader reconciles). ``webhook`` configures the webhook server (``None``: no webhooks).
-    ``debug_bind_address`` is a loopback address for the reports of :mod:`.debug`, or ``metrics`` to serve
+    while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
+    webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`.debug`, or ``metrics`` to serve
     them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces reconciles,
-    requests and webhooks (:class:`.OpenTelemetryTracing`; ``None``: no traces). ``transforms`` remove
-    fields of the objects of a kind before they are cached (:func:`~cfo.runtime.cache.transform.drop_fields`, or a
-    function). ``watch_list`` lets informers request their lists as events of the watch, where the API server supports
-    it. ``clusters`` are settings of the clusters that are engaged at run time; ``field_manager``, ``field_managers``,
-    ``namespaces``, ``selectors``, ``transforms``, ``watch_list``, ``qps`` and ``burst`` apply to each of them, too.
+    requests and webhooks (:class:`.OpenTelemetryTracing`; ``None``: no traces). ``transforms`` remove fields of the
+    objects of a kind before they are cached (:func:`~cfo.runtime.cache.transform.drop_fields`, or a function).
+    ``watch_list`` lets informers request their lists as events of the watch, where the API server supports it.
     """
 
     field_manager: str = "cfo"
@@ -92,15 +84,9 @@ class ManagerOptions:
     qps: float | None = None
     burst: int | None = None
     leader_election: LeaderElectionOptions | None = None
-    sharding: ShardingOptions | None = None
     webhook: WebhookOptions | None = None
     transforms: ByKind[Transform] = field(default_factory=dict)
     watch_list: bool = False
-    clusters: ClusterOptions | None = None
-
-    def __post_init__(self) -> None:
-        if self.sharding is not None and self.leader_election is None:
-            raise ValueError("sharding: requires leader_election, whose Lease the replicas share")
 
 
 class Manager:
@@ -125,13 +111,12 @@ class Manager:
         self.clock: Clock = clock or SystemClock()
         self.metrics = metrics or Metrics()
         self._owns_transport = isinstance(target, ClientConfig)
-        self._local = self._new_cluster("", self._new_transport(target) if isinstance(target, ClientConfig) else target)
-        self.transport = self._local.transport
-        self.mapper = self._local.mapper
-        self.cache = self._local.cache
-        self.client = self._local.client
-        self.api_reader = self._local.api_reader
-        self._clusters: Clusters | None = None
+        self.transport = self._new_transport(target) if isinstance(target, ClientConfig) else target
+        self.mapper = RESTMapper(self.transport, clock=self.clock)
+        self.cache = self._new_cache()
+        self.client = Client(self.transport, self.mapper, field_manager=self.options.field_manager, cache=self.cache)
+        self.api_reader = Client(self.transport, self.mapper, field_manager=self.options.field_manager)
+        self._events = EventBroadcaster(self.api_reader, clock=self.clock)
         self.health = Health()
         self._controllers: dict[str, Controller] = {}
         self._groups: dict[str, ElectedControllers] = {}
@@ -140,15 +125,10 @@ class Manager:
         self._leadership = Leadership(
             self.transport.config,
             self.options.leader_election,
-            self.options.sharding,
-            self.cache,
             clock=self.clock,
             events=self.events,
             metrics=self.metrics,
-            start=lambda runnable: self._lifecycle.add(runnable, Phase.LEADER),
         )
-        self.sharding: Sharding | None = self._leadership.sharding
-        """How the replicas share the objects; ``None``: the leader reconciles all of them."""
         self._lifecycle = Lifecycle(
             grace_period=self.options.graceful_shutdown_timeout, clock=self.clock, gate=self._leadership.elector
         )
@@ -176,10 +156,7 @@ class Manager:
         """
         if phase is None:
             phase = Phase.LEADER if getattr(runnable, "needs_leader", True) else Phase.ALL_REPLICAS
-        if phase is Phase.LEADER and self.sharding is not None:
-            self.sharding.add_leader_runnable(runnable)
-        else:
-            self._lifecycle.add(runnable, phase)
+        self._lifecycle.add(runnable, phase)
 
     def add_controller(self, controller: Controller, group: ElectedControllers | None = None) -> None:
         """Add a controller, to ``group`` if it needs a Lease of its own (:meth:`elect`).
@@ -193,9 +170,6 @@ class Manager:
         if group is not None:
             self._groups[controller.name] = group
             group.add_controller(controller)
-        elif self.sharding is not None and controller.options.needs_leader and controller.options.sharded:
-            self.sharding.add_controller(controller)
-            self._lifecycle.add(controller, Phase.LEADER)
         else:
             self.add(controller)
 
@@ -212,11 +186,9 @@ class Manager:
         group = self._groups.pop(controller.name, None)
         if group is not None:
             await group.remove_controller(controller)
-        elif self.sharding is None or not self.sharding.remove_waiting(controller):
+        else:
             await self._lifecycle.remove(controller)
         del self._controllers[controller.name]
-        if self._clusters is not None:
-            self._clusters.remove_controller(controller)
         for source in controller.sources:
             controller.unwatch(source)
 
@@ -306,36 +278,9 @@ class Manager:
         """
         self._servers.add_metrics_routes(routes, public_paths)
 
-    @property
-    def clusters(self) -> Clusters:
-        """The clusters that are engaged in addition to the local one, and their providers."""
-        if self._clusters is None:
-            from cfo.runtime.clusters.registry import Clusters  # lazily: most operators have one cluster
-
-            self._clusters = Clusters(
-                self._local,
-                self._new_cluster,
-                options=self.options.clusters,
-                qps=self.options.qps,
-                burst=self.options.burst,
-                clock=self.clock,
-                metrics=self.metrics,
-                tracing=self.options.tracing,
-            )
-            self.add(self._clusters)
-            self._lifecycle.add(self._clusters.reconciles, Phase.LEADER)  # with sharding, in every replica
-        return self._clusters
-
-    def cluster(self, name: str) -> Cluster:
-        """Return a cluster by name: the local one (empty), or one that is engaged.
-
-        Raises :class:`~cfo.runtime.clusters.options.ClusterNotFound`, after which a reconcile is not retried.
-        """
-        return self._local if not name else self.clusters[name]
-
     def events(self, component: str) -> EventRecorder:
         """Return a recorder for Events reported by ``component`` (usually a controller's name)."""
-        return self._local.events(component)
+        return self._events.recorder(component)
 
     async def started(self) -> None:
         """Wait until everything has started, including the controllers.
@@ -364,8 +309,6 @@ class Manager:
                 await stack.enter_async_context(self.transport)
             if self._leadership.transport is not None:
                 await stack.enter_async_context(self._leadership.transport)
-            if self.sharding is not None:
-                await self.sharding.restrict_cache()
             await self._lifecycle.run(handle_signals=handle_signals, task_status=task_status)
 
     async def __aenter__(self) -> Self:
@@ -397,12 +340,10 @@ class Manager:
         for endpoint in self._servers.endpoints:
             self._lifecycle.add(endpoint, Phase.SERVERS)
         self._lifecycle.add(self.cache, Phase.CACHES)
-        self._lifecycle.add(self._local.broadcaster, Phase.ALL_REPLICAS)
+        self._lifecycle.add(self._events, Phase.ALL_REPLICAS)
         self._lifecycle.add(self._availability, Phase.ALL_REPLICAS)
         if self._leadership.elector is not None:
             self._lifecycle.add(self._leadership.elector, Phase.ELECTION)
-        if self.sharding is not None:
-            self._lifecycle.add(self.sharding.handover, Phase.LEADER)
 
     def _new_transport(self, config: ClientConfig) -> Transport:
         return Transport(
@@ -414,15 +355,10 @@ class Manager:
             tracing=self.options.tracing,
         )
 
-    def _new_cluster(self, name: str, transport: Transport) -> Cluster:
-        mapper = RESTMapper(transport, clock=self.clock)
-        cache = self._new_cache(transport, mapper)
-        return Cluster(name, transport, mapper, cache, field_manager=self.options.field_manager, clock=self.clock)
-
-    def _new_cache(self, transport: Transport, mapper: RESTMapper) -> Cache:
+    def _new_cache(self) -> Cache:
         return Cache(
-            transport,
-            mapper,
+            self.transport,
+            self.mapper,
             field_managers={self.options.field_manager, *self.options.field_managers},
             namespaces=self.options.namespaces,
             selectors=self.options.selectors,
@@ -437,9 +373,7 @@ class Manager:
         return DebugReports(
             controllers=lambda: self.controllers,
             informers=lambda: self.cache.informers,
-            clusters=lambda: self._clusters.reports() if self._clusters is not None else (),
             electors=lambda: self._leadership.electors,
-            shards=lambda: self.sharding.report() if self.sharding is not None else (),
         )
 
     def _new_webhook_service(self) -> WebhookService | None:

@@ -38,8 +38,6 @@ class OpenTelemetryTracing(Tracing):
         attributes = {"controller": controller, "k8s.object.name": key.name, "reconcile.id": identity}
         if key.namespace:
             attributes["k8s.namespace.name"] = key.namespace
-        if key.cluster:
-            attributes["k8s.cluster.name"] = key.cluster
         if gvk is not None:
             attributes |= {"k8s.object.api_version": gvk.api_version, "k8s.object.kind": gvk.kind}
         with self._tracer.start_as_current_span(f"reconcile {controller}", attributes=attributes) as span:

@@ -17,7 +17,6 @@ __all__ = [
     "GVK",
     "GVR",
     "ByKind",
-    "ClusterRequest",
     "NamespacedName",
     "Object",
     "ObjectKind",
@@ -141,58 +140,6 @@ class NamespacedName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-    @property
-    def cluster(self) -> str:
-        """The name of the cluster; empty for the local cluster, whose API server the manager was created for."""
-        return ""
-
-    def in_cluster(self, cluster: str) -> NamespacedName:
-        """Return the request for the object of this name in ``cluster`` (empty: in the local cluster)."""
-        return ClusterRequest(*self, cluster)
-
-
-class ClusterRequest(NamespacedName):
-    """The name of an object in one of several clusters (:mod:`cfo.runtime.clusters`).
-
-    Requests are equal only if their clusters are equal, too. With an empty ``cluster`` it equals a
-    :class:`NamespacedName`. Clients and readers use it as the name of the object and ignore the cluster.
-    """
-
-    _cluster: str = ""
-
-    def __new__(cls, namespace: str, name: str, cluster: str = "") -> Self:
-        """Return the request."""
-        request = super().__new__(cls, namespace, name)
-        request._cluster = cluster
-        return request
-
-    @property
-    def cluster(self) -> str:
-        """The name of the cluster; empty for the local cluster."""
-        return self._cluster
-
-    def _replace(self, **fields: Any) -> Self:
-        plain = NamespacedName(*self)._replace(**fields)
-        return type(self)(plain.namespace, plain.name, self._cluster)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, tuple):
-            return NotImplemented
-        cluster = other.cluster if isinstance(other, NamespacedName) else ""
-        return tuple.__eq__(self, other) and cluster == self._cluster
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash((*self, self._cluster)) if self._cluster else tuple.__hash__(self)
-
-    def __str__(self) -> str:
-        return f"cluster://{self._cluster}/{super().__str__()}" if self._cluster else super().__str__()
-
-    def __repr__(self) -> str:
-        return f"ClusterRequest(namespace={self.namespace!r}, name={self.name!r}, cluster={self._cluster!r})"
 
 
 def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,1 +1,11 @@
 from . import logs as logs
+from .clock import Clock as Clock
+from .clock import FakeClock as FakeClock
+from .clock import SystemClock as SystemClock
+from .clock import micro_time as micro_time
+from .clock import rfc3339 as rfc3339
+from .endpoint import Endpoint as Endpoint
+from .health import ping as ping
+from .listener import AddressUnavailable as AddressUnavailable
+from .private_keys import PrivateKey as PrivateKey
+from .private_keys import load_private_key as load_private_key

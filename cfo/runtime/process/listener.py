@@ -1,8 +1,8 @@
 """Accepts the connections of an HTTP server, and limits their number.
 
-Each TLS connection takes about 0.3 MB, also before its handshake, so any client that can reach a port could fill the
-memory of the process. At the limit a new connection takes the place of another one that no handler needs; to refuse the
-new one instead would let a client with idle connections lock out all others. The connection that is closed is
+The attack: any pod that can reach a port opens connections until the memory of the process is full. Each TLS connection
+takes about 0.3 MB, also before its handshake. At the limit a new connection takes the place of another one that no
+handler needs. The connection that is closed is
 
 1. from the address with the most connections. Only a client that has more than its share loses any: the API servers
    keep theirs while one pod opens thousands;
@@ -13,6 +13,14 @@ An idle connection of an API server can be closed without harm: its HTTP client 
 connections, the new one is closed.
 
 A TLS handshake must be complete after 10 seconds, and the header of the first request after 30 more seconds.
+
+Tried instead:
+
+* aiohttp's sites, which have no limit: 500 connections without a handshake take 160 MB;
+* a limit in the protocols of asyncio's servers: those get to know their connection after its handshake, so they can
+  neither count nor close it before, and :meth:`asyncio.loop.start_tls` on an accepted connection can deliver the first
+  request before aiohttp knows the connection. Therefore connections are accepted here;
+* to refuse new connections at the limit: a client with idle connections would lock out all others.
 """
 
 from __future__ import annotations

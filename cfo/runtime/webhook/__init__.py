@@ -26,5 +26,9 @@ The modules:
 * :mod:`.certificates`: serving certificates, their rotation, and CA injection.
 * :mod:`.setup`: adds all of this to a manager.
 
-:mod:`cfo.runtime` exports the names that authors of webhooks need.
+This package exports the names that authors of webhooks need.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

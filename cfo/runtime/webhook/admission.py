@@ -115,8 +115,8 @@ class AdmissionRequest:
     async def compute(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return ``function(*args, **kwargs)``, computed in a thread if the request is large.
 
-        For CPU-bound work. At the API server's timeout the function is interrupted in the thread, so it must be pure
-        (:mod:`~cfo.runtime.webhook.worker`). For small requests it runs in the event loop, without a deadline.
+        For CPU-bound work that ends soon for any input, because a thread that is still running at the API server's
+        timeout is abandoned (:mod:`~cfo.runtime.webhook.worker`). The function must change nothing that others use.
         """
         if self.worker is None:
             return function(*args, **kwargs)

@@ -146,7 +146,6 @@ class WebhookServer:
             with anyio.CancelScope(shield=True):
                 server.pre_shutdown()
                 await server.shutdown(_SHUTDOWN_TIMEOUT)
-            self._worker.close()
             sock.close()
             self._port = 0
 

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import anyio
 
-from cfo.runtime import GVK, APIError, Client, DiscoveryIncomplete, Resource, TransportError, UnknownKind, UserInfo
+from cfo.runtime import GVK, APIError, Client, DiscoveryIncomplete, TransportError, UnknownKind
+from cfo.runtime.client import Resource
+from cfo.runtime.webhook import UserInfo
 
 __all__ = ["Access", "AccessReviewer"]
 

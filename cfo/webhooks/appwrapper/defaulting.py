@@ -6,7 +6,8 @@ import re
 from typing import Final
 
 from cfo.api.appwrapper import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
-from cfo.runtime import Object, UserInfo
+from cfo.runtime import Object
+from cfo.runtime.webhook import UserInfo
 
 __all__ = ["MAX_LABEL_VALUE", "sanitized_label", "set_labels"]
 

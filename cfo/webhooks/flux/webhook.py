@@ -16,17 +16,8 @@ from cfo.api.flux.validation import (
     validate_flux_setup,
     validate_minicluster,
 )
-from cfo.runtime import (
-    AdmissionRequest,
-    FieldError,
-    FieldErrors,
-    Manager,
-    Object,
-    Operation,
-    is_deleting,
-    labels_of,
-    namespace_of,
-)
+from cfo.runtime import FieldError, FieldErrors, Manager, Object, is_deleting, labels_of, namespace_of
+from cfo.runtime.webhook import AdmissionRequest, Operation
 
 __all__ = ["FluxValidator", "setup"]
 

@@ -18,7 +18,8 @@ from cfo.api.inferencestack.kinds import (
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation import Validation, validate, validate_update
 from cfo.config import InferenceStackConfiguration
-from cfo.runtime import AdmissionRequest, FieldErrors, Manager, Object, Operation, is_deleting
+from cfo.runtime import FieldErrors, Manager, Object, is_deleting
+from cfo.runtime.webhook import AdmissionRequest, Operation
 
 __all__ = ["InferenceStackWebhook", "object_selector", "setup"]
 

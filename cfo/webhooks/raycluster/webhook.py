@@ -10,9 +10,7 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.responsibility import Concern
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.runtime import (
-    AdmissionRequest,
     APIError,
-    Denied,
     DiscoveryIncomplete,
     FieldError,
     FieldErrors,
@@ -21,10 +19,10 @@ from cfo.runtime import (
     TransportError,
     is_deleting,
 )
+from cfo.runtime.webhook import AdmissionRequest, Denied
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
-from cfo.webhooks.raycluster.replicas import replica_warnings
-from cfo.webhooks.raycluster.validation import create_errors, submission_errors, update_errors
+from cfo.webhooks.raycluster.validation import create_errors, replica_warnings, submission_errors, update_errors
 
 __all__ = ["RayClusterWebhook", "setup"]
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import click
 
-from envtest.controllers_option import controller_names, controllers_option
-from envtest.kubernetes_version import LATEST, SUPPORTED
+from envtest.configuration.controllers_option import controller_names, controllers_option
+from envtest.configuration.kubernetes_version import LATEST, SUPPORTED
 from envtest.version import __version__
 
 if TYPE_CHECKING:
-    from envtest.plane import ControlPlane
+    from envtest.planes.plane import ControlPlane
 
 __all__ = ["command", "main"]
 
@@ -30,7 +30,7 @@ class _Group(click.Group):
 
     lazy_commands: ClassVar[dict[str, tuple[str, str, str]]] = {
         "chaos": (
-            "envtest.chaos_command",
+            "envtest.chaos.command",
             "chaos",
             "Run an operator with faults, and report where it does not converge.",
         ),
@@ -119,8 +119,8 @@ def command(
     """Serve the Kubernetes API from this process, for development and tests, until interrupted."""
     if context.invoked_subcommand is not None:
         return
-    from envtest.feature_gates import parse_feature_gates
-    from envtest.plane import ControlPlane
+    from envtest.configuration.feature_gates import parse_feature_gates
+    from envtest.planes.plane import ControlPlane
 
     try:
         plane = ControlPlane.embedded(
@@ -163,7 +163,7 @@ def assets(folder: Path | None, kubernetes_version: str) -> None:
 
     Set KUBEBUILDER_ASSETS to it, so that tests in Go, Java and Rust run on this API server instead of the real one.
     """
-    from envtest.kubernetes_version import parse_version
+    from envtest.configuration.kubernetes_version import parse_version
     from envtest.programs.folder import write_programs
 
     try:

@@ -18,12 +18,12 @@ import pytest
 
 if TYPE_CHECKING:
     from envtest.api_client import APIClient
-    from envtest.base import BaseControlPlane
     from envtest.chaos import Report
-    from envtest.local_webhooks import LocalWebhooks
-    from envtest.manifests import Manifests
+    from envtest.formats.manifests import Manifests
+    from envtest.planes.base import BaseControlPlane
+    from envtest.planes.local_webhooks import LocalWebhooks
+    from envtest.planes.trace import Trace
     from envtest.threaded import ThreadedControlPlane
-    from envtest.trace import Trace
 
 MARKER = "real_control_plane"
 
@@ -87,7 +87,7 @@ def _namespaces(thread: ThreadedControlPlane) -> Any:
 
 @pytest.fixture(scope="session")
 def _threaded_control_plane(pytestconfig: pytest.Config) -> Iterator[ThreadedControlPlane]:
-    from envtest.plane import ControlPlane
+    from envtest.planes.plane import ControlPlane
     from envtest.threaded import ThreadedControlPlane
 
     if _wants_real(pytestconfig):
@@ -148,7 +148,7 @@ def forked_plane(
 @pytest.fixture
 def restore_plane(pytestconfig: pytest.Config) -> Iterator[Callable[..., ThreadedControlPlane]]:
     """A function that starts a control plane from a file that ``snapshot()`` wrote; it is stopped after the test."""
-    from envtest.plane import ControlPlane
+    from envtest.planes.plane import ControlPlane
     from envtest.threaded import ThreadedControlPlane
 
     _require_embedded(pytestconfig)

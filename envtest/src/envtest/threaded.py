@@ -10,14 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from envtest.base import BaseControlPlane
-from envtest.manifests import Manifests
+from envtest.formats.manifests import Manifests
+from envtest.planes.base import BaseControlPlane
 
 if TYPE_CHECKING:
-    from envtest.embedded import EmbeddedServer
-    from envtest.local_webhooks import LocalWebhooks
+    from envtest.planes.embedded import EmbeddedServer
+    from envtest.planes.local_webhooks import LocalWebhooks
+    from envtest.planes.trace import Trace
     from envtest.scenarios.scenario import Scenario
-    from envtest.trace import Trace
 
 __all__ = ["ThreadedControlPlane"]
 
@@ -87,7 +87,7 @@ class ThreadedControlPlane:
     @property
     def embedded(self) -> EmbeddedServer:
         """The embedded control plane. Raises TypeError for the real one."""
-        from envtest.embedded import EmbeddedServer
+        from envtest.planes.embedded import EmbeddedServer
 
         if not isinstance(self.plane, EmbeddedServer):
             raise TypeError("only the embedded control plane can do this")

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient
-from envtest.certificates import CertificateAuthority, server_context
+from envtest.formats.certificate_authority import CertificateAuthority, server_context
 
 TIMEOUT_SECONDS = 20.0
 GROUP = "/apis/admissionregistration.k8s.io/v1"

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from envtest.api_client import APIClient
-from envtest.certificates import CertificateAuthority
+from envtest.formats.certificate_authority import CertificateAuthority
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -30,9 +30,9 @@ from envtest.chaos import (
     explore,
     run,
 )
-from envtest.chaos.scenario import Step
+from envtest.chaos.steps import Step
 from envtest.command import command
-from envtest.embedded import EmbeddedServer
+from envtest.planes.embedded import EmbeddedServer
 from test.support.operators import (
     CONFIG_MAPS,
     Reconcile,

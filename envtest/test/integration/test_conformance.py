@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest import ControlPlane
-from envtest.context import User
+from envtest import ControlPlane, User
 
 MIN_MATCHING = 0.98
 

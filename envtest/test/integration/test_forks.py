@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from envtest import ControlPlane
+from envtest import ControlPlane, User
 from envtest.api_client import APIClient
-from envtest.auth.user import User
 from envtest.faults import Fault
 from envtest.threaded import ThreadedControlPlane
 from test.support.config_maps import CONFIG_MAPS, config_map

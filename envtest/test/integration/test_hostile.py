@@ -13,8 +13,10 @@ import aiohttp
 import pytest
 import yarl
 
-from envtest import ControlPlane, EmbeddedControlPlane, http, yaml_codec
+from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.api_client import APIClient
+from envtest.endpoints import request as http
+from envtest.formats import yaml_codec
 from test.support.config_maps import CONFIG_MAPS, config_map
 from test.support.random_requests import CRD, RandomRequests, Request, initial_objects
 

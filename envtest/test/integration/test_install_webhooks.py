@@ -17,7 +17,7 @@ from aiohttp import web
 
 from envtest import ControlPlane, InstallError, RealControlPlane
 from envtest.api_client import APIClient
-from envtest.local_webhooks import LocalWebhooks
+from envtest.planes.local_webhooks import LocalWebhooks
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

@@ -14,10 +14,9 @@ import aiohttp
 import orjson
 import pytest
 
-from envtest import ControlPlane
+from envtest import ControlPlane, User
 from envtest.api_client import APIClient
-from envtest.context import User
-from envtest.plane import EmbeddedControlPlane
+from envtest.planes.plane import EmbeddedControlPlane
 
 KUBECTL = shutil.which("kubectl") or ""
 PODS = "/api/v1/namespaces/default/pods"

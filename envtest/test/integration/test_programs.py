@@ -22,8 +22,8 @@ from cryptography.x509.oid import NameOID
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
-from envtest.certificates import CertificateAuthority
-from envtest.local_webhooks import free_port
+from envtest.formats.certificate_authority import CertificateAuthority
+from envtest.planes.local_webhooks import free_port
 from envtest.programs.folder import write_programs
 from test.support.programs import GoSuite, Running, answers, start
 from test.support.toys import TOYS

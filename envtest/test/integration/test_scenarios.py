@@ -17,9 +17,9 @@ from cryptography.x509.oid import NameOID
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
+from envtest.apimachinery.objects import find_condition
 from envtest.command import command
-from envtest.objects import find_condition
-from envtest.plane import EmbeddedControlPlane
+from envtest.planes.plane import EmbeddedControlPlane
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -14,8 +14,8 @@ import pytest
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
-from envtest.certificates import CertificateAuthority
-from envtest.snapshots import SnapshotError
+from envtest.formats.certificate_authority import CertificateAuthority
+from envtest.planes.snapshots import SnapshotError
 from envtest.threaded import ThreadedControlPlane
 from test.support.config_maps import CONFIG_MAPS, config_map
 from test.support.toys import TOYS
@@ -108,7 +108,7 @@ async def test_failed_snapshot_keeps_the_existing_file(tmp_path: Path, monkeypat
     def fail(*_: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("envtest.snapshots._rows_of", fail)
+    monkeypatch.setattr("envtest.planes.snapshots._rows_of", fail)
     async with ControlPlane.embedded(controllers=()) as plane:
         with pytest.raises(SnapshotError, match=r"cannot write the snapshot .*: no space left"):
             await plane.snapshot(path)
@@ -254,12 +254,12 @@ async def test_damaged_file_is_rejected(file: Path) -> None:
 
 
 async def test_file_that_is_too_large_is_rejected(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envtest.snapshots.MAX_OBJECTS", 3)
+    monkeypatch.setattr("envtest.planes.snapshots.MAX_OBJECTS", 3)
     assert "the maximum is 3" in await error_of(file)
-    monkeypatch.setattr("envtest.snapshots.MAX_BYTES", 100)
+    monkeypatch.setattr("envtest.planes.snapshots.MAX_BYTES", 100)
     assert "the maximum is 100" in await error_of(file)
 
 
 async def test_one_value_that_is_too_large_is_rejected(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envtest.snapshots.MAX_VALUE_BYTES", 1000)
+    monkeypatch.setattr("envtest.planes.snapshots.MAX_VALUE_BYTES", 1000)
     assert "cannot read the snapshot" in await error_of(file)

@@ -8,8 +8,8 @@ import pytest
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
+from envtest.planes.trace import TracedChange
 from envtest.threaded import ThreadedControlPlane
-from envtest.trace import TracedChange
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 SECRETS = "/api/v1/namespaces/default/secrets"

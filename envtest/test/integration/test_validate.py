@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.kubernetes_version import SUPPORTED
+from envtest.configuration.kubernetes_version import SUPPORTED
 
 REPOSITORY = Path(__file__).parents[3]
 FOLDERS = [name for name in ("config", "charts", "examples") if (REPOSITORY / name).is_dir()]

@@ -10,8 +10,8 @@ import pytest
 
 from envtest import ControlPlane
 from envtest.api_client import APIClient
-from envtest.kubernetes_version import LATEST, SUPPORTED, parse_version
-from envtest.local_webhooks import free_port
+from envtest.configuration.kubernetes_version import LATEST, SUPPORTED, parse_version
+from envtest.planes.local_webhooks import free_port
 from envtest.programs.flags import KUBE_APISERVER, FlagError
 from envtest.programs.folder import write_programs
 from envtest.programs.hosted import HostedServers

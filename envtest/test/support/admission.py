@@ -9,16 +9,16 @@ from typing import Any
 
 import orjson
 
+from envtest import User
 from envtest.admission.plugin_names import enabled_plugins
 from envtest.admission.standard import standard_chain
 from envtest.admission.webhook_client import CallFailed, ServiceEndpoints, WebhookClient
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.auth.rbac import RBACAuthorizer
-from envtest.context import RequestContext, User
-from envtest.errors import GroupResource
-from envtest.objects import Object
-from envtest.registry import Registry, ResourceInfo, Subresource
+from envtest.registry.registry import Registry
+from envtest.registry.resource import RequestContext, ResourceInfo, Strategy, Subresource
 from envtest.storage import Store
-from envtest.strategy import Strategy
 
 GROUP = "admissionregistration.k8s.io"
 ADMIN = User("admin", "admin", ("system:masters",))

@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from envtest.admission.plugin_names import enabled_plugins
-from envtest.assembly import SYSTEM, assemble, create_initial_objects
-from envtest.context import RequestContext
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.controllers import create_runner
-from envtest.create_update import copy_object, create_object, update_object
-from envtest.deletion import delete_object
-from envtest.errors import GroupResource
-from envtest.objects import Object
-from envtest.options import DeleteOptions
-from envtest.server_core import Core
+from envtest.endpoints.options import DeleteOptions
+from envtest.registry.resource import RequestContext
+from envtest.server.assembly import SYSTEM, assemble, create_initial_objects
 from envtest.storage import Change
+from envtest.writes.create_update import copy_object, create_object, update_object
+from envtest.writes.deletion import delete_object
+from envtest.writes.server_core import Core
 
 CONFIG_MAPS = GroupResource("", "configmaps")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import aiohttp
 
-from envtest.certificates import CertificateAuthority
-from envtest.local_webhooks import free_port
+from envtest.formats.certificate_authority import CertificateAuthority
+from envtest.planes.local_webhooks import free_port
 
 SECONDS = 20
 

@@ -18,12 +18,11 @@ import orjson
 
 from cfo.console.demo import crds
 from cfo.runtime import load_config
-from envtest import ControlPlane
-from envtest.context import RequestContext, User
+from envtest import ControlPlane, User
+from envtest.apimachinery.errors import GroupResource
 from envtest.crd.custom_resource_strategy import CustomResourceStrategy
-from envtest.errors import GroupResource
 from envtest.programs.folder import write_programs
-from envtest.registry import ResourceInfo
+from envtest.registry.resource import RequestContext, ResourceInfo
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.processes import free_port, start_process, wait_until

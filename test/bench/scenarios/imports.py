@@ -24,7 +24,7 @@ PROGRAMS = {  # FILE is a kubeconfig
     "cfo.runtime.Client": "from cfo.runtime import Client",
     "cfo.runtime.Manager": "from cfo.runtime import Manager",
     "cfo.operator": "import cfo.operator",
-    "envtest.embedded": "import envtest.embedded",
+    "envtest.embedded": "import envtest.planes.embedded",
     "kubernetes_asyncio.client": "import kubernetes_asyncio.client",
     "kopf": "import kopf",
     "kubeconfig with cfo": "import asyncio, cfo.runtime.client\nasyncio.run(cfo.runtime.load_config(FILE))",

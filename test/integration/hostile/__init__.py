@@ -22,7 +22,6 @@ a planted CA or cookie Secret                                   test_secrets
 a RayCluster with forged parts of the operator                  unit/webhooks/raycluster/test_validation.py, fuzz
 KubeRay's security fields without KubeRay's feature             integration/test_raycluster_networkpolicy.py
 certificate requests for other names, floods of them            integration/test_raycluster_node_certificates.py
-a kubeconfig in a Secret that runs programs or reads files      unit/runtime/client/test_untrusted_kubeconfig.py
 another operator on the webhook port                            unit/runtime/webhook/test_server.py
 ==============================================================  ===================================================
 """

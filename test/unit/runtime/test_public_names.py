@@ -1,4 +1,4 @@
-"""The facade of ``cfo.runtime``: one list of public names, each imported from its module on first use."""
+"""The public names of ``cfo.runtime`` and its packages: each imported from its module on first use."""
 
 from __future__ import annotations
 
@@ -12,46 +12,59 @@ import pytest
 
 import cfo.runtime
 
-STUB = Path(cfo.runtime.__file__).with_suffix(".pyi")
-OPERATOR = Path(cfo.__file__).parent
+RUNTIME = Path(cfo.runtime.__file__).parent
+FLOORS = sorted(stub.parent.name for stub in RUNTIME.glob("*/__init__.pyi"))
+PACKAGES = ["cfo.runtime", *(f"cfo.runtime.{floor}" for floor in FLOORS)]
+OPERATOR = RUNTIME.parent
 
 
-def declared_names() -> list[tuple[str, str]]:
-    """Return module and name of each public name declared in the stub, which type checkers read."""
+def declared_names(package: str) -> list[tuple[str, str]]:
+    """Return module and name of each public name declared in the stub of ``package``, which type checkers read."""
+    stub = Path(str(import_module(package).__file__)).with_suffix(".pyi")
     return [
-        (f"cfo.runtime.{node.module}" if node.module else "cfo.runtime", alias.name)
-        for node in ast.parse(STUB.read_text()).body
+        (f"{package}.{node.module}" if node.module else package, alias.name)
+        for node in ast.parse(stub.read_text()).body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname == alias.name
     ]
 
 
-@pytest.mark.parametrize(("module", "name"), declared_names())
-def test_facade_exports_the_object_that_type_checkers_see(module: str, name: str) -> None:
-    exported = getattr(cfo.runtime, name)
-    if module == "cfo.runtime":
-        assert exported is import_module(f"cfo.runtime.{name}")
+@pytest.mark.parametrize(
+    ("package", "module", "name"), [(package, *names) for package in PACKAGES for names in declared_names(package)]
+)
+def test_package_exports_the_object_that_type_checkers_see(package: str, module: str, name: str) -> None:
+    exported = getattr(import_module(package), name)
+    if (RUNTIME / module.removeprefix("cfo.runtime").replace(".", "/").lstrip("/")).is_dir():
+        assert exported is import_module(f"{module}.{name}")
     else:
         defining_module = import_module(module)
         assert exported is getattr(defining_module, name)
         assert name in defining_module.__all__
 
 
-def test_each_public_name_is_declared_once() -> None:
-    names = [name for _, name in declared_names()]
-    assert sorted(set(names)) == sorted(names) == sorted(cfo.runtime.__all__)
-    assert set(names) <= set(dir(cfo.runtime))
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_public_name_is_declared_once(package: str) -> None:
+    names = [name for _, name in declared_names(package)]
+    module = import_module(package)
+    assert sorted(set(names)) == sorted(names) == sorted(module.__all__)
+    assert set(names) <= set(dir(module))
 
 
-def test_operator_imports_the_runtime_through_the_facade() -> None:
+def test_top_level_has_few_names_and_each_is_public_in_its_package() -> None:
+    assert len(cfo.runtime.__all__) <= 120
+    in_packages = {name for package in PACKAGES[1:] for _, name in declared_names(package)}
+    assert set(cfo.runtime.__all__) <= in_packages
+
+
+def test_operator_imports_the_runtime_through_its_packages() -> None:
     deep_imports = {
         f"{path.relative_to(OPERATOR)}: {node.module}"
         for path in OPERATOR.rglob("*.py")
-        if OPERATOR / "runtime" not in path.parents
+        if RUNTIME not in path.parents
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cfo.runtime.")
-        if node.module != "cfo.runtime.objects.field"
+        if node.module not in (*PACKAGES, "cfo.runtime.objects.field")
     }
     assert not deep_imports
 

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from cfo.api.flux.models.core import ResourceRequirements, SecurityContext
-from cfo.runtime import ATOMIC, APIModel, Int32
+from cfo.runtime import APIModel, Int32
+from cfo.runtime.objects import ATOMIC
 
 __all__ = ["MiniClusterContainer", "Volume"]
 

@@ -18,8 +18,8 @@ from cfo.runtime import (
     Object,
     PrinterColumn,
     custom_resource_definition,
-    without_defaults,
 )
+from cfo.runtime.objects import without_defaults
 
 __all__ = ["FluxJob", "FluxJobSpec", "FluxJobStatus", "fluxjob_crd"]
 

@@ -21,8 +21,8 @@ from cfo.runtime import (
     PrinterColumn,
     Quantity,
     custom_resource_definition,
-    without_defaults,
 )
+from cfo.runtime.objects import without_defaults
 
 __all__ = ["FluxSetup", "FluxSetupSpec", "FluxSetupStatus", "fluxsetup_crd"]
 

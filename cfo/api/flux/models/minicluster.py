@@ -11,7 +11,6 @@ from cfo.api.flux.models.container import MiniClusterContainer
 from cfo.api.flux.models.core import PodSecurityContext
 from cfo.api.flux.models.flux_options import FluxOptions
 from cfo.runtime import (
-    ATOMIC,
     APIModel,
     Condition,
     CustomResource,
@@ -20,9 +19,9 @@ from cfo.runtime import (
     Object,
     PrinterColumn,
     Quantity,
-    Scale,
     custom_resource_definition,
 )
+from cfo.runtime.objects import ATOMIC, Scale
 
 __all__ = ["MiniCluster", "MiniClusterSpec", "MiniClusterStatus", "PodOptions", "minicluster_crd"]
 

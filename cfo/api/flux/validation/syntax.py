@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.value_count import has_more_values_than
-from cfo.runtime import FieldError, LabelSelector, SelectorError
+from cfo.runtime import FieldError, LabelSelector
+from cfo.runtime.cache import SelectorError
 from cfo.runtime.objects.field import OMIT, Path, invalid, not_supported, required
 
 __all__ = [

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from cfo.api.flux import STATES, State
 from cfo.api.flux.conditions import is_true
-from cfo.runtime import Object, find_condition, micro_time, name_of, set_condition, uid_of
+from cfo.runtime import Object, find_condition, name_of, set_condition, uid_of
+from cfo.runtime.process import micro_time
 
 __all__ = ["Status", "state_of"]
 

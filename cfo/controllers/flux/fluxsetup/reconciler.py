@@ -12,15 +12,14 @@ from typing import Final
 import structlog
 
 from cfo.api.flux import ACTIVE, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.fluxsetup.metrics import DecisionMetrics
 from cfo.controllers.flux.fluxsetup.status import desired_status, is_only_numbers
-from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.queue.ledger import Ledger
 from cfo.runtime import (
     JOB,
     NAMESPACE,
     POD,
-    PRIORITY_CLASS,
     READ,
     Builder,
     Channel,
@@ -34,13 +33,13 @@ from cfo.runtime import (
     RESTMapper,
     Result,
     Rule,
-    SelectionKeywords,
     find_condition,
     key_of,
-    name_of,
-    namespace_of,
     uid_of,
 )
+from cfo.runtime.client import apply_status
+from cfo.runtime.manager import SelectionKeywords
+from cfo.runtime.objects import PRIORITY_CLASS
 
 __all__ = ["START", "FluxSetupReconciler", "setup"]
 
@@ -118,9 +117,7 @@ class FluxSetupReconciler:
         if is_only_numbers(before, status) and (pause := self._next_status.get(key, 0.0) - now) > 0:
             return Result(requeue_after=pause)
         self._next_status[key] = now + _STATUS_INTERVAL
-        metadata = {"namespace": namespace_of(obj), "name": name_of(obj), "uid": uid_of(obj)}
-        desired = {"apiVersion": FLUX_SETUP.api_version, "kind": FLUX_SETUP.kind, "metadata": metadata}
-        await self._client.apply({**desired, "status": status}, subresource="status")
+        await apply_status(self._client, obj, status)
         old, new = (find_condition(item.get("conditions"), ACTIVE) or {} for item in (before, status))
         if old.get("reason") != new["reason"]:
             self._events.event(obj, "Normal" if new["status"] == "True" else "Warning", new["reason"], new["message"])
@@ -175,7 +172,6 @@ def setup(manager: Manager, admin_namespaces: Collection[str], notifications: Ch
         # Optional, because an operator that is limited to some namespaces may not list namespaces.
         .watches(NAMESPACE, _Record(ledger.on_namespace), optional=True, metadata_only=True)
         .watches_source(channel)
-        .with_options(sharded=False)  # it compares the jobs of all namespaces
         .complete(reconciler)
     )
     return ledger

@@ -9,7 +9,8 @@ from typing import Any
 from cfo.api.flux import ACTIVE
 from cfo.controllers.flux.queue.governance import READY, REPLACED, Setup
 from cfo.controllers.flux.queue.ledger import Totals
-from cfo.runtime import NamespacedName, Object, find_condition, micro_time, set_condition
+from cfo.runtime import NamespacedName, Object, find_condition, set_condition
+from cfo.runtime.process import micro_time
 
 __all__ = ["desired_status", "is_only_numbers"]
 

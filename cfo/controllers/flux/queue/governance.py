@@ -16,7 +16,8 @@ from cfo.api.flux import Fairness, Preemption, Queue, QueueingStrategy
 from cfo.api.flux.validation import error_message, validate_flux_setup
 from cfo.controllers.flux.queue.model import Policy
 from cfo.controllers.flux.queue.shape import amounts_of
-from cfo.runtime import LabelSelector, NamespacedName, Object, SelectorError, key_of, uid_of
+from cfo.runtime import LabelSelector, NamespacedName, Object, key_of, uid_of
+from cfo.runtime.cache import SelectorError
 
 __all__ = ["INVALID", "INVALID_SELECTOR", "READY", "REPLACED", "Governance", "Setup", "setup_of"]
 

@@ -13,13 +13,13 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from envtest.admission.chain import Plugin
-from envtest.admission.lifecycle import display_name
+from envtest.admission.namespace_lifecycle import rejection
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.user import MASTERS, User
 from envtest.auth.attributes import Attributes
 from envtest.auth.rbac import Authorizer
-from envtest.auth.user import MASTERS, User
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, forbidden
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["CertificatePermission", "CertificateSubjectRestriction"]
 
@@ -30,6 +30,8 @@ _CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
 
 class CertificatePermission(Plugin):
     """Checks the permission for the signer when a request is approved, denied or signed."""
+
+    resources = (_REQUESTS,)
 
     def __init__(self, authorizer: Authorizer, *, subresource: str, verb: str) -> None:
         self._authorizer = authorizer
@@ -49,7 +51,7 @@ class CertificatePermission(Plugin):
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check the permission. Raises StatusError (403)."""
         verb = self._verb
-        if ctx.info.resource != _REQUESTS or ctx.operation != "UPDATE" or old is None:
+        if ctx.operation != "UPDATE" or old is None:
             return
         if ctx.subresource != self._subresource:
             return
@@ -58,7 +60,7 @@ class CertificatePermission(Plugin):
         signer = old["spec"]["signerName"]
         if not any(self._is_allowed(ctx.user, verb, name) for name in (signer, f"{signer.partition('/')[0]}/*")):
             why = f'user not permitted to {verb} requests with signerName "{signer}"'
-            raise forbidden(_REQUESTS, display_name(ctx, obj), why)
+            raise rejection(ctx, obj, why)
 
     def _is_allowed(self, user: User, verb: str, name: str) -> bool:
         attributes = Attributes(
@@ -70,13 +72,15 @@ class CertificatePermission(Plugin):
 class CertificateSubjectRestriction(Plugin):
     """Forbids requests for client certificates of the group ``system:masters``."""
 
+    resources = (_REQUESTS,)
+
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check the subject of a new request. Raises StatusError (403)."""
-        if ctx.info.resource != _REQUESTS or ctx.operation != "CREATE" or ctx.subresource:
+        if ctx.operation != "CREATE" or ctx.subresource:
             return
         if obj["spec"].get("signerName") != _CLIENT_SIGNER:
             return
         subject = x509.load_pem_x509_csr(b64decode(obj["spec"]["request"])).subject
         if MASTERS in {attribute.value for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)}:
             why = f"use of {_CLIENT_SIGNER} signer with {MASTERS} group is not allowed"
-            raise forbidden(_REQUESTS, display_name(ctx, obj), why)
+            raise rejection(ctx, obj, why)

@@ -7,16 +7,18 @@ Validating phase: the built-in plugins, ValidatingAdmissionPolicies, validating 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import orjson
 
-from envtest.context import RequestContext
-from envtest.objects import Object
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
+from envtest.storage import Store
 
-__all__ = ["AdmissionChain", "Invocations", "Mutator", "Plugin", "Reinvocation", "Validator"]
+__all__ = ["AdmissionChain", "Invocations", "Mutator", "Plugin", "Reinvocation", "StorePlugin", "Validator"]
 
 
 @dataclass(slots=True)
@@ -65,11 +67,21 @@ class Reinvocation:
 class Plugin:
     """An admission plugin that makes no network call. Both methods raise StatusError to reject the request."""
 
+    resources: Collection[GroupResource] = ()
+    """The resources whose requests the plugin gets; all if it is empty."""
+
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Mutate ``obj`` in place; for DELETE it is empty."""
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Validate the object after mutation."""
+
+
+class StorePlugin(Plugin):
+    """A plugin that reads other objects."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
 
 class Mutator(Protocol):
@@ -87,7 +99,7 @@ class Validator(Protocol):
 
 
 class AdmissionChain:
-    """The implementation of ``envtest.server_core.Admission``.
+    """The implementation of ``envtest.writes.server_core.Admission``.
 
     The ``final_plugins`` run once, after all mutation, on the object that is about to be stored.
     """
@@ -99,7 +111,12 @@ class AdmissionChain:
         validators: Sequence[Validator] = (),
         final_plugins: Sequence[Plugin] = (),
     ) -> None:
-        self.plugins = list(plugins)
+        resources = {resource for plugin in plugins for resource in plugin.resources}
+        self._plugins_of = {
+            resource: [plugin for plugin in plugins if not plugin.resources or resource in plugin.resources]
+            for resource in resources
+        }
+        self._general_plugins = [plugin for plugin in plugins if not plugin.resources]
         self._mutators = list(mutators)
         self._validators = list(validators)
         self._final_plugins = list(final_plugins)
@@ -107,9 +124,10 @@ class AdmissionChain:
     async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
         """Return the object after mutation: ``obj`` itself, or a new one when a policy or webhook changed it."""
         reinvocation = Reinvocation()
+        plugins = self._plugins_of.get(ctx.info.resource, self._general_plugins)
         for second_round in (False, True):
             reinvocation.second_round = second_round
-            for plugin in self.plugins:
+            for plugin in plugins:
                 plugin.admit(ctx, obj, old)
             for mutator in self._mutators:
                 obj = await mutator.mutate(ctx, obj, old, reinvocation)
@@ -121,7 +139,7 @@ class AdmissionChain:
 
     async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Validate the object after mutation. Raises StatusError when a plugin, policy or webhook rejects it."""
-        for plugin in self.plugins:
+        for plugin in self._plugins_of.get(ctx.info.resource, self._general_plugins):
             plugin.validate(ctx, obj, old)
         for validator in self._validators:
             await validator.validate(ctx, obj, old)

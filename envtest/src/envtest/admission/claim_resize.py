@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from envtest.admission.chain import Plugin
-from envtest.admission.lifecycle import display_name
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, forbidden
-from envtest.objects import Object
+from envtest.admission.chain import StorePlugin
+from envtest.admission.namespace_lifecycle import rejection
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
-from envtest.storage import Store
 
 __all__ = ["PersistentVolumeClaimResize"]
 
@@ -19,15 +18,14 @@ _STORAGE_CLASSES: Final = GroupResource("storage.k8s.io", "storageclasses")
 _LEGACY_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
-class PersistentVolumeClaimResize(Plugin):
+class PersistentVolumeClaimResize(StorePlugin):
     """Rejects a larger size for a claim that is not bound, or whose storage class does not allow expansion."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    resources = (_CLAIMS,)
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Raises StatusError (403) for a claim that cannot grow."""
-        if ctx.info.resource != _CLAIMS or ctx.subresource or ctx.operation != "UPDATE" or old is None:
+        if ctx.subresource or ctx.operation != "UPDATE" or old is None:
             return
         if _size(obj) <= _size(old):
             return
@@ -40,7 +38,7 @@ class PersistentVolumeClaimResize(Plugin):
             )
         else:
             return
-        raise forbidden(_CLAIMS, display_name(ctx, obj), why)
+        raise rejection(ctx, obj, why)
 
     def _can_expand(self, obj: Object, old: Object) -> bool:
         name = _class_of(obj)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.user import AUTHENTICATED, User, service_account_groups, service_account_username
 from envtest.auth.attributes import Attributes
 from envtest.auth.rbac import Authorizer
-from envtest.auth.user import AUTHENTICATED, User, service_account_groups, service_account_username
-from envtest.context import RequestContext
-from envtest.schema.cel import CELCompileError, CELError, Kind, Program, compile_expression
+from envtest.registry.resource import RequestContext
+from envtest.schema.cel import CELCompileError, CELError, CELType, Program, compile_expression
 from envtest.schema.cel_authorizer import AuthorizationCheck, authorize_with
 from envtest.schema.cel_messages import parse
 
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _RESOURCE_KEYS: Final = ("group", "resource", "subresource", "namespace", "name")
-_VARIABLES: Final[dict[str, Kind]] = {
+_VARIABLES: Final[dict[str, CELType]] = {
     "authorizer": "dyn",
     "namespaceObject": "dyn",
     "object": "dyn",

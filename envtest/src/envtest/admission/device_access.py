@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from envtest.admission.chain import Plugin
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, invalid_object
-from envtest.field_errors import forbidden
-from envtest.objects import Object
-from envtest.storage import Store
+from envtest.admission.chain import StorePlugin
+from envtest.apimachinery.errors import GroupResource, invalid_object
+from envtest.apimachinery.field_errors import forbidden
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["DeviceAdminAccess"]
 
@@ -23,15 +22,14 @@ _NAMESPACES: Final = GroupResource("", "namespaces")
 _LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
-class DeviceAdminAccess(Plugin):
+class DeviceAdminAccess(StorePlugin):
     """Rejects admin access to devices in a namespace without the label that allows it."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    resources = (_CLAIMS, _TEMPLATES)
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check a new claim or template, or an allocation. Raises StatusError: 422."""
-        if ctx.info.resource not in (_CLAIMS, _TEMPLATES) or ctx.operation not in ("CREATE", "UPDATE"):
+        if ctx.operation not in ("CREATE", "UPDATE"):
             return
         if old is None:
             requested = next(_requests(obj["spec"] if ctx.info.resource == _CLAIMS else obj["spec"].get("spec")), "")

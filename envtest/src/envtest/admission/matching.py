@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, not_found
-from envtest.label_selectors import LabelSelector
-from envtest.objects import Object
-from envtest.registry import Registry, ResourceInfo
+from envtest.apimachinery.errors import GroupResource, not_found
+from envtest.apimachinery.label_selectors import LabelSelector
+from envtest.apimachinery.objects import Object
+from envtest.registry.registry import Registry
+from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.storage import Store
 
 __all__ = ["NAMESPACES", "Match", "Matcher", "Rule", "label_selector", "object_name", "request_namespace"]

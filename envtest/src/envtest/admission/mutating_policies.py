@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from envtest.admission.chain import Invocations, Reinvocation
 from envtest.admission.conditions import ExpressionError, authorization_check
-from envtest.admission.lifecycle import display_name
 from envtest.admission.matching import Matcher
 from envtest.admission.mutations import Mutation, MutationError, mutation_of
+from envtest.admission.namespace_lifecycle import display_name
 from envtest.admission.policy_bindings import (
     Binding,
     ConfigurationError,
@@ -25,12 +25,12 @@ from envtest.admission.policy_bindings import (
     policy_variables,
 )
 from envtest.admission.versions import convert, decode_patched
+from envtest.apimachinery.errors import GroupResource, StatusError, forbidden, internal_error
+from envtest.apimachinery.objects import Object
 from envtest.apply.trackers import Trackers
 from envtest.auth.rbac import Authorizer
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, StatusError, forbidden, internal_error
-from envtest.objects import Object
-from envtest.registry import Registry, ResourceInfo
+from envtest.registry.registry import Registry
+from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.schema.cel_authorizer import AuthorizationCheck
 from envtest.storage import Store
 

@@ -12,11 +12,11 @@ import orjson
 
 from envtest.admission.conditions import Expression
 from envtest.admission.policy_bindings import Evaluation
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.objects import Object
 from envtest.apply.jsonpatch import PatchTestFailed, json_patch
 from envtest.apply.overlay import InvalidConfiguration, overlay
 from envtest.apply.schema_types import ObjectType
-from envtest.errors import StatusError
-from envtest.objects import Object
 from envtest.schema.cel_messages import TYPE, plain, type_errors
 
 __all__ = ["Mutation", "MutationError", "mutation_of"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from envtest.admission.chain import Plugin
-from envtest.admission.lifecycle import display_name
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, StatusError, forbidden
-from envtest.objects import Object
+from envtest.admission.chain import StorePlugin
+from envtest.admission.namespace_lifecycle import rejection
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
-from envtest.storage import Store
 
 __all__ = ["PodTopologyLabels", "RuntimeClass"]
 
@@ -21,15 +20,14 @@ _RUNTIME_CLASSES: Final = GroupResource("node.k8s.io", "runtimeclasses")
 _TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
-class RuntimeClass(Plugin):
+class RuntimeClass(StorePlugin):
     """Adds the overhead, node selector and tolerations of a pod's RuntimeClass, which must exist."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    resources = (_PODS,)
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Complete a new pod. Raises StatusError (403) for an unknown class or a conflict with the pod."""
-        if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
+        if ctx.subresource or ctx.operation != "CREATE":
             return
         spec = obj.setdefault("spec", {})
         runtime_class = self._class_of(ctx, obj)
@@ -38,13 +36,13 @@ class RuntimeClass(Plugin):
         fixed = (runtime_class.get("overhead") or {}).get("podFixed")
         if fixed:
             if spec.get("overhead") and not _equal(spec["overhead"], fixed):
-                raise _rejection(ctx, obj, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+                raise rejection(ctx, obj, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
             spec["overhead"] = dict(fixed)
         scheduling = runtime_class.get("scheduling") or {}
         selector = spec.get("nodeSelector") or {}
         for name, value in (scheduling.get("nodeSelector") or {}).items():
             if selector.get(name, value) != value:
-                raise _rejection(
+                raise rejection(
                     ctx,
                     obj,
                     f"conflict: runtimeClass.scheduling.nodeSelector[{name}] = {value}; "
@@ -59,7 +57,7 @@ class RuntimeClass(Plugin):
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check that a pod without a RuntimeClass has no overhead. Raises StatusError (403)."""
-        if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
+        if ctx.subresource or ctx.operation != "CREATE":
             return
         overhead = (obj.get("spec") or {}).get("overhead")
         if not overhead:
@@ -67,7 +65,7 @@ class RuntimeClass(Plugin):
         fixed = ((self._class_of(ctx, obj) or {}).get("overhead") or {}).get("podFixed")
         if not fixed:
             why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-            raise _rejection(ctx, obj, why)
+            raise rejection(ctx, obj, why)
 
     def _class_of(self, ctx: RequestContext, obj: Object) -> Object | None:
         name = (obj.get("spec") or {}).get("runtimeClassName")
@@ -75,12 +73,8 @@ class RuntimeClass(Plugin):
             return None
         record = self._store.get(_RUNTIME_CLASSES, "", name)
         if record is None:
-            raise _rejection(ctx, obj, f'pod rejected: RuntimeClass "{name}" not found')
+            raise rejection(ctx, obj, f'pod rejected: RuntimeClass "{name}" not found')
         return record.obj()
-
-
-def _rejection(ctx: RequestContext, obj: Object, why: str) -> StatusError:
-    return forbidden(_PODS, display_name(ctx, obj), why)
 
 
 def _equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
@@ -104,15 +98,14 @@ def _covers(present: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return same_key and same_value and same_effect and (seconds is None or (wanted is not None and seconds >= wanted))
 
 
-class PodTopologyLabels(Plugin):
+class PodTopologyLabels(StorePlugin):
     """Copies the zone and region labels of the node to a pod that is assigned to it, on creation or by a Binding."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    resources = (_PODS,)
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Add the labels that the pod or Binding does not have; a node that does not exist has none."""
-        if ctx.info.resource != _PODS or ctx.operation != "CREATE" or ctx.subresource not in ("", "binding"):
+        if ctx.operation != "CREATE" or ctx.subresource not in ("", "binding"):
             return
         part, field = ("target", "name") if ctx.subresource else ("spec", "nodeName")
         name = (obj.get(part) or {}).get(field)

@@ -11,15 +11,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from envtest.admission.chain import Plugin
-from envtest.admission.lifecycle import display_name
+from envtest.admission.chain import StorePlugin
 from envtest.admission.matching import NAMESPACES
+from envtest.admission.namespace_lifecycle import display_name
 from envtest.admission.pod_security_checks import LATEST, LEVELS, Level, Violation, violations
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, forbidden, invalid_object
-from envtest.field_errors import FieldError, invalid, key
-from envtest.objects import Object
-from envtest.storage import Store
+from envtest.apimachinery.errors import GroupResource, forbidden, invalid_object
+from envtest.apimachinery.field_errors import FieldError, invalid, key
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["PodSecurity"]
 
@@ -74,11 +73,10 @@ def _level_of(labels: Mapping[str, str], mode: str, errors: list[FieldError]) ->
     return Level(name or "privileged", minor)
 
 
-class PodSecurity(Plugin):
+class PodSecurity(StorePlugin):
     """The plugin PodSecurity, without exemptions and with the default level ``privileged``."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    resources = (NAMESPACES, _PODS, *_TEMPLATES)
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check a namespace, a pod or a pod template. Raises StatusError: 403 for a pod, 422 for a namespace."""

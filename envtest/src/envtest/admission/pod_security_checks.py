@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from envtest.objects import Object
+from envtest.apimachinery.objects import Object
 
 __all__ = ["LATEST", "LEVELS", "Level", "Violation", "violations"]
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from envtest.admission.conditions import Expression, ExpressionError, authorization_check
-from envtest.admission.lifecycle import display_name
 from envtest.admission.matching import Matcher
+from envtest.admission.namespace_lifecycle import display_name
 from envtest.admission.policy_bindings import (
     Binding,
     ConfigurationError,
@@ -23,11 +23,11 @@ from envtest.admission.policy_bindings import (
     policy_variables,
 )
 from envtest.admission.versions import convert
+from envtest.apimachinery.errors import GroupResource, StatusError, forbidden
+from envtest.apimachinery.objects import Object
 from envtest.auth.rbac import Authorizer
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, StatusError, forbidden
-from envtest.objects import Object
-from envtest.registry import Registry
+from envtest.registry.registry import Registry
+from envtest.registry.resource import RequestContext
 from envtest.schema.cel_authorizer import AuthorizationCheck
 from envtest.storage import Store
 

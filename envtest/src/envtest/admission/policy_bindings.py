@@ -12,13 +12,13 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from envtest.admission.conditions import Expression, ExpressionError, MatchConditions, request_variables
 from envtest.admission.matching import NAMESPACES, Matcher, Rule, label_selector, request_namespace
 from envtest.admission.review import admission_request
-from envtest.context import RequestContext
-from envtest.errors import GroupResource
-from envtest.objects import Object
-from envtest.registry import Registry, ResourceInfo
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
+from envtest.registry.registry import Registry
+from envtest.registry.resource import RequestContext, ResourceInfo
+from envtest.registry.storage_version import from_storage
 from envtest.schema.cel_authorizer import AuthorizationCheck
 from envtest.storage import Store
-from envtest.storage_version import from_storage
 
 __all__ = [
     "Binding",

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import object_meta, resolve
-from envtest.objects import Object
-from envtest.registry import Registry, ResourceInfo
-from envtest.schema.cel import CELCompileError, Kind
+from envtest.registry.registry import Registry
+from envtest.registry.resource import ResourceInfo
+from envtest.schema.cel import CELCompileError, CELType
 from envtest.schema.cel_admission import check_expression
-from envtest.schema.node import Schema
+from envtest.schema.schema_node import Schema
 
 __all__ = ["expression_warnings"]
 
@@ -66,7 +67,7 @@ class _Environment:
         self._types = {"object": checked.schema, "oldObject": checked.schema}
         if params is not None:
             self._types["params"] = params
-        self._variables: dict[str, Kind] = {}
+        self._variables: dict[str, CELType] = {}
         for variable in spec.get("variables") or ():
             try:
                 kind = self._check(variable.get("expression") or "")
@@ -74,7 +75,7 @@ class _Environment:
                 kind = "dyn"
             self._variables[variable.get("name") or ""] = kind
 
-    def _check(self, source: str) -> Kind:
+    def _check(self, source: str) -> CELType:
         return check_expression(source, params=self._has_params, variables=self._variables, types=self._types)
 
     def problem(self, source: str) -> str:

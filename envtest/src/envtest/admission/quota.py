@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from envtest.admission.lifecycle import display_name
+from envtest.admission.namespace_lifecycle import rejection
 from envtest.admission.resources import Quantities, add, format_quantities, parse_quantities, pod_resources
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, StatusError, forbidden
-from envtest.objects import Object
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.schema.quantity import Quantity, parse_quantity
 from envtest.storage import Store
 
@@ -177,7 +177,7 @@ class QuotaAdmission:
         delta = {key: quantity for key, quantity in added.items() if key in hard}
         unknown = sorted(key for key in delta if key not in used)
         if unknown:
-            raise _rejection(ctx, obj, f"status unknown for quota: {name}, resources: {','.join(unknown)}")
+            raise rejection(ctx, obj, f"status unknown for quota: {name}, resources: {','.join(unknown)}")
         if not delta:
             return None
         total = add(used, delta)
@@ -186,7 +186,7 @@ class QuotaAdmission:
             requested, had, limited = (
                 ",".join(f"{key}={each[key]}" for key in exceeded) for each in (delta, used, hard)
             )
-            raise _rejection(
+            raise rejection(
                 ctx, obj, f"exceeded quota: {name}, requested: {requested}, used: {had}, limited: {limited}"
             )
         quota["status"] = {**status, "used": format_quantities(total)}
@@ -196,10 +196,6 @@ class QuotaAdmission:
 def _subtract(after: Quantity | None, before: Quantity | None) -> Quantity:
     left, right = after or Quantity(_ONE.value * 0, "decimal"), before or Quantity(_ONE.value * 0, "decimal")
     return Quantity(left.value - right.value, (after or right).family)
-
-
-def _rejection(ctx: RequestContext, obj: Object, why: str) -> StatusError:
-    return forbidden(ctx.info.resource, display_name(ctx, obj), why)
 
 
 def _require_explicit(ctx: RequestContext, name: str, hard: Mapping[str, Quantity], pod: Object) -> None:
@@ -215,4 +211,4 @@ def _require_explicit(ctx: RequestContext, name: str, hard: Mapping[str, Quantit
                 missing.setdefault(resource, []).append(container.get("name", ""))
     if missing:
         listed = "; ".join(f"{resource} for: {','.join(sorted(missing[resource]))}" for resource in sorted(missing))
-        raise _rejection(ctx, pod, f"failed quota: {name}: must specify {listed}")
+        raise rejection(ctx, pod, f"failed quota: {name}: must specify {listed}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from envtest.objects import Object
+from envtest.apimachinery.objects import Object
 from envtest.schema.quantity import Quantity, parse_quantity
 
 __all__ = ["Quantities", "add", "format_quantities", "parse_quantities", "pod_resources"]

@@ -15,12 +15,11 @@ import msgspec
 import orjson
 
 from envtest.admission.matching import object_name, request_namespace
-from envtest.auth.user import user_info
-from envtest.context import RequestContext
-from envtest.errors import StatusError
-from envtest.field_errors import go_quote
-from envtest.objects import Object
-from envtest.registry import ResourceInfo
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.field_errors import go_quote
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.user import user_info
+from envtest.registry.resource import RequestContext, ResourceInfo
 
 __all__ = ["AdmissionResponse", "InvalidResponse", "Review", "admission_request", "rejection"]
 

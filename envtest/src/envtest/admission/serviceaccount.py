@@ -8,12 +8,11 @@ from __future__ import annotations
 import secrets
 from typing import Any, Final
 
-from envtest.admission.chain import Plugin
-from envtest.admission.lifecycle import display_name
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, forbidden
-from envtest.objects import Object
-from envtest.storage import Store
+from envtest.admission.chain import StorePlugin
+from envtest.admission.namespace_lifecycle import rejection
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["MOUNT_PATH", "ServiceAccountPlugin"]
 
@@ -26,15 +25,14 @@ _NAME_CHARACTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _TOKEN_SECONDS: Final = 3607
 
 
-class ServiceAccountPlugin(Plugin):
+class ServiceAccountPlugin(StorePlugin):
     """Sets the service account, the image pull secrets and the token volume of new pods."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    resources = (_PODS,)
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Set the fields. Raises StatusError (403) when the service account does not exist."""
-        if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
+        if ctx.subresource or ctx.operation != "CREATE":
             return
         if _MIRROR in (obj.get("metadata", {}).get("annotations") or {}):
             return
@@ -49,12 +47,12 @@ class ServiceAccountPlugin(Plugin):
 
     def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Check the account again. Raises StatusError (403) if webhooks set a service account that does not exist."""
-        if ctx.info.resource != _PODS or ctx.subresource or ctx.operation != "CREATE":
+        if ctx.subresource or ctx.operation != "CREATE":
             return
         spec = obj.get("spec") or {}
         if _MIRROR in (obj.get("metadata", {}).get("annotations") or {}):
             if spec.get("serviceAccountName"):
-                raise self._rejection(ctx, obj, "a mirror pod may not reference service accounts")
+                raise rejection(ctx, obj, "a mirror pod may not reference service accounts")
             return
         self._account(ctx, obj, spec.get("serviceAccountName") or "")
 
@@ -62,12 +60,8 @@ class ServiceAccountPlugin(Plugin):
         record = self._store.get(_SERVICE_ACCOUNTS, ctx.namespace, name)
         if record is None:
             why = f'error looking up service account {ctx.namespace}/{name}: serviceaccount "{name}" not found'
-            raise self._rejection(ctx, obj, why)
+            raise rejection(ctx, obj, why)
         return record.obj()
-
-    @staticmethod
-    def _rejection(ctx: RequestContext, obj: Object, why: str) -> Exception:
-        return forbidden(_PODS, display_name(ctx, obj), why)
 
 
 def _mounts_token(spec: dict[str, Any], account: Object) -> bool:

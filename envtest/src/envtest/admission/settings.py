@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from envtest.admission.chain import Plugin
-from envtest.admission.lifecycle import display_name
+from envtest.admission.chain import Plugin, StorePlugin
+from envtest.admission.namespace_lifecycle import rejection
+from envtest.apimachinery.errors import GroupResource, forbidden
+from envtest.apimachinery.objects import Object
 from envtest.builtins.system_priorities import SYSTEM_PRIORITIES
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, StatusError, forbidden
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.storage import Store
 
 __all__ = [
@@ -36,42 +36,38 @@ _PRIORITY_CLASSES: Final = GroupResource("scheduling.k8s.io", "priorityclasses")
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _TOLERATION_SECONDS: Final = 300
+_FINALIZERS: Final = {_CLAIMS: "kubernetes.io/pvc-protection", _VOLUMES: "kubernetes.io/pv-protection"}
 
 
-def _applies_to(ctx: RequestContext, resource: GroupResource, *operations: str) -> bool:
-    return ctx.info.resource == resource and not ctx.subresource and ctx.operation in operations
-
-
-def _rejection(ctx: RequestContext, obj: Object, why: str) -> StatusError:
-    return forbidden(ctx.info.resource, display_name(ctx, obj), why)
-
-
-class Priority(Plugin):
+class Priority(StorePlugin):
     """Sets a pod's priority and preemption policy from its PriorityClass, or from the global default class."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    resources = (_PODS, _PRIORITY_CLASSES)
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Set the fields; protect the system's classes.
 
         Raises StatusError (403) for an unknown class, or a priority or policy that differs from the class's.
         """
-        if ctx.info.resource == _PRIORITY_CLASSES and ctx.operation == "DELETE" and ctx.name in SYSTEM_PRIORITIES:
-            raise forbidden(_PRIORITY_CLASSES, ctx.name, "this is a system priority class and cannot be deleted")
-        if _applies_to(ctx, _PODS, "UPDATE") and old is not None:
+        if ctx.info.resource == _PRIORITY_CLASSES:
+            if ctx.operation == "DELETE" and ctx.name in SYSTEM_PRIORITIES:
+                raise forbidden(_PRIORITY_CLASSES, ctx.name, "this is a system priority class and cannot be deleted")
+            return
+        if ctx.subresource:
+            return
+        if ctx.operation == "UPDATE" and old is not None:
             for field in ("priority", "preemptionPolicy"):
                 spec, before = obj.setdefault("spec", {}), old.get("spec") or {}
                 if spec.get(field) is None and before.get(field) is not None:
                     spec[field] = before[field]
-        if not _applies_to(ctx, _PODS, "CREATE"):
+        if ctx.operation != "CREATE":
             return
         spec = obj.setdefault("spec", {})
         name, value, policy = self._class(ctx, obj, spec.get("priorityClassName") or "")
         if name:
             spec["priorityClassName"] = name
         if spec.get("priority") is not None and spec["priority"] != value:
-            raise _rejection(
+            raise rejection(
                 ctx,
                 obj,
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
@@ -79,7 +75,7 @@ class Priority(Plugin):
             )
         spec["priority"] = value
         if spec.get("preemptionPolicy") not in (None, policy):
-            raise _rejection(
+            raise rejection(
                 ctx,
                 obj,
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
@@ -101,15 +97,17 @@ class Priority(Plugin):
             return name, found["value"], found.get("preemptionPolicy", "PreemptLowerPriority")
         if name in SYSTEM_PRIORITIES:
             return name, SYSTEM_PRIORITIES[name][0], "PreemptLowerPriority"
-        raise _rejection(ctx, obj, f"no PriorityClass with name {name} was found")
+        raise rejection(ctx, obj, f"no PriorityClass with name {name} was found")
 
 
 class DefaultTolerationSeconds(Plugin):
     """Tolerates nodes that are not ready or unreachable for five minutes, unless the pod sets its own toleration."""
 
+    resources = (_PODS,)
+
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Add the tolerations."""
-        if not _applies_to(ctx, _PODS, "CREATE", "UPDATE"):
+        if ctx.subresource or ctx.operation not in ("CREATE", "UPDATE"):
             return
         spec = obj.setdefault("spec", {})
         tolerations = spec.get("tolerations") or []
@@ -131,9 +129,11 @@ def _tolerates(toleration: dict[str, Any], key: str) -> bool:
 class TaintNodesByCondition(Plugin):
     """Adds the not-ready taint to a new node; it stays until a node controller removes it."""
 
+    resources = (_NODES,)
+
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Add the taint."""
-        if not _applies_to(ctx, _NODES, "CREATE"):
+        if ctx.subresource or ctx.operation != "CREATE":
             return
         spec = obj.setdefault("spec", {})
         taints = spec.get("taints") or []
@@ -144,17 +144,17 @@ class TaintNodesByCondition(Plugin):
 class StorageObjectInUseProtection(Plugin):
     """Adds the finalizer that keeps claims and volumes from deletion while they are in use."""
 
+    resources = tuple(_FINALIZERS)
+
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Add the finalizer."""
-        for resource, finalizer in (
-            (_CLAIMS, "kubernetes.io/pvc-protection"),
-            (_VOLUMES, "kubernetes.io/pv-protection"),
-        ):
-            if _applies_to(ctx, resource, "CREATE"):
-                metadata = obj.setdefault("metadata", {})
-                finalizers = metadata.get("finalizers") or []
-                if finalizer not in finalizers:
-                    metadata["finalizers"] = [*finalizers, finalizer]
+        if ctx.subresource or ctx.operation != "CREATE":
+            return
+        finalizer = _FINALIZERS[ctx.info.resource]
+        metadata = obj.setdefault("metadata", {})
+        finalizers = metadata.get("finalizers") or []
+        if finalizer not in finalizers:
+            metadata["finalizers"] = [*finalizers, finalizer]
 
 
 class DefaultClass(Plugin):
@@ -176,7 +176,7 @@ class DefaultClass(Plugin):
         class of an object in the way that predates the field.
         """
         self._store = store
-        self._resource = resource
+        self.resources = (resource,)
         self._classes = classes
         self._field = field
         self._default_annotation = default_annotation
@@ -208,7 +208,7 @@ class DefaultClass(Plugin):
 
     def admit(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
         """Set the class."""
-        if not _applies_to(ctx, self._resource, "CREATE"):
+        if ctx.subresource or ctx.operation != "CREATE":
             return
         annotations = obj.get("metadata", {}).get("annotations") or {}
         spec = obj.setdefault("spec", {})

@@ -9,9 +9,9 @@ from envtest.admission.certificates import CertificatePermission, CertificateSub
 from envtest.admission.chain import AdmissionChain, Mutator, Plugin, Reinvocation, Validator
 from envtest.admission.claim_resize import PersistentVolumeClaimResize
 from envtest.admission.device_access import DeviceAdminAccess
-from envtest.admission.lifecycle import NamespaceLifecycle
-from envtest.admission.limits import LimitRanger
+from envtest.admission.limit_ranger import LimitRanger
 from envtest.admission.matching import Matcher
+from envtest.admission.namespace_lifecycle import NamespaceLifecycle
 from envtest.admission.plugin_names import DEFAULT_PLUGINS
 from envtest.admission.pod_placement import PodTopologyLabels, RuntimeClass
 from envtest.admission.pod_security import PodSecurity
@@ -24,12 +24,12 @@ from envtest.admission.settings import (
     TaintNodesByCondition,
 )
 from envtest.admission.webhook_client import WebhookClient
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.auth.escalation import check_escalation
 from envtest.auth.rbac import RBAC_GROUP, RBACAuthorizer
-from envtest.context import RequestContext
-from envtest.errors import GroupResource
-from envtest.objects import Object
-from envtest.registry import Registry
+from envtest.registry.registry import Registry
+from envtest.registry.resource import RequestContext
 from envtest.storage import Store
 
 __all__ = ["standard_chain"]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from envtest.context import RequestContext
-from envtest.errors import StatusError, internal_error
-from envtest.objects import Object
-from envtest.registry import ResourceInfo
+from envtest.apimachinery.errors import StatusError, internal_error
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import RequestContext, ResourceInfo
 
 __all__ = ["convert", "decode_patched"]
 

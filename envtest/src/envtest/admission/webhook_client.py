@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from envtest.errors import GroupResource
-from envtest.field_errors import go_quote
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.field_errors import go_quote
 from envtest.storage import Store
 
 if TYPE_CHECKING:

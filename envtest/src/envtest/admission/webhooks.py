@@ -18,13 +18,12 @@ from envtest.admission.matching import Match, Matcher, Rule, label_selector
 from envtest.admission.review import AdmissionResponse, InvalidResponse, Review, admission_request, rejection
 from envtest.admission.versions import convert, decode_patched
 from envtest.admission.webhook_client import CallFailed, WebhookClient
+from envtest.apimachinery.errors import GroupResource, StatusError, bad_request, forbidden, internal_error
+from envtest.apimachinery.field_errors import go_quote
+from envtest.apimachinery.objects import Object
 from envtest.apply.jsonpatch import json_patch
 from envtest.auth.rbac import Authorizer
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, StatusError, bad_request, forbidden, internal_error
-from envtest.field_errors import go_quote
-from envtest.objects import Object
-from envtest.registry import ResourceInfo
+from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.storage import Store
 
 __all__ = ["MUTATING", "VALIDATING", "Hook", "HookSource", "MutatingWebhooks", "ValidatingWebhooks"]

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from envtest.apimachinery.errors import StatusError
 from envtest.apply.value_operations import json_equal
-from envtest.errors import StatusError
 
 __all__ = ["MAX_COPIED_BYTES", "MAX_OPERATIONS", "PatchNotApplicable", "PatchTestFailed", "json_patch"]
 

@@ -12,6 +12,8 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
+from envtest.apimachinery.errors import StatusError, apply_conflict, bad_request, plain_error
+from envtest.apimachinery.objects import Object
 from envtest.apply.fieldset import FieldSet, InvalidFields, Path, format_path
 from envtest.apply.schema_types import ObjectType
 from envtest.apply.updater import (
@@ -25,8 +27,6 @@ from envtest.apply.updater import (
     Updater,
 )
 from envtest.apply.value_operations import ABSENT, TypeMismatch, compare, field_set, json_equal, validate
-from envtest.errors import StatusError, apply_conflict, bad_request, plain_error
-from envtest.objects import Object
 
 __all__ = ["Tracker", "decode_managers", "encode_managers", "is_reset", "restore_times"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from envtest.apimachinery.objects import Object
 from envtest.apply.schema_types import ObjectType, Type
 from envtest.apply.value_operations import ABSENT, TypeMismatch, merge, validate
-from envtest.objects import Object
 
 __all__ = ["InvalidConfiguration", "overlay"]
 

@@ -2,7 +2,7 @@
 
 A :class:`Type` describes which values are valid at a path (a scalar, a list, a map, or several of these), which
 containers are atomic (owned as a whole) and which keys identify the items of a list. It is derived lazily from a
-:class:`~envtest.schema.node.Schema`, by the rules of kube-openapi's ``schemaconv``:
+:class:`~envtest.schema.schema_node.Schema`, by the rules of kube-openapi's ``schemaconv``:
 
 - a schema without a type allows any value; by default, maps are granular and lists are atomic;
 - an object with neither properties nor ``additionalProperties`` is free-form; ``x-kubernetes-preserve-unknown-fields``
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from envtest.builtins.catalog import schema_of
 from envtest.builtins.normalization import zero
-from envtest.schema.node import MISSING, Schema
+from envtest.schema.schema_node import MISSING, Schema
 
 __all__ = ["ANYTHING", "ObjectType", "Type"]
 

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import orjson
 
+from envtest.apimachinery.errors import StatusError, bad_request, plain_error
 from envtest.apply.value_operations import json_equal
 from envtest.builtins.catalog import plain_name
-from envtest.errors import StatusError, bad_request, plain_error
-from envtest.go_format import go_text, go_type
-from envtest.schema.node import Schema
+from envtest.formats.go_format import go_text, go_type
+from envtest.schema.schema_node import Schema
 
 __all__ = ["strategic_merge"]
 

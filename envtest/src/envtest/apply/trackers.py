@@ -8,14 +8,15 @@ from typing import Any, Final
 
 import orjson
 
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.objects import Object
 from envtest.apply.fieldset import FieldSet
 from envtest.apply.manager import Tracker
 from envtest.apply.schema_types import ObjectType
 from envtest.apply.updater import ConversionFailed, ConversionPending, Convert
 from envtest.builtins.catalog import object_meta
-from envtest.errors import StatusError
-from envtest.objects import Object
-from envtest.registry import Converter, Registry, ResourceInfo
+from envtest.registry.registry import Registry
+from envtest.registry.resource import Converter, ResourceInfo
 
 __all__ = ["Trackers", "reset_fields"]
 
@@ -124,7 +125,7 @@ class Trackers:
 
     @property
     def scale(self) -> Tracker:
-        """The tracker of ``scale`` subresources; see :mod:`envtest.apply.scale`."""
+        """The tracker of ``scale`` subresources; see :mod:`envtest.apply.scale_ownership`."""
         if self._scale is None:
             self._scale = Tracker(ObjectType.builtin(_SCALE), "autoscaling/v1", "Scale", subresource="scale")
         return self._scale

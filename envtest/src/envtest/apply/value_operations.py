@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from envtest.apimachinery.repetition import repeated_positions
 from envtest.apply.fieldset import FieldSet, field_element, format_element, key_element, value_element
 from envtest.apply.schema_types import Type
-from envtest.go_format import go_syntax, go_text, go_type
-from envtest.repetition import repeated_positions
+from envtest.formats.go_format import go_syntax, go_text, go_type
 
 __all__ = [
     "ABSENT",

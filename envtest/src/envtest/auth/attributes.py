@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from envtest.auth.user import ANONYMOUS, User
-from envtest.errors import GroupResource, StatusError, forbidden, forbidden_path
+from envtest.apimachinery.errors import GroupResource, StatusError, forbidden, forbidden_path
+from envtest.apimachinery.user import ANONYMOUS, User
 
 __all__ = ["Attributes", "attributes_of", "forbidden_message", "forbidden_request"]
 

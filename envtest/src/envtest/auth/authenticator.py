@@ -18,9 +18,9 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from envtest.apimachinery.clock import Clock
+from envtest.apimachinery.user import ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, User, with_groups
 from envtest.auth.tokens import ForeignToken, InvalidToken, ServiceAccountTokens
-from envtest.auth.user import ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, User, with_groups
-from envtest.clock import Clock
 
 __all__ = ["Authenticator", "TokenFileError", "TokenIdentity", "load_token_file"]
 

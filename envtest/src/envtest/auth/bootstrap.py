@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from envtest.auth.controller_roles import controller_roles
 from envtest.auth.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, RBAC_GROUP, ROLE_BINDINGS, ROLES
-from envtest.auth.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
-from envtest.objects import Object
 from envtest.storage.store import Store
 
 __all__ = ["bootstrap_policy", "install_policy"]

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from envtest.apimachinery.errors import StatusError, forbidden, not_found
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.user import MASTERS, User
 from envtest.auth.attributes import Attributes
+from envtest.auth.policy_rules import PolicyRule, compact, compact_string, compile_rules, quoted_list, uncovered
 from envtest.auth.rbac import RBAC_GROUP, RBACAuthorizer
-from envtest.auth.rules import PolicyRule, compact, compact_string, compile_rules, quoted_list, uncovered
-from envtest.auth.user import MASTERS, User
-from envtest.context import RequestContext
-from envtest.errors import StatusError, forbidden, not_found
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["check_escalation"]
 

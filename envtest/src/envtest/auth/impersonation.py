@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from envtest.auth.attributes import Attributes, forbidden_message
-from envtest.auth.rbac import Authorizer
-from envtest.auth.user import (
+from envtest.apimachinery.errors import GroupResource, StatusError, bad_request, forbidden
+from envtest.apimachinery.field_errors import go_quote
+from envtest.apimachinery.user import (
     ANONYMOUS,
     AUTHENTICATED,
     MASTERS,
@@ -26,8 +26,8 @@ from envtest.auth.user import (
     service_account_groups,
     with_groups,
 )
-from envtest.errors import GroupResource, StatusError, bad_request, forbidden
-from envtest.field_errors import go_quote
+from envtest.auth.attributes import Attributes, forbidden_message
+from envtest.auth.rbac import Authorizer
 
 __all__ = ["LastModes", "impersonate", "requested_user"]
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.user import MASTERS, User, service_account
 from envtest.auth.attributes import Attributes
-from envtest.auth.rules import PolicyRule, compile_rules
-from envtest.auth.user import MASTERS, User, service_account
-from envtest.errors import GroupResource
+from envtest.auth.policy_rules import PolicyRule, compile_rules
 from envtest.storage import Change, Record, Store
 
 __all__ = [

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from envtest.apimachinery.errors import StatusError, bad_request, invalid_object
+from envtest.apimachinery.field_errors import FieldError, Verbatim, go_json, invalid
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.user import User, user_from_info, user_info
 from envtest.auth.attributes import Attributes
 from envtest.auth.authenticator import Authenticator
 from envtest.auth.rbac import RBACAuthorizer
 from envtest.auth.tokens import InvalidToken
-from envtest.auth.user import User, user_from_info, user_info
-from envtest.context import RequestContext
-from envtest.errors import StatusError, bad_request, invalid_object
-from envtest.field_errors import FieldError, Verbatim, go_json, invalid
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["Reviews"]
 

@@ -6,10 +6,10 @@ well.
 
 from __future__ import annotations
 
+from envtest.apimachinery.errors import forbidden
 from envtest.auth.attributes import Attributes, forbidden_request
 from envtest.auth.rbac import Authorizer
-from envtest.context import RequestContext
-from envtest.errors import forbidden
+from envtest.registry.resource import RequestContext
 
 __all__ = ["check_connect", "check_create"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource, bad_request, conflict, invalid_object, not_found
+from envtest.apimachinery.field_errors import FieldError, invalid
+from envtest.apimachinery.objects import Object, format_time
 from envtest.auth.tokens import BoundObject, ServiceAccountTokens
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, bad_request, conflict, invalid_object, not_found
-from envtest.field_errors import FieldError, invalid
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.storage.store import Store
 
 __all__ = ["request_token"]
@@ -54,7 +54,7 @@ def request_token(store: Store, tokens: ServiceAccountTokens, ctx: RequestContex
         "boundObjectRef": spec.get("boundObjectRef"),
     }
     expires = datetime.fromtimestamp(issued.expires, UTC)
-    obj["status"] = {"token": issued.token, "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    obj["status"] = {"token": issued.token, "expirationTimestamp": format_time(expires)}
     return obj
 
 

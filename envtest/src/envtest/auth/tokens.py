@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple, Self
 
 import orjson
 
-from envtest.auth.rules import quoted_list
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.user import CREDENTIAL_ID, User, service_account_groups, service_account_username
+from envtest.auth.policy_rules import quoted_list
 from envtest.auth.token_keys import PrivateKey, PublicKey, load_public_keys, unpadded_base64
-from envtest.auth.user import CREDENTIAL_ID, User, service_account_groups, service_account_username
-from envtest.errors import GroupResource
 from envtest.storage.store import Store
 
 __all__ = [

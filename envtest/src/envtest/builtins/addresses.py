@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv6Address, ip_address, ip_network
 
+from envtest.apimachinery.field_errors import FieldError, invalid, required
+from envtest.apimachinery.name_rules import dns_subdomain, path_segment
+from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import internal_fields
 from envtest.builtins.nodes import is_dual_stack
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import INVALID_IP, cidr_errors
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, invalid, required
-from envtest.metadata import dns_subdomain, path_segment
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["AddressStrategy", "ServiceNetworkStrategy"]
 

@@ -9,16 +9,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain, path_segment, qualified_name
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.repetition import repeated_positions
 from envtest.builtins.admissionregistration import condition_errors, expression_errors, rule_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import condition_errors as status_condition_errors
 from envtest.builtins.string_validation import label_selector_errors
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_1035_label, dns_subdomain, path_segment, qualified_name
-from envtest.objects import Object
-from envtest.repetition import repeated_positions
-from envtest.schema.cel import CELCompileError, Kind
+from envtest.registry.resource import RequestContext
+from envtest.schema.cel import CELCompileError, CELType
 from envtest.schema.cel_types import RESERVED_WORDS
 
 __all__ = ["PolicyBindingStrategy", "PolicyStrategy"]
@@ -26,7 +26,7 @@ __all__ = ["PolicyBindingStrategy", "PolicyStrategy"]
 _ACTIONS: Final = ("Audit", "Deny", "Warn")
 _REASONS: Final = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _MUTATED_OPERATIONS: Final = ("*", "CONNECT", "CREATE", "UPDATE")
-_PATCHES: Final[Mapping[str, tuple[str, Kind]]] = {
+_PATCHES: Final[Mapping[str, tuple[str, CELType]]] = {
     "ApplyConfiguration": ("applyConfiguration", "Object"),
     "JSONPatch": ("jsonPatch", "list(JSONPatch)"),
 }
@@ -64,7 +64,7 @@ class PolicyStrategy(BuiltinStrategy):
         conditions = spec.get("matchConditions") or ()
         if old is None or _condition_inputs(old) != _condition_inputs(obj):
             yield from condition_errors(conditions, "spec.matchConditions", params=has_params)
-        variables: dict[str, Kind] = {}
+        variables: dict[str, CELType] = {}
         for position, variable in enumerate(spec.get("variables") or ()):
             yield from _variable_errors(variable, f"spec.variables[{position}]", variables, params=has_params)
         environment = {"params": has_params, "variables": variables}
@@ -146,7 +146,7 @@ def _match_errors(resources: Mapping[str, Any], path: str) -> Iterator[FieldErro
 
 
 def _variable_errors(
-    variable: Mapping[str, Any], path: str, variables: dict[str, Kind], *, params: bool
+    variable: Mapping[str, Any], path: str, variables: dict[str, CELType], *, params: bool
 ) -> Iterator[FieldError]:
     """Yield the errors of a variable and add its type to ``variables``; it can use those before it."""
     from envtest.schema.cel_admission import check_expression  # lazy: few tests store expressions
@@ -156,7 +156,7 @@ def _variable_errors(
         yield required(f"{path}.name", "name is not specified")
     elif not _IDENTIFIER.fullmatch(name) or name in RESERVED_WORDS:
         yield invalid(f"{path}.name", name, "must be a valid CEL identifier")
-    kind: Kind = "dyn"
+    kind: CELType = "dyn"
     if not expression.strip():
         yield required(f"{path}.expression", "expression is not specified")
     else:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from envtest.apimachinery.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
+from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain, qualified_name
+from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
     label_selector_errors,
     webhook_service_errors,
     webhook_url_errors,
 )
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
-from envtest.metadata import dns_1035_label, dns_subdomain, qualified_name
-from envtest.objects import Object
-from envtest.schema.cel import CELCompileError, Kind
+from envtest.registry.resource import RequestContext
+from envtest.schema.cel import CELCompileError, CELType
 
 __all__ = ["WebhookConfigurationStrategy", "condition_errors", "expression_errors", "rule_errors"]
 
@@ -197,7 +197,7 @@ def condition_errors(
         names.add(name)
 
 
-def expression_errors(expression: str, path: str, kinds: Sequence[Kind], **environment: Any) -> Iterator[FieldError]:
+def expression_errors(expression: str, path: str, kinds: Sequence[CELType], **environment: Any) -> Iterator[FieldError]:
     """Yield the errors of a CEL expression whose value must have one of ``kinds``.
 
     ``environment`` are the arguments of :func:`envtest.schema.cel_admission.check_expression`.

@@ -6,12 +6,12 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, go_quote, invalid, not_supported, required
+from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain
+from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import port_number
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, go_quote, invalid, not_supported, required
-from envtest.metadata import dns_1035_label, dns_subdomain
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["APIServiceStrategy"]
 

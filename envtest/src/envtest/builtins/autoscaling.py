@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from envtest.apimachinery.field_errors import FieldError, invalid, required
+from envtest.apimachinery.objects import Object
 from envtest.builtins.autoscaling_rules import metric_errors, reference_errors, scaling_rule_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import nonnegative
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, invalid, required
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["AutoscalerStrategy"]
 

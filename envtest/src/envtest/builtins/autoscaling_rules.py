@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
-from envtest.metadata import path_segment
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_supported, required
+from envtest.apimachinery.name_rules import path_segment
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["metric_errors", "reference_errors", "scaling_rule_errors"]

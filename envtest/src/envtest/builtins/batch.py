@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from envtest.apimachinery.field_errors import FieldError, invalid, not_supported, required
+from envtest.apimachinery.objects import Object
 from envtest.builtins.cron_schedule import ScheduleError, parse_schedule
 from envtest.builtins.go_rendering import internal_pod_spec, internal_pod_template
 from envtest.builtins.job_rules import indexed_name_errors, job_policy_errors, job_status_errors
@@ -14,9 +16,7 @@ from envtest.builtins.pod_warnings import template_warnings
 from envtest.builtins.pods import template_defaults
 from envtest.builtins.string_validation import label_selector_errors, nonnegative, selects
 from envtest.builtins.workloads import WorkloadStrategy, immutable
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, invalid, not_supported, required
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
 __all__ = ["CronJobStrategy", "JobStrategy"]

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from envtest.kubernetes_version import LATEST, KubernetesVersion
-from envtest.schema.node import Schema
+from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
+from envtest.schema.schema_node import Schema
 
 __all__ = [
     "META",

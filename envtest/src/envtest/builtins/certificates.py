@@ -15,9 +15,7 @@ from typing import Any, Final
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
-from envtest.builtins.strategy import PathSegmentNameStrategy
-from envtest.context import RequestContext
-from envtest.field_errors import (
+from envtest.apimachinery.field_errors import (
     FieldError,
     duplicate,
     forbidden,
@@ -28,9 +26,11 @@ from envtest.field_errors import (
     required,
     too_long,
 )
-from envtest.metadata import dns_label, dns_subdomain
-from envtest.objects import Object
-from envtest.repetition import repeated_positions
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.repetition import repeated_positions
+from envtest.builtins.strategy import PathSegmentNameStrategy
+from envtest.registry.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
 __all__ = ["CertificateRequestStrategy"]

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, not_supported, required
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain, qualified_name
+from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import difference
 from envtest.builtins.resource_names import is_native
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.builtins.volume_sources import VOLUME_MODES, access_mode_errors
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
-from envtest.metadata import dns_label, dns_subdomain, qualified_name
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["PersistentVolumeClaimStrategy", "claim_errors"]

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    key,
+    not_found,
+    not_supported,
+    required,
+)
+from envtest.apimachinery.name_rules import dns_label
 from envtest.builtins.resource_names import (
     container_resource_errors,
     is_huge_page,
     is_overcommit_allowed,
     quantity_errors,
 )
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, key, not_found, not_supported, required
-from envtest.metadata import dns_label
 from envtest.schema.quantity import QuantityError, parse_quantity
 
 __all__ = ["container_requirement_errors", "is_pod_level", "pod_requirement_errors"]

@@ -6,13 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from envtest.builtins.container_resources import container_requirement_errors
-from envtest.builtins.environment_rules import env_errors, env_from_errors
-from envtest.builtins.handler_rules import PROBES, lifecycle_errors, probe_errors
-from envtest.builtins.mount_rules import Volumes, device_errors, mount_errors
-from envtest.builtins.security_rules import container_security_errors
-from envtest.builtins.string_validation import port_name, port_number
-from envtest.field_errors import (
+from envtest.apimachinery.field_errors import (
     FieldError,
     duplicate,
     forbidden,
@@ -22,7 +16,13 @@ from envtest.field_errors import (
     required,
     too_many,
 )
-from envtest.metadata import dns_label
+from envtest.apimachinery.name_rules import dns_label
+from envtest.builtins.container_resources import container_requirement_errors
+from envtest.builtins.environment_rules import env_errors, env_from_errors
+from envtest.builtins.handler_rules import PROBES, lifecycle_errors, probe_errors
+from envtest.builtins.mount_rules import Volumes, device_errors, mount_errors
+from envtest.builtins.security_rules import container_security_errors
+from envtest.builtins.string_validation import port_name, port_number
 
 __all__ = ["PodContext", "containers_errors", "image_space_errors"]
 

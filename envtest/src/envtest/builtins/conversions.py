@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from envtest.apimachinery.objects import Object
 from envtest.builtins.normalization import encode
-from envtest.objects import Object
-from envtest.registry import Converter, ResourceInfo
+from envtest.registry.resource import Converter, ResourceInfo
 
 __all__ = ["converter_between"]
 

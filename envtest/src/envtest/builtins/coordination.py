@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envtest.apimachinery.field_errors import FieldError, invalid
+from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import nonnegative
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, invalid
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["LeaseStrategy"]
 

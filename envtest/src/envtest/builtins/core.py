@@ -7,19 +7,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, required, too_long
+from envtest.apimachinery.name_rules import dns_label, mask_trailing_dash, qualified_name
+from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import INVALID_IP, config_key, is_ip, port_number
-from envtest.context import RequestContext
-from envtest.field_errors import (
-    FieldError,
-    forbidden,
-    invalid,
-    key,
-    required,
-    too_long,
-)
-from envtest.metadata import dns_label, mask_trailing_dash, qualified_name
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
 __all__ = [

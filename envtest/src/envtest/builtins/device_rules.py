@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from envtest.builtins.go_rendering import internal
-from envtest.field_errors import (
+from envtest.apimachinery.field_errors import (
     FieldError,
     Verbatim,
     duplicate,
@@ -18,7 +17,8 @@ from envtest.field_errors import (
     too_long,
     too_many,
 )
-from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.builtins.go_rendering import internal
 
 __all__ = ["claim_spec_errors", "claim_status_errors", "configuration_errors", "selector_errors"]
 
@@ -41,7 +41,7 @@ def claim_spec_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
     """Yield the errors of a ResourceClaimSpec."""
     devices, field_path = spec.get("devices") or {}, f"{path}.devices"
     requests = devices.get("requests") or ()
-    yield from _set_errors(requests, f"{field_path}.requests", _MAX_ITEMS, _request_errors)
+    yield from _named_item_errors(requests, f"{field_path}.requests", _MAX_ITEMS, _request_errors)
     names = set(_request_names(requests))
     for kind in ("constraints", "config"):
         if len(devices.get(kind) or ()) > _MAX_ITEMS:
@@ -60,13 +60,13 @@ def claim_spec_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
         yield from configuration_errors(configuration, item_path)
 
 
-def _set_errors(
+def _named_item_errors(
     items: Sequence[Mapping[str, Any]],
     path: str,
     limit: int,
     rule: Callable[[Mapping[str, Any], str], Iterator[FieldError]],
 ) -> Iterator[FieldError]:
-    """Yield the errors of a list of items with unique names."""
+    """Yield the errors of a list of at most ``limit`` items, whose names must differ; ``rule`` checks an item."""
     if len(items) > limit:
         yield too_many(path, len(items), limit)
     seen: set[str] = set()
@@ -94,7 +94,7 @@ def _request_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldErro
         yield invalid(path, None, f"{_ONE_KIND}, but multiple fields are set")
     if exactly is not None:
         yield from _device_errors(exactly, f"{path}.exactly")
-    yield from _set_errors(alternatives, f"{path}.firstAvailable", _MAX_ALTERNATIVES, _alternative_errors)
+    yield from _named_item_errors(alternatives, f"{path}.firstAvailable", _MAX_ALTERNATIVES, _alternative_errors)
 
 
 def _alternative_errors(request: Mapping[str, Any], path: str) -> Iterator[FieldError]:

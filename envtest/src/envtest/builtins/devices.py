@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from envtest.apimachinery.field_errors import FieldError, Verbatim, forbidden, invalid
+from envtest.apimachinery.name_rules import label_errors
+from envtest.apimachinery.objects import Object
 from envtest.builtins.device_rules import (
     claim_spec_errors,
     claim_status_errors,
@@ -15,10 +18,7 @@ from envtest.builtins.go_rendering import internal
 from envtest.builtins.resource_names import is_extended
 from envtest.builtins.slice_rules import slice_errors
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, Verbatim, forbidden, invalid
-from envtest.metadata import label_errors
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["DeviceClaimStrategy", "DeviceClaimTemplateStrategy", "DeviceClassStrategy", "DeviceSliceStrategy"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, invalid, not_supported, required
+from envtest.apimachinery.name_rules import dns_subdomain, qualified_name
 from envtest.builtins.string_validation import config_key, env_name
-from envtest.field_errors import FieldError, invalid, not_supported, required
-from envtest.metadata import dns_subdomain, qualified_name
 from envtest.schema.quantity import canonical
 
 __all__ = ["VOLUME_FIELD_PATHS", "env_errors", "env_from_errors", "field_ref_errors", "resource_ref_errors"]

@@ -6,13 +6,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    Verbatim,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain
+from envtest.apimachinery.objects import Object
+from envtest.builtins.flow_control_defaults import FIXED_LEVELS, FIXED_SCHEMAS
 from envtest.builtins.go_rendering import internal
 from envtest.builtins.strategy import GenerationStrategy
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, Verbatim, duplicate, forbidden, invalid, not_supported, required
-from envtest.flow_control import FIXED_LEVELS, FIXED_SCHEMAS
-from envtest.metadata import dns_label, dns_subdomain
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["FlowSchemaStrategy", "PriorityLevelStrategy"]
 

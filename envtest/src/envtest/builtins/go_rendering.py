@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
-from envtest.field_errors import Verbatim, go_json
+from envtest.apimachinery.field_errors import Verbatim, go_json
 
 __all__ = [
     "BUDGET",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_supported, required
 from envtest.builtins.string_validation import header_name, nonnegative, port_name, port_number
-from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required
 
 __all__ = ["PROBES", "lifecycle_errors", "probe_errors"]
 

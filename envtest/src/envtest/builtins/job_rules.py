@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from envtest.builtins.go_rendering import internal
-from envtest.builtins.string_validation import domain_prefixed_path_errors, nonnegative
-from envtest.field_errors import (
+from envtest.apimachinery.field_errors import (
     OMIT,
     FieldError,
     Verbatim,
@@ -18,8 +16,10 @@ from envtest.field_errors import (
     too_long,
     too_many,
 )
-from envtest.metadata import dns_label, qualified_name
-from envtest.objects import Object
+from envtest.apimachinery.name_rules import dns_label, qualified_name
+from envtest.apimachinery.objects import Object
+from envtest.builtins.go_rendering import internal
+from envtest.builtins.string_validation import domain_prefixed_path_errors, nonnegative
 
 __all__ = ["indexed_name_errors", "job_policy_errors", "job_status_errors"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_found, not_supported, required
 from envtest.builtins.path_rules import relative_path_errors
-from envtest.field_errors import FieldError, forbidden, invalid, not_found, not_supported, required
 
 __all__ = ["Volumes", "device_errors", "mount_errors"]
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any
 
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain, path_segment
+from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
     cidr_errors,
@@ -17,10 +20,7 @@ from envtest.builtins.string_validation import (
     port_number,
     wildcard_subdomain,
 )
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
-from envtest.metadata import dns_label, dns_subdomain, path_segment
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["IngressClassStrategy", "IngressStrategy", "NetworkPolicyStrategy"]
 

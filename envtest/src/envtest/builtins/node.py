@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envtest.apimachinery.field_errors import FieldError, duplicate, invalid, required
+from envtest.apimachinery.name_rules import dns_label, label_errors
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.repetition import identity, repeated_positions
 from envtest.builtins.container_resources import container_requirement_errors
 from envtest.builtins.go_rendering import TOLERATION, internal_fields
 from envtest.builtins.scheduling_rules import toleration_errors
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, duplicate, invalid, required
-from envtest.metadata import dns_label, label_errors
-from envtest.objects import Object
-from envtest.repetition import identity, repeated_positions
+from envtest.registry.resource import RequestContext
 
 __all__ = ["RuntimeClassStrategy"]
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any, ClassVar, Final
 
+from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from envtest.apimachinery.name_rules import label_value, qualified_name
+from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import TAINT, internal_fields
 from envtest.builtins.pod_resources import round_up
 from envtest.builtins.resource_names import quantity_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import cidr_errors
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import label_value, qualified_name
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
 __all__ = ["NodeStrategy", "is_dual_stack", "taint_errors"]

@@ -21,10 +21,11 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, TypeAlias
 
+from envtest.apimachinery.objects import format_time
 from envtest.builtins.catalog import plain_name, schema_of
-from envtest.go_time import MICRO, RFC3339, time_problem
-from envtest.schema.node import Schema
+from envtest.formats.go_time import MICRO, RFC3339, time_problem
 from envtest.schema.quantity import QuantityError, canonical
+from envtest.schema.schema_node import Schema
 
 __all__ = ["DecodeError", "WrongTypeError", "decode", "encode", "zero"]
 
@@ -403,16 +404,12 @@ def _parse_time(value: Any, path: str, layout: str) -> tuple[datetime, str]:
 
 def _time(value: Any, path: str, unknown: list[str]) -> Any:
     moment, _ = _parse_time(value, path, RFC3339)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(moment)
 
 
 def _micro_time(value: Any, path: str, unknown: list[str]) -> Any:
     moment, fraction = _parse_time(value, path, MICRO)
     return moment.strftime("%Y-%m-%dT%H:%M:%S") + fraction + "Z"
-
-
-def _raw_object(value: Any, path: str, unknown: list[str]) -> Any:
-    return value
 
 
 _SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
@@ -449,9 +446,9 @@ _SPECIAL: dict[str, Convert] = {
     "MicroTime": _micro_time,
     "Quantity": _quantity,
     "IntOrString": _int_or_string,
-    "RawExtension": _raw_object,
-    "FieldsV1": _raw_object,
-    "JSON": _raw_object,
+    "RawExtension": _any_value,
+    "FieldsV1": _any_value,
+    "JSON": _any_value,
 }
 """The converters of types that have a JSON form different from their Go struct."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envtest.field_errors import FieldError, invalid
+from envtest.apimachinery.field_errors import FieldError, invalid
 
 __all__ = ["backstep_errors", "relative_path_errors", "unreserved_path_errors"]
 

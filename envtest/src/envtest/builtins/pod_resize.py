@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid
+from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import difference
 from envtest.builtins.pod_resources import qos_class
-from envtest.field_errors import FieldError, forbidden, invalid
-from envtest.objects import Object
 from envtest.schema.quantity import parse_quantity
 from envtest.schema.shaping import copy_json
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, invalid, key
+from envtest.apimachinery.objects import Object
 from envtest.builtins.container_resources import is_pod_level, pod_requirement_errors
 from envtest.builtins.resource_names import is_huge_page
-from envtest.field_errors import FieldError, invalid, key
-from envtest.objects import Object
 from envtest.schema.quantity import Quantity, parse_quantity
 
 __all__ = [

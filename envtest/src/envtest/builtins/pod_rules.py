@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    go_quote,
+    invalid,
+    key,
+    not_supported,
+    required,
+)
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_errors, label_value, qualified_name
 from envtest.builtins.container_resources import container_requirement_errors
 from envtest.builtins.container_rules import PodContext, containers_errors, image_space_errors
 from envtest.builtins.go_rendering import internal_fields
-from envtest.builtins.pod_annotations import pod_annotation_errors
+from envtest.builtins.path_rules import relative_path_errors
 from envtest.builtins.pod_resources import pod_resource_errors
+from envtest.builtins.pod_updates import APP_ARMOR
 from envtest.builtins.scheduling_rules import affinity_errors, spread_errors, toleration_errors
 from envtest.builtins.security_rules import os_errors, pod_security_errors
 from envtest.builtins.string_validation import INVALID_IP, is_ip, underscore_subdomain
 from envtest.builtins.volume_rules import check_volumes
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_label, dns_subdomain, label_errors, label_value, qualified_name
 
 __all__ = ["pod_only_errors", "pod_spec_errors", "template_errors"]
 
@@ -25,6 +36,14 @@ _NAME_SERVERS: Final = 3
 _SEARCHES: Final = 32
 _SEARCH_CHARACTERS: Final = 2048
 _CLAIM_SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName")
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+_SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
+_CONTAINER_SECCOMP: Final = "container.seccomp.security.alpha.kubernetes.io/"
+_SECCOMP_PROFILES: Final = ("runtime/default", "docker/default", "unconfined")
+_APP_ARMOR_PROFILES: Final = ("", "runtime/default", "unconfined")
+_LOCALHOST: Final = "localhost/"
+_INTEGER: Final = re.compile(r"0|[1-9][0-9]{0,9}|-0*[0-9]{1,10}")
 
 
 def template_errors(template: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -201,3 +220,41 @@ def _gate_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         if name in seen:
             yield duplicate(f"{path}.schedulingGates[{position}]", name)
         seen.add(name)
+
+
+def pod_annotation_errors(annotations: Mapping[str, str], spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of the annotations at ``path`` of a pod or a pod template with this ``spec``."""
+    if not annotations:
+        return
+    if _MIRROR in annotations and not spec.get("nodeName"):
+        text = "must set spec.nodeName if mirror pod annotation is set"
+        yield invalid(key(path, _MIRROR), annotations[_MIRROR], text)
+    cost = annotations.get(_DELETION_COST)
+    if cost is not None and not _is_int32(cost):
+        yield invalid(key(path, _DELETION_COST), cost, "must be a 32bit integer")
+    for name in sorted(annotations):
+        if name == _SECCOMP or name.startswith(_CONTAINER_SECCOMP):
+            yield from _seccomp_errors(annotations[name], f"{path}.{name}")
+    for name in sorted(annotations):
+        if name.startswith(APP_ARMOR):
+            yield from _app_armor_errors(name, annotations[name], spec, path)
+
+
+def _is_int32(text: str) -> bool:
+    return _INTEGER.fullmatch(text) is not None and -(2**31) <= int(text) < 2**31
+
+
+def _seccomp_errors(profile: str, path: str) -> Iterator[FieldError]:
+    if profile.startswith(_LOCALHOST):
+        yield from relative_path_errors(profile.removeprefix(_LOCALHOST), path)
+    elif profile not in _SECCOMP_PROFILES:
+        yield invalid(path, profile, "must be a valid seccomp profile")
+
+
+def _app_armor_errors(name: str, profile: str, spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    container = name.removeprefix(APP_ARMOR)
+    kinds = ("initContainers", "containers", "ephemeralContainers")
+    if not any(each.get("name") == container for kind in kinds for each in spec.get(kind) or ()):
+        yield invalid(key(path, name), container, "container not found")
+    if profile not in _APP_ARMOR_PROFILES and not profile.startswith(_LOCALHOST):
+        yield invalid(key(path, name), profile, f"invalid AppArmor profile name: {go_quote(profile)}")

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid
+from envtest.apimachinery.name_rules import dns_subdomain, qualified_name
+from envtest.apimachinery.objects import Object
 from envtest.builtins.string_validation import INVALID_IP, is_ip
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid
-from envtest.metadata import dns_subdomain, qualified_name
-from envtest.objects import Object
 
 __all__ = ["pod_status_errors"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from envtest.apimachinery.field_errors import FieldError, Verbatim, forbidden, invalid, key, required
+from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import difference, internal
-from envtest.field_errors import FieldError, Verbatim, forbidden, invalid, key, required
-from envtest.objects import Object
 from envtest.schema.shaping import copy_json
 
 __all__ = ["APP_ARMOR", "annotation_change_errors", "pod_change_errors"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from envtest.field_errors import go_quote, key
-from envtest.metadata import dns_label
+from envtest.apimachinery.field_errors import go_quote, key
+from envtest.apimachinery.name_rules import dns_label
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["name_warnings", "pod_warnings", "template_warnings"]

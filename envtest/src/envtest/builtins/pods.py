@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.builtins.pod_label_keys import merge_label_keys
+from envtest.apimachinery.field_errors import FieldError, key
+from envtest.apimachinery.objects import Object
 from envtest.builtins.pod_resize import (
     ephemeral_container_change_errors,
     keep_ephemeral_containers,
@@ -19,14 +20,17 @@ from envtest.builtins.pod_status_rules import pod_status_errors
 from envtest.builtins.pod_updates import APP_ARMOR, annotation_change_errors, pod_change_errors
 from envtest.builtins.pod_warnings import pod_warnings
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, key
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
-__all__ = ["PodStrategy", "image_pull_policy", "source_defaults", "template_defaults"]
+__all__ = ["PodStrategy", "image_pull_policy", "merge_label_keys", "source_defaults", "template_defaults"]
 
 _REPOSITORY = re.compile(r"{0}(/{0})*".format(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"))
 _NO_EXECUTE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_REQUIRED, _PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+_OPERATORS = (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
 
 
 def image_pull_policy(image: str) -> str:
@@ -254,3 +258,25 @@ def _set_app_armor_profiles(pod: Object, ctx: RequestContext) -> None:
 def _tolerates(toleration: Mapping[str, Any], taint: str) -> bool:
     key_matches = toleration.get("key") in (None, "", taint)
     return key_matches and toleration.get("effect") in (None, "", "NoExecute")
+
+
+def merge_label_keys(spec: Object, labels: Mapping[str, str]) -> None:
+    """Complete the selectors of affinity and spread constraints with the pod's ``labels`` (``matchLabelKeys``)."""
+    for term in _terms(spec):
+        selector = term.get("labelSelector")
+        if selector is None:
+            continue
+        for kind, operator in _OPERATORS:
+            for name in term.get(kind) or ():
+                if name in labels:
+                    expression = {"key": name, "operator": operator, "values": [labels[name]]}
+                    selector.setdefault("matchExpressions", []).append(expression)
+
+
+def _terms(spec: Object) -> Iterator[Any]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        affinity = (spec.get("affinity") or {}).get(kind) or {}
+        yield from affinity.get(_REQUIRED) or ()
+        for each in affinity.get(_PREFERRED) or ():
+            yield each.get("podAffinityTerm") or {}
+    yield from spec.get("topologySpreadConstraints") or ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envtest.apimachinery.field_errors import FieldError, invalid, not_supported
+from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import BUDGET, internal_fields
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import (
@@ -13,9 +15,7 @@ from envtest.builtins.string_validation import (
     percent_above_100_errors,
     percent_or_int_errors,
 )
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, invalid, not_supported
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["DisruptionBudgetStrategy"]
 

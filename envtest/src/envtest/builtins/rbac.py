@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from envtest.apimachinery.field_errors import FieldError, Verbatim, go_json, invalid, not_supported, required
+from envtest.apimachinery.name_rules import path_segment
+from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import PathSegmentNameStrategy
 from envtest.builtins.string_validation import label_selector_errors
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, Verbatim, go_json, invalid, not_supported, required
-from envtest.metadata import path_segment
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["BindingStrategy", "RoleStrategy"]
 

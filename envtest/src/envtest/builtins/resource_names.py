@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from envtest.field_errors import FieldError, invalid
-from envtest.metadata import qualified_name
+from envtest.apimachinery.field_errors import FieldError, invalid
+from envtest.apimachinery.name_rules import qualified_name
 from envtest.schema.quantity import parse_quantity
 
 __all__ = [

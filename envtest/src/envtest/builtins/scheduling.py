@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_supported
+from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid, not_supported
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 
 __all__ = ["PriorityClassStrategy"]
 

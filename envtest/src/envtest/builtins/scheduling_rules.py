@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_value, qualified_name
 from envtest.builtins.string_validation import label_selector_errors
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
 
 __all__ = ["affinity_errors", "node_selector_errors", "spread_errors", "toleration_errors"]
 

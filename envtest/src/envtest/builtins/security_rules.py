@@ -6,10 +6,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from envtest.apimachinery.name_rules import dns_subdomain
 from envtest.builtins.go_rendering import internal_fields
 from envtest.builtins.path_rules import relative_path_errors
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
-from envtest.metadata import dns_subdomain
 
 __all__ = ["all_containers", "container_security_errors", "os_errors", "pod_security_errors"]
 

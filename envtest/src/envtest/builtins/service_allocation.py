@@ -7,11 +7,11 @@ from copy import copy
 from ipaddress import IPv4Network, ip_address
 from typing import Any, Final, Self
 
+from envtest.apimachinery.errors import internal_error
+from envtest.apimachinery.field_errors import FieldError, invalid
+from envtest.apimachinery.objects import Object
 from envtest.builtins.service_rules import needs_health_check
 from envtest.builtins.string_validation import is_ip
-from envtest.errors import internal_error
-from envtest.field_errors import FieldError, invalid
-from envtest.objects import Object
 
 __all__ = ["ServiceAllocator"]
 

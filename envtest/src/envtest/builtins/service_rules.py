@@ -6,6 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    Verbatim,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.repetition import repeated_positions
 from envtest.builtins.go_rendering import internal
 from envtest.builtins.string_validation import (
     INVALID_IP,
@@ -15,10 +27,6 @@ from envtest.builtins.string_validation import (
     port_name,
     port_number,
 )
-from envtest.field_errors import FieldError, Verbatim, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
-from envtest.objects import Object
-from envtest.repetition import repeated_positions
 
 __all__ = [
     "address_errors",

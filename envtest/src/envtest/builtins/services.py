@@ -7,6 +7,9 @@ from copy import copy
 from ipaddress import IPv4Network
 from typing import Any, Self
 
+from envtest.apimachinery.field_errors import FieldError
+from envtest.apimachinery.name_rules import dns_label, mask_trailing_dash
+from envtest.apimachinery.objects import Object
 from envtest.builtins.service_allocation import ServiceAllocator
 from envtest.builtins.service_rules import (
     address_errors,
@@ -18,11 +21,8 @@ from envtest.builtins.service_rules import (
     status_errors,
 )
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError
-from envtest.metadata import dns_label, mask_trailing_dash
-from envtest.objects import Object
-from envtest.service_network import DEFAULT_SERVICE_NETWORK
+from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK
+from envtest.registry.resource import RequestContext
 
 __all__ = ["ServiceStrategy"]
 

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from envtest.builtins.go_rendering import internal
-from envtest.builtins.scheduling_rules import node_selector_errors
-from envtest.field_errors import (
+from envtest.apimachinery.field_errors import (
     FieldError,
     Verbatim,
     duplicate,
@@ -18,7 +16,9 @@ from envtest.field_errors import (
     too_long,
     too_many,
 )
-from envtest.metadata import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_value, qualified_name
+from envtest.builtins.go_rendering import internal
+from envtest.builtins.scheduling_rules import node_selector_errors
 
 __all__ = ["slice_errors"]
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from envtest.apimachinery.name_rules import dns_subdomain, qualified_name
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.repetition import repeated_positions
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.builtins.volume_sources import csi_driver_name_errors
 from envtest.builtins.volumes import inline_volume_errors
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
-from envtest.metadata import dns_subdomain, qualified_name
-from envtest.objects import Object
-from envtest.repetition import repeated_positions
+from envtest.registry.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
 
 __all__ = [

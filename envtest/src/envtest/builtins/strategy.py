@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
+from envtest.apimachinery.errors import bad_request
+from envtest.apimachinery.field_errors import FieldError
+from envtest.apimachinery.name_rules import path_segment
+from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import Resource, schema_of
 from envtest.builtins.normalization import DecodeError, decode, encode, zero
-from envtest.context import RequestContext
-from envtest.errors import bad_request
-from envtest.field_errors import FieldError
-from envtest.metadata import path_segment
-from envtest.objects import Object
+from envtest.registry.resource import MetadataChecks, RequestContext, Strategy
 from envtest.schema.shaping import copy_json
-from envtest.strategy import MetadataChecks, Strategy
 
 __all__ = ["BuiltinStrategy", "GenerationStrategy", "PathSegmentNameStrategy"]
 
@@ -86,7 +85,7 @@ _CONDITIONAL = frozenset(
 
 
 class BuiltinStrategy(Strategy):
-    """See :class:`~envtest.strategy.Strategy`. ``resource`` is the entry of the kind in the table."""
+    """See :class:`~envtest.registry.resource.Strategy`. ``resource`` is the entry of the kind in the table."""
 
     metadata_kept_by_status: ClassVar[tuple[str, ...]] = ()
     """Metadata fields that an update of the status does not change."""

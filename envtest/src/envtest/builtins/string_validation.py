@@ -1,7 +1,7 @@
 """Validation of strings, with apimachinery's messages.
 
 Most functions return the problems of a string, and an empty list if it is valid; the ``*_errors`` functions yield field
-errors. Names, labels and qualified names are validated in :mod:`envtest.metadata`.
+errors. Names, labels and qualified names are validated in :mod:`envtest.registry.object_metadata`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,16 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
-from envtest.metadata import dns_subdomain, label_value, path_segment, qualified_name
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from envtest.apimachinery.name_rules import dns_subdomain, label_value, path_segment, qualified_name
 
 __all__ = [
     "INVALID_IP",

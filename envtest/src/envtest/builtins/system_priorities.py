@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from envtest.objects import Object
+from envtest.apimachinery.objects import Object
 
 __all__ = ["SYSTEM_PRIORITIES", "system_priority_classes"]
 

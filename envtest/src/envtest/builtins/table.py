@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource
 from envtest.builtins.catalog import Resource, all_resources, schema_of, storage_hash
 from envtest.builtins.conversions import converter_between
 from envtest.builtins.strategy import BuiltinStrategy
-from envtest.errors import GroupResource
-from envtest.kubernetes_version import LATEST, KubernetesVersion
-from envtest.registry import Registry, ResourceInfo, Subresource
-from envtest.strategy import Strategy
+from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
+from envtest.registry.registry import Registry
+from envtest.registry.resource import ResourceInfo, Strategy, Subresource
 
 __all__ = ["register_builtins", "selectable_fields", "strategy_for"]
 

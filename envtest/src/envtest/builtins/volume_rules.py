@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from envtest.apimachinery.name_rules import annotation_errors, dns_label, dns_subdomain, label_errors
 from envtest.builtins.claims import claim_errors
 from envtest.builtins.environment_rules import VOLUME_FIELD_PATHS, field_ref_errors, resource_ref_errors
 from envtest.builtins.path_rules import unreserved_path_errors
 from envtest.builtins.string_validation import label_selector_errors
 from envtest.builtins.volume_sources import host_path_errors, nfs_errors
-from envtest.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from envtest.metadata import annotation_errors, dns_label, dns_subdomain, label_errors
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["check_volumes"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
+from envtest.apimachinery.name_rules import dns_subdomain
 from envtest.builtins.path_rules import backstep_errors
-from envtest.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
-from envtest.metadata import dns_subdomain
 
 __all__ = [
     "VOLUME_MODES",

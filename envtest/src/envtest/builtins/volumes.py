@@ -6,6 +6,9 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, not_supported, required
+from envtest.apimachinery.name_rules import dns_subdomain
+from envtest.apimachinery.objects import Object
 from envtest.builtins.go_rendering import difference, internal_volume_source
 from envtest.builtins.path_rules import backstep_errors
 from envtest.builtins.pods import source_defaults
@@ -18,10 +21,7 @@ from envtest.builtins.volume_sources import (
     host_path_errors,
     nfs_errors,
 )
-from envtest.context import RequestContext
-from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
-from envtest.metadata import dns_subdomain
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["PersistentVolumeStrategy", "inline_volume_errors"]

@@ -5,6 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from envtest.apimachinery.errors import bad_request
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    Verbatim,
+    forbidden,
+    go_quote,
+    invalid,
+    not_supported,
+    required,
+)
+from envtest.apimachinery.objects import Object
 from envtest.builtins.claims import claim_errors
 from envtest.builtins.go_rendering import internal
 from envtest.builtins.pod_rules import template_errors
@@ -18,10 +29,7 @@ from envtest.builtins.string_validation import (
     percent_or_int_errors,
     selects,
 )
-from envtest.context import RequestContext
-from envtest.errors import bad_request
-from envtest.field_errors import FieldError, Verbatim, forbidden, go_quote, invalid, not_supported, required
-from envtest.objects import Object
+from envtest.registry.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
 __all__ = [

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from envtest.apimachinery.errors import StatusError
 from envtest.chaos.execution import Problem, Timing
 from envtest.chaos.exploration import Settings, explore_plane
 from envtest.chaos.injection import IGNORED
@@ -23,11 +24,10 @@ from envtest.chaos.operators import Connection, Operator, OperatorCommand, Opera
 from envtest.chaos.points import KINDS, FaultPoint, parse_point
 from envtest.chaos.readiness import parse_readiness
 from envtest.chaos.report import Finding, Report
-from envtest.chaos.scenario import Scenario, ScenarioError, apply_objects, load_scenario, parse_scenario
 from envtest.chaos.session import OperatorExited
-from envtest.embedded import EmbeddedServer
-from envtest.errors import StatusError
-from envtest.manifests import CRD, Manifests, read_manifests
+from envtest.chaos.steps import Scenario, ScenarioError, apply_objects, load_scenario, parse_scenario
+from envtest.formats.manifests import CRD, Manifests, read_manifests
+from envtest.planes.embedded import EmbeddedServer
 
 __all__ = [
     "KINDS",
@@ -96,7 +96,7 @@ async def explore(
     if plane is not None:
         await _prepare(plane, crds, apply)
         return await explore_plane(plane, _operator(operator), steps, settings)
-    from envtest.plane import ControlPlane
+    from envtest.planes.plane import ControlPlane
 
     async with ControlPlane.embedded(controllers=controllers) as started:
         await _prepare(started, crds, apply)

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from envtest.apimachinery.object_diff import object_diff
 from envtest.chaos.names import GENERATED, Key
 from envtest.chaos.normal_form import Normalized, State
-from envtest.object_diff import object_diff
 
 __all__ = ["Difference", "compare"]
 

@@ -14,9 +14,9 @@ from envtest.chaos.names import Key, Names
 from envtest.chaos.normal_form import Path, Snapshot, State, mask, normalize
 from envtest.chaos.operators import StartError
 from envtest.chaos.points import FaultPoint, StepRecord, Write
-from envtest.chaos.scenario import Scenario, ScenarioError, Step
 from envtest.chaos.session import OperatorExited, Session
-from envtest.trace import TracedRequest
+from envtest.chaos.steps import Scenario, ScenarioError, Step
+from envtest.planes.trace import TracedRequest
 
 __all__ = ["Expectation", "Problem", "Result", "Timing", "run_scenario"]
 

@@ -19,9 +19,9 @@ from envtest.chaos.operators import Operator, StartError
 from envtest.chaos.points import KINDS, FaultPoint, StepRecord, plan
 from envtest.chaos.readiness import Readiness
 from envtest.chaos.report import Finding, Report, group_findings
-from envtest.chaos.scenario import Scenario
 from envtest.chaos.session import Session
-from envtest.embedded import EmbeddedServer
+from envtest.chaos.steps import Scenario
+from envtest.planes.embedded import EmbeddedServer
 from envtest.storage import Store
 
 __all__ = ["Settings", "explore_plane"]

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource
 from envtest.auth.attributes import Attributes
 from envtest.chaos.names import Names
 from envtest.chaos.points import FaultPoint, Target
-from envtest.embedded import EmbeddedServer
-from envtest.errors import GroupResource
 from envtest.faults import Fault
+from envtest.planes.embedded import EmbeddedServer
 from envtest.storage import Change
 
 __all__ = ["IGNORED", "WRITES", "Injector", "is_ignored", "qualified"]

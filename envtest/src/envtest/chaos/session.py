@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from envtest.apimachinery.errors import GroupResource
 from envtest.chaos.activity import Sent
 from envtest.chaos.injection import Injector, is_ignored, qualified
 from envtest.chaos.names import Names
@@ -18,10 +19,9 @@ from envtest.chaos.operators import Connection, Instance, Operator, StartError
 from envtest.chaos.points import FaultPoint, Target
 from envtest.chaos.readiness import Readiness
 from envtest.controllers.loopback_client import LoopbackClient
-from envtest.embedded import EmbeddedServer
-from envtest.errors import GroupResource
+from envtest.planes.embedded import EmbeddedServer
+from envtest.planes.trace import TracedRequest
 from envtest.storage import Store
-from envtest.trace import TracedRequest
 
 __all__ = ["OperatorExited", "Session"]
 

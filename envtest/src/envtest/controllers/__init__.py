@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from envtest.certificates import CertificateAuthority
-from envtest.controller_names import DEFAULT
+from envtest.configuration.controller_names import DEFAULT
 from envtest.controllers.controller import Controller, Runner
-from envtest.server_core import Core
+from envtest.formats.certificate_authority import CertificateAuthority
+from envtest.writes.server_core import Core
 
 __all__ = ["AVAILABLE", "DEFAULT", "Runner", "UnknownController", "create_runner", "selected_names"]
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.label_selectors import matches_label_selector
+from envtest.apimachinery.objects import Object
 from envtest.controllers.controller import Controller
-from envtest.errors import GroupResource
-from envtest.label_selectors import matches_label_selector
-from envtest.objects import Object
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["RoleAggregation"]
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from envtest.certificates import CertificateAuthority
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object, find_condition
 from envtest.controllers.controller import Controller
-from envtest.errors import GroupResource
-from envtest.objects import Object, find_condition
+from envtest.formats.certificate_authority import CertificateAuthority
 from envtest.storage import Change
 
 __all__ = ["SIGNERS", "CertificateSigning", "refusal", "sign_request"]

@@ -13,14 +13,14 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
-from envtest.certificates import CertificateAuthority
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.failure_log import log_failure
 from envtest.controllers.events import EventRecorder
 from envtest.controllers.key_queue import KeyQueue
 from envtest.controllers.loopback_client import LoopbackClient
-from envtest.errors import GroupResource, StatusError
-from envtest.failure_log import log_failure
-from envtest.server_core import Core
+from envtest.formats.certificate_authority import CertificateAuthority
 from envtest.storage import Change
+from envtest.writes.server_core import Core
 
 __all__ = ["Controller", "Runner"]
 

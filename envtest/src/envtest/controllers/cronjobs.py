@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
 from email.utils import format_datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 import orjson
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object, controller_of, format_time
 from envtest.builtins.cron_schedule import Schedule, ScheduleError, parse_schedule
-from envtest.controllers.cron_times import due_run, seconds_until_next, time_zone
 from envtest.controllers.job_outcome import COMPLETE, FAILED, finished_condition
 from envtest.controllers.jobs import JOBS
 from envtest.controllers.ownership import OwnerController
 from envtest.controllers.pod_control import is_namespace_terminating
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object, controller_of
 
-__all__ = ["CronJobs"]
+__all__ = ["CronJobs", "due_run", "seconds_until_next", "time_zone"]
 
 CRON_JOBS: Final = GroupResource("batch", "cronjobs")
 SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+_MANY: Final = 100
+_DELTA: Final = 0.1
+"""Seconds after a scheduled time until the controller starts the Job."""
 
 
 class CronJobs(OwnerController):
@@ -119,7 +122,7 @@ class CronJobs(OwnerController):
             await self.events.warning(cron_job, "MissSchedule", text)
             return False
         name = _job_name(cron_job, run)
-        if any(each.get("name") == name for each in active) or status.get("lastScheduleTime") == _timestamp(run):
+        if any(each.get("name") == name for each in active) or status.get("lastScheduleTime") == format_time(run):
             return False
         if spec.get("concurrencyPolicy") == "Forbid" and active:
             text = "Not starting job because prior execution is running and concurrency policy is Forbid"
@@ -161,7 +164,7 @@ class CronJobs(OwnerController):
         reference = {"apiVersion": "batch/v1", "kind": "Job", "namespace": namespace, "name": name}
         created = {field: job["metadata"][field] for field in ("uid", "resourceVersion")}
         status["active"].append({**reference, **created})
-        status["lastScheduleTime"] = _timestamp(run)
+        status["lastScheduleTime"] = format_time(run)
 
     async def _delete_job(self, cron_job: Object, status: dict[str, Any], name: str, uid: str) -> None:
         namespace = cron_job["metadata"]["namespace"]
@@ -194,10 +197,63 @@ def _job_name(cron_job: Object, run: datetime) -> str:
     return f"{cron_job['metadata']['name']}-{int(run.timestamp()) // 60}"
 
 
-def _timestamp(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _start_order(job: Object) -> tuple[bool, str, str]:
     started = (job.get("status") or {}).get("startTime")
     return started is None, started or "", job["metadata"]["name"]
+
+
+class Due(NamedTuple):
+    """The latest run that is due, if any; ``since`` is the time from which runs were considered."""
+
+    since: datetime
+    run: datetime | None = None
+    missed: int = 0
+    """About how many runs were due since then."""
+
+    @property
+    def too_many_missed(self) -> bool:
+        """Whether so many runs were missed that the clock or the deadline may be wrong."""
+        return self.missed > _MANY
+
+
+def time_zone(spec: Mapping[str, Any]) -> tzinfo:
+    """Return the time zone of a CronJob. Raises LookupError, ValueError or OSError for an unknown one."""
+    name = spec.get("timeZone")
+    return UTC if name is None else ZoneInfo(name)
+
+
+def due_run(cron_job: Mapping[str, Any], schedule: Schedule, now: datetime, *, deadline: bool = True) -> Due:
+    """Return the latest run that is due; with ``deadline``, only runs within ``startingDeadlineSeconds``.
+
+    Raises ScheduleError if two runs are less than a second apart.
+    """
+    spec, zone = cron_job["spec"], time_zone(cron_job["spec"])
+    last = (cron_job.get("status") or {}).get("lastScheduleTime")
+    since = datetime.fromisoformat(last or cron_job["metadata"]["creationTimestamp"])
+    if deadline and spec.get("startingDeadlineSeconds") is not None:
+        since = max(since, now - timedelta(seconds=int(spec["startingDeadlineSeconds"])))
+    first = schedule.next(since, zone)
+    if first is None or now < first:
+        return Due(since)
+    second = schedule.next(first, zone)
+    if second is None or now < second:
+        return Due(since, first)
+    interval = round((second - first).total_seconds())
+    if interval < 1:
+        raise ScheduleError("time difference between two schedules is less than 1 second")
+    missed = int((now - first).total_seconds()) // interval + 1
+    latest, run = None, schedule.next(first + timedelta(seconds=(missed - 2) * interval), zone)
+    while run is not None and run <= now:
+        latest, run = run, schedule.next(run, zone)
+    return Due(since, latest, missed)
+
+
+def seconds_until_next(cron_job: Mapping[str, Any], schedule: Schedule, now: datetime) -> float | None:
+    """Return the seconds until the controller starts the next run; ``None`` if there is none within five years."""
+    try:
+        due = due_run(cron_job, schedule, now, deadline=False)
+        base = due.run or (now if due.missed else due.since)
+    except ScheduleError:
+        base = now
+    run = schedule.next(base, time_zone(cron_job["spec"]))
+    return None if run is None else (run - now).total_seconds() + _DELTA

@@ -5,14 +5,14 @@ All functions are pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from envtest.controllers.node_matching import matches_node, tolerates_taints
+from envtest.apimachinery.objects import Object, annotations_of, labels_of
 from envtest.controllers.pod_state import is_available, is_finished, is_ready, pod_from_template
 from envtest.controllers.rollouts import resolve_int_or_percent
-from envtest.objects import Object, annotations_of, labels_of
+from envtest.scenarios.fit import matches_node_affinity, tolerates
 
 __all__ = ["HASH", "daemon_pod", "daemon_status", "node_of", "outdated_pods", "should_run"]
 
@@ -129,3 +129,27 @@ def daemon_status(
         "numberAvailable": available or None,
         "numberUnavailable": len(nodes) - available or None,
     }
+
+
+def matches_node(spec: Mapping[str, Any], node: Object) -> bool:
+    """Return whether the node has the labels of ``nodeSelector`` and satisfies the required node affinity."""
+    labels = labels_of(node)
+    if not (spec.get("nodeSelector") or {}).items() <= labels.items():
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    return matches_node_affinity(required.get("nodeSelectorTerms") or (), node["metadata"]["name"], labels)
+
+
+def tolerates_taints(
+    tolerations: Iterable[Mapping[str, Any]], taints: Iterable[Mapping[str, Any]], effects: Iterable[str]
+) -> bool:
+    """Return whether each taint with one of the effects is tolerated."""
+    tolerations, effects = list(tolerations), set(effects)
+    return all(
+        any(tolerates(toleration, taint) for toleration in tolerations)
+        for taint in taints
+        if taint.get("effect") in effects
+    )

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName, Object, labels_of
 from envtest.controllers.daemon_pods import HASH, daemon_pod, daemon_status, node_of, outdated_pods, should_run
 from envtest.controllers.ownership import OwnerController
 from envtest.controllers.pod_control import MAX_BATCH, PodControl, create_in_batches
 from envtest.controllers.pod_state import PODS, is_finished, phase, seconds_until_next_available
 from envtest.controllers.replica_set_revisions import template_hash
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object, labels_of
-from envtest.server_core import Core
 from envtest.storage import Change
+from envtest.writes.server_core import Core
 
 __all__ = ["DaemonSets"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from envtest.apimachinery.objects import Object, find_condition, format_time
 from envtest.controllers.replicasets import REPLICA_FAILURE
 from envtest.controllers.rollouts import desired_replicas, replicas_of, surge_and_unavailable
-from envtest.objects import Object, find_condition
 
 __all__ = [
     "COMPLETE",
@@ -35,10 +35,6 @@ def has_deadline(spec: Mapping[str, Any]) -> bool:
     return int(spec.get("progressDeadlineSeconds", _NO_DEADLINE)) != _NO_DEADLINE
 
 
-def _timestamp(now: datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def without_condition(conditions: Sequence[Object], kind: str) -> list[Object]:
     """Return the conditions of other types."""
     return [one for one in conditions if one.get("type") != kind]
@@ -51,7 +47,7 @@ def with_condition(
     current = find_condition(conditions, kind)
     if current is not None and (current.get("status"), current.get("reason")) == (status, reason):
         return list(conditions)
-    moment = _timestamp(now)
+    moment = format_time(now)
     same_status = current is not None and current.get("status") == status
     condition = {
         "type": kind,
@@ -144,7 +140,7 @@ def rollout_conditions(
         message = f"{subject} has successfully progressed."
         conditions = with_condition(conditions, PROGRESSING, "True", COMPLETE, message, now)
     elif _is_progressing(before, status):
-        moment = _timestamp(now)
+        moment = format_time(now)
         since = current["lastTransitionTime"] if current and current.get("status") == "True" else moment
         conditions = without_condition(conditions, PROGRESSING)
         message = f"{subject} is progressing."

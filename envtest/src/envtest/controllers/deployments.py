@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object, annotations_of, controller_of, find_condition
 from envtest.controllers.deployment_status import (
     PROGRESSING,
     TIMED_OUT,
@@ -39,8 +41,6 @@ from envtest.controllers.rollouts import (
     scaled_sizes,
     size_annotations,
 )
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object, annotations_of, controller_of, find_condition
 
 __all__ = ["Deployments"]
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName, Object, controller_of, set_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_ready
 from envtest.controllers.selector_index import SelectorIndex
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object, controller_of, set_condition
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["BudgetPod", "DisruptionBudgets", "budget_status", "disrupted_pods", "scaled"]
 

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.name_rules import dns_subdomain
+from envtest.apimachinery.objects import NamespacedName, Object, labels_of, owner_reference
+from envtest.controllers.pod_control import is_namespace_terminating
 from envtest.controllers.service_endpoints import (
     HEADLESS,
     SERVICES,
@@ -19,14 +23,10 @@ from envtest.controllers.service_endpoints import (
     belongs,
     hostname_for,
     is_headless,
-    is_in_terminating_namespace,
     service_ports,
 )
-from envtest.errors import GroupResource, StatusError
-from envtest.metadata import dns_subdomain
-from envtest.objects import NamespacedName, Object, labels_of, owner_reference
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["MAX_ENDPOINTS", "EndpointSlices", "SlicePlan", "endpoint_of", "plan_slices"]
 
@@ -276,7 +276,7 @@ class EndpointSlices(ServiceController):
         try:
             created = await self.client.create(SLICES, obj)
         except StatusError as error:
-            if not is_in_terminating_namespace(error):
+            if not is_namespace_terminating(error):
                 raise
             return
         if created is not None:

@@ -6,6 +6,9 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object
+from envtest.controllers.pod_control import is_namespace_terminating
 from envtest.controllers.service_endpoints import (
     HEADLESS,
     SERVICES,
@@ -16,11 +19,8 @@ from envtest.controllers.service_endpoints import (
     belongs,
     hostname_for,
     is_headless,
-    is_in_terminating_namespace,
     service_ports,
 )
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object
 
 __all__ = ["MAX_ADDRESSES", "Endpoints", "pack_subsets", "service_subsets"]
 
@@ -140,7 +140,7 @@ class Endpoints(ServiceController):
         try:
             await self.client.create(ENDPOINTS, {"metadata": metadata, **desired})
         except StatusError as error:
-            if not is_in_terminating_namespace(error):
+            if not is_namespace_terminating(error):
                 raise
 
     def _annotations(

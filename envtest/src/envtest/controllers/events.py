@@ -12,10 +12,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from envtest.clock import Clock
+from envtest.apimachinery.clock import Clock
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import Object
 from envtest.controllers.loopback_client import LoopbackClient
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import Object
 
 __all__ = ["NORMAL", "WARNING", "EventRecorder"]
 

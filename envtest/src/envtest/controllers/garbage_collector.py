@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.controllers.controller import Controller
-from envtest.errors import GroupResource
-from envtest.objects import Object
-from envtest.registry import ResourceInfo
-from envtest.server_core import Core
+from envtest.registry.resource import ResourceInfo
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["GarbageCollector"]
 

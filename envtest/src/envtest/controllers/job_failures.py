@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.objects import Object, annotations_of, find_condition
 from envtest.controllers.pod_state import phase
-from envtest.objects import Object, annotations_of, find_condition
 
 __all__ = [
     "INDEX",

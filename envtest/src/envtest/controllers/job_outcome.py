@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.objects import Object, find_condition, has_finalizer
 from envtest.controllers.job_failures import fails_index, index_of, is_failed, policy_verdict, restarts_exceed_limit
 from envtest.controllers.job_indexes import Intervals, intersect, parse_intervals, total, union
 from envtest.controllers.pod_state import phase
-from envtest.objects import Object, find_condition, has_finalizer
 
 __all__ = [
     "COMPLETE",

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.objects import Object, format_time, has_finalizer
 from envtest.controllers.job_failures import (
     INDEX,
     Backoff,
@@ -32,8 +34,6 @@ from envtest.controllers.job_outcome import (
     succeeded_indexes,
 )
 from envtest.controllers.pod_state import deletion_order, is_active, is_ready, is_terminating, phase
-from envtest.errors import StatusError
-from envtest.objects import Object, has_finalizer
 
 __all__ = ["JobSync", "add_index_variable", "examine", "list_uncounted", "pending_indexes", "surplus"]
 
@@ -67,7 +67,7 @@ def examine(job: Object, pods: list[Object], before: Backoff, now: datetime) -> 
     status = dict(job.get("status") or {})
     status["uncountedTerminatedPods"] = _without_counted(status, pods)
     if not status.get("startTime") and not is_suspended(job):
-        status["startTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        status["startTime"] = format_time(now)
     job = {**job, "status": status}
     uncounted = status["uncountedTerminatedPods"]
     tracked = [pod for pod in pods if has_finalizer(pod, TRACKING) and _has_valid_index(job, pod)]

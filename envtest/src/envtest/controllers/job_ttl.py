@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName
 from envtest.controllers.controller import Controller
 from envtest.controllers.job_outcome import finished_condition
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName
 from envtest.storage import Change
 
 __all__ = ["FinishedJobs"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object, has_finalizer
 from envtest.controllers.job_failures import (
     INDEX,
     Backoff,
@@ -39,9 +41,7 @@ from envtest.controllers.pod_state import (
     is_ready,
     pod_from_template,
 )
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object, has_finalizer
-from envtest.server_core import Core
+from envtest.writes.server_core import Core
 
 __all__ = ["Jobs"]
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-from envtest.clock import Clock, Timer
+from envtest.apimachinery.clock import Clock, Timer
 
 __all__ = ["KeyQueue"]
 

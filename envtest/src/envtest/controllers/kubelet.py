@@ -9,15 +9,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName, Object, find_condition, format_time, set_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.node_index import NodeIndex
-from envtest.controllers.pod_state import PODS, is_finished
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object, find_condition, set_condition
+from envtest.controllers.pod_state import PODS, address_number, is_finished
 from envtest.scenarios.node_state import internal_address
 from envtest.scenarios.pod_status import pod_state
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["Kubelets"]
 
@@ -44,7 +44,7 @@ class Kubelets(Controller[NamespacedName]):
         for record in self.client.records(NODES):
             self._observe_node(record, deleted=False)
         for record in self.client.records(PODS):
-            self._addresses = max(self._addresses, _address_number(record))
+            self._addresses = max(self._addresses, address_number(record))
             if self._index.update(record, deleted=False):
                 self.queue.add(NamespacedName(record.namespace, record.name))
 
@@ -103,7 +103,7 @@ class Kubelets(Controller[NamespacedName]):
         begin = datetime.fromtimestamp(begun, UTC)
         behavior = scenario.behavior_of(pod)
         state = pod_state(pod, behavior, elapsed=max(0.0, now - begun), begin=begin)
-        changes = {**state.status, "startTime": start_time or begin.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        changes = {**state.status, "startTime": start_time or format_time(begin)}
         if now - begun >= (behavior.start_after or 0.0):
             changes |= self._addresses_of(pod, node)
         await self._write(pod, changes)
@@ -186,14 +186,6 @@ def _replace_condition(conditions: list[dict[str, Any]], condition: dict[str, An
         if isinstance(existing, dict) and name not in condition:
             existing.pop(name, None)
     set_condition(conditions, dict(condition), now=now)
-
-
-def _address_number(record: Record) -> int:
-    """Return the number of the address that an earlier kubelet gave to a pod; 0 if it gave none."""
-    if b'"podIP":"10.244.' not in record.data:
-        return 0
-    third, fourth = (int(part) for part in record.obj()["status"]["podIP"].split(".")[2:])
-    return third * 250 + fourth - 1
 
 
 def _waiting_reasons(status: dict[str, Any]) -> dict[tuple[str, str], str]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from envtest.auth.user import service_account_groups, service_account_username
-from envtest.context import RequestContext, User
-from envtest.create_update import admit_mutating, copy_object, create_object, update_object
-from envtest.deletion import delete_object
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import Object
-from envtest.options import DeleteOptions
-from envtest.registry import ResourceInfo
-from envtest.server_core import Core
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.user import User, service_account_groups, service_account_username
+from envtest.endpoints.options import DeleteOptions
+from envtest.registry.resource import RequestContext, ResourceInfo
+from envtest.registry.storage_version import from_storage
 from envtest.storage import Record
-from envtest.storage_version import from_storage
+from envtest.writes.create_update import admit_mutating, copy_object, create_object, update_object
+from envtest.writes.deletion import delete_object
+from envtest.writes.server_core import Core
 
 __all__ = ["LoopbackClient"]
 

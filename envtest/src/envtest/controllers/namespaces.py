@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import Object
 from envtest.controllers.controller import Controller
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import Object
-from envtest.server_core import Core
 from envtest.storage import Change
+from envtest.writes.server_core import Core
 
 __all__ = ["NamespaceController"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from envtest.objects import NamespacedName
+from envtest.apimachinery.objects import NamespacedName
 from envtest.storage import Record
 
 __all__ = ["NodeIndex"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.controllers.controller import Controller
-from envtest.errors import GroupResource
-from envtest.objects import Object
 from envtest.scenarios.node_state import desired_taints
 from envtest.storage import Change
 

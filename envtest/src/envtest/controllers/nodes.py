@@ -9,12 +9,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName, Object, find_condition, set_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.node_index import NodeIndex
 from envtest.controllers.node_taints import NODES, taint_node
 from envtest.controllers.pod_state import PODS, is_finished
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object, find_condition, set_condition
 from envtest.scenarios.model import NodeTemplate
 from envtest.scenarios.node_state import (
     eviction_time,
@@ -23,8 +23,8 @@ from envtest.scenarios.node_state import (
     node_object,
     ready_condition,
 )
-from envtest.server_core import Core
 from envtest.storage import Change
+from envtest.writes.server_core import Core
 
 __all__ = ["Nodes"]
 

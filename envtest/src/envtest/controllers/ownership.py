@@ -11,12 +11,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.label_selectors import matches_label_selector
+from envtest.apimachinery.objects import NamespacedName, Object, controller_of, labels_of, owner_reference
 from envtest.controllers.controller import Controller
-from envtest.errors import GroupResource
-from envtest.label_selectors import matches_label_selector
-from envtest.objects import NamespacedName, Object, controller_of, labels_of, owner_reference
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["OwnerController", "controller_reference"]
 

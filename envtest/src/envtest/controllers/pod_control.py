@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.objects import Object
 from envtest.controllers.events import EventRecorder
 from envtest.controllers.loopback_client import LoopbackClient
 from envtest.controllers.pod_state import PODS
-from envtest.errors import StatusError
-from envtest.objects import Object
 
 __all__ = ["MAX_BATCH", "PodControl", "create_in_batches", "is_namespace_terminating"]
 

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 import orjson
 
-from envtest.errors import GroupResource
-from envtest.objects import Object, find_condition
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object, find_condition
+from envtest.storage import Record
 
 __all__ = [
     "PODS",
+    "address_number",
     "deletion_order",
     "is_active",
     "is_available",
@@ -109,3 +111,11 @@ def deletion_order(pods: Iterable[Object]) -> list[Object]:
         youngest,
         key=lambda pod: (bool(pod["spec"].get("nodeName")), order.get(phase(pod), 2), is_ready(pod), cost(pod)),
     )
+
+
+def address_number(record: Record) -> int:
+    """Return the number of the address that an earlier process gave to a pod; 0 if it gave none."""
+    if b'"podIP":"10.244.' not in record.data:
+        return 0
+    third, fourth = (int(part) for part in record.obj()["status"]["podIP"].split(".")[2:])
+    return third * 250 + fourth - 1

@@ -23,12 +23,12 @@ import secrets
 from datetime import datetime
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName, Object, annotations_of, find_condition, set_condition
 from envtest.controllers.controller import Controller
-from envtest.controllers.pod_state import PODS, is_finished, phase
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object, annotations_of, find_condition, set_condition
-from envtest.server_core import Core
-from envtest.storage import Change, Record
+from envtest.controllers.pod_state import PODS, address_number, is_finished, phase
+from envtest.storage import Change
+from envtest.writes.server_core import Core
 
 __all__ = ["ANNOTATIONS", "NODE", "PodRunner"]
 
@@ -69,7 +69,7 @@ class PodRunner(Controller[NamespacedName]):
         """Enqueue all pods, and the node with an empty namespace as key."""
         self.queue.add(NamespacedName("", NODE))
         for record in self.client.records(PODS):
-            self._addresses = max(self._addresses, _address_number(record))
+            self._addresses = max(self._addresses, address_number(record))
             self.queue.add(NamespacedName(record.namespace, record.name))
 
     def observe(self, resource: GroupResource, change: Change) -> None:
@@ -242,14 +242,6 @@ class PodRunner(Controller[NamespacedName]):
         await self.client.modify(
             PODS, metadata["namespace"], metadata["name"], change, uid=metadata["uid"], subresource="status"
         )
-
-
-def _address_number(record: Record) -> int:
-    """Return the number of the address that an earlier runner gave to a pod; 0 if it gave none."""
-    if b'"podIP":"10.244.' not in record.data:
-        return 0
-    third, fourth = (int(part) for part in record.obj()["status"]["podIP"].split(".")[2:])
-    return third * 250 + fourth - 1
 
 
 def _should_be_ready(pod: Object) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.controllers.controller import Controller
-from envtest.errors import GroupResource
-from envtest.objects import Object
 from envtest.storage import Change
 
 __all__ = ["PolicyStatus"]

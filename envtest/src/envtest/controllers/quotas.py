@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from envtest.admission.quota import QUOTAS, used_status
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName, Object
 from envtest.controllers.controller import Controller
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object
 from envtest.storage import Change
 
 __all__ = ["ResourceQuotas"]

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import orjson
 
+from envtest.apimachinery.objects import Object, annotations_of, labels_of
 from envtest.controllers.rollouts import DESIRED_REPLICAS, MAX_REPLICAS, creation_order, size_annotations
-from envtest.objects import Object, annotations_of, labels_of
 
 __all__ = [
     "REVISION",

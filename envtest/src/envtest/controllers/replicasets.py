@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object, find_condition, labels_of
 from envtest.controllers.ownership import OwnerController
 from envtest.controllers.pod_control import MAX_BATCH, PodControl, create_in_batches
 from envtest.controllers.pod_state import (
@@ -16,9 +18,7 @@ from envtest.controllers.pod_state import (
     pod_from_template,
     seconds_until_next_available,
 )
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object, find_condition, labels_of
-from envtest.server_core import Core
+from envtest.writes.server_core import Core
 
 __all__ = ["REPLICA_FAILURE", "ReplicaSets"]
 

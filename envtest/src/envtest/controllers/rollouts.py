@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import floor
 from typing import Any, Final
 
-from envtest.objects import Object, annotations_of
+from envtest.apimachinery.objects import Object, annotations_of
 
 __all__ = [
     "DESIRED_REPLICAS",

@@ -7,19 +7,20 @@ when a node changes or resources become free. Pods with the same requirements ar
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from heapq import heapify, heappop, heapreplace
 from typing import Any, Final, NamedTuple
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object, find_condition, set_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_finished
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object, find_condition, set_condition
-from envtest.scenarios.fit import Demand, NodeInfo, Refusal, Usage, demand_of, node_info, refusal_of
+from envtest.scenarios.fit import Demand, NodeInfo, Refusal, Usage, demand_of, node_info, refusal_of, score
 from envtest.scenarios.fit import unschedulable_message as message_of
-from envtest.scenarios.ranking import Ranking
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
-__all__ = ["Scheduler"]
+__all__ = ["Ranking", "Scheduler"]
 
 NODES: Final = GroupResource("", "nodes")
 SCHEDULER: Final = "default-scheduler"
@@ -28,6 +29,7 @@ _TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/regio
 _PASS: Final = ""
 _UNSCHEDULABLE: Final = "Unschedulable"
 _MAX_RANKINGS: Final = 16
+_Rank = tuple[tuple[int, float, int, str], int, NodeInfo]
 
 
 class _Pending(NamedTuple):
@@ -217,3 +219,37 @@ def _subject(pending: _Pending) -> Object:
     """Return the pod as Events name it."""
     namespace, name = pending.key
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name, "uid": pending.uid}}
+
+
+class Ranking:
+    """Ranks ``nodes`` for ``demand``. It is valid while the nodes stay the same and their usage only grows.
+
+    The rank of a node only becomes worse as its usage grows, so that only the best one needs to be checked again.
+    """
+
+    def __init__(self, demand: Demand, nodes: Mapping[str, NodeInfo], usage: Mapping[str, Usage]) -> None:
+        self._demand = demand
+        self._usage = usage
+        ranks = (self._rank(node) for node in nodes.values())
+        self._heap = [rank for rank in ranks if rank is not None]
+        heapify(self._heap)
+
+    def _rank(self, node: NodeInfo) -> _Rank | None:
+        usage = self._usage.get(node.name) or Usage()
+        if refusal_of(self._demand, node, usage) is not None:
+            return None
+        return score(self._demand, node, usage), usage.version, node
+
+    def best(self) -> NodeInfo | None:
+        """Return the best node; ``None`` if a pod fits on none."""
+        while self._heap:
+            _, version, node = self._heap[0]
+            usage = self._usage.get(node.name)
+            if version == (usage.version if usage is not None else 0):
+                return node
+            rank = self._rank(node)
+            if rank is None:
+                heappop(self._heap)
+            else:
+                heapreplace(self._heap, rank)
+        return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from envtest.label_selectors import matches_label_selector
+from envtest.apimachinery.label_selectors import matches_label_selector
 
 __all__ = ["SelectorIndex"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Final, NamedTuple
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.controllers.controller import Controller
-from envtest.errors import GroupResource
-from envtest.objects import Object
 from envtest.storage import Change
 
 __all__ = ["DefaultAccounts", "RootCertificates", "TokenSecrets"]

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, ClassVar, Final, NamedTuple
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName, Object, find_condition
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_finished, is_ready
 from envtest.controllers.selector_index import SelectorIndex
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object, find_condition
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = [
     "HEADLESS",
@@ -28,7 +28,6 @@ __all__ = [
     "endpoint_pod",
     "hostname_for",
     "is_headless",
-    "is_in_terminating_namespace",
     "service_ports",
     "trigger_time",
 ]
@@ -130,12 +129,6 @@ def trigger_time(times: Mapping[str, str], known: Mapping[str, str]) -> str:
     ``known`` are those of the previous write. The earliest of those that changed counts.
     """
     return min((moment for name, moment in times.items() if moment > known.get(name, "")), default="")
-
-
-def is_in_terminating_namespace(error: StatusError) -> bool:
-    """Return whether a creation was rejected because its namespace is being deleted."""
-    causes = (error.details or {}).get("causes") or ()
-    return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
 
 
 class ServiceController(Controller[NamespacedName]):

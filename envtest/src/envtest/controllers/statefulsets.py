@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
+from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.objects import NamespacedName, Object, labels_of
 from envtest.controllers.ownership import OwnerController
 from envtest.controllers.pod_state import (
     PODS,
@@ -17,8 +19,6 @@ from envtest.controllers.pod_state import (
     seconds_until_next_available,
 )
 from envtest.controllers.replica_set_revisions import template_hash
-from envtest.errors import GroupResource, StatusError
-from envtest.objects import NamespacedName, Object, labels_of
 
 __all__ = ["StatefulSets"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from envtest.label_selectors import matches_label_selector
-from envtest.objects import Object, annotations_of, labels_of
+from envtest.apimachinery.label_selectors import matches_label_selector
+from envtest.apimachinery.objects import Object, annotations_of, labels_of
 from envtest.schema.quantity import parse_quantity
 
 __all__ = ["BIND_COMPLETED", "BOUND_BY", "PROVISIONED_BY", "best_volume", "class_of", "is_bound_to", "volume_phase"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName, Object, has_finalizer
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS, is_finished
 from envtest.controllers.volumes import CLAIMS, VOLUMES, claims_of
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object, has_finalizer
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["VolumeProtection"]
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import NamespacedName, Object
 from envtest.controllers.controller import Controller
 from envtest.controllers.pod_state import PODS
 from envtest.controllers.volume_matching import (
@@ -19,10 +21,8 @@ from envtest.controllers.volume_matching import (
     is_bound_to,
     volume_phase,
 )
-from envtest.errors import GroupResource
-from envtest.objects import NamespacedName, Object
-from envtest.server_core import Core
 from envtest.storage import Change, Record
+from envtest.writes.server_core import Core
 
 __all__ = ["PROVISIONER", "VolumeBinding"]
 

@@ -12,12 +12,12 @@ from typing import Any
 import orjson
 
 from envtest.admission.webhook_client import CallFailed, WebhookClient
-from envtest.errors import plain_error
-from envtest.field_errors import FieldError, aggregate, go_quote, invalid
-from envtest.metadata import label_value, qualified_name
-from envtest.objects import Object
-from envtest.registry import Converter
-from envtest.schema.node import Schema
+from envtest.apimachinery.errors import plain_error
+from envtest.apimachinery.field_errors import FieldError, aggregate, go_quote, invalid
+from envtest.apimachinery.name_rules import label_value, qualified_name
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import Converter
+from envtest.schema.schema_node import Schema
 from envtest.schema.shaping import compile_pruner, copy_json
 
 __all__ = ["Conversions"]

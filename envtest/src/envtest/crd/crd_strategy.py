@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.builtins.strategy import BuiltinStrategy
-from envtest.builtins.string_validation import webhook_service_errors, webhook_url_errors
-from envtest.context import RequestContext
-from envtest.crd.structural import field_at, schema_errors
-from envtest.field_errors import (
+from envtest.apimachinery.field_errors import (
     FieldError,
     Verbatim,
     duplicate,
@@ -24,9 +20,13 @@ from envtest.field_errors import (
     required,
     too_many,
 )
-from envtest.metadata import dns_1035_label, dns_subdomain
-from envtest.objects import Object
-from envtest.schema.node import Schema
+from envtest.apimachinery.name_rules import dns_1035_label, dns_subdomain
+from envtest.apimachinery.objects import Object
+from envtest.builtins.strategy import BuiltinStrategy
+from envtest.builtins.string_validation import webhook_service_errors, webhook_url_errors
+from envtest.crd.structural import field_at, schema_errors
+from envtest.registry.resource import RequestContext
+from envtest.schema.schema_node import Schema
 
 __all__ = ["CLEANUP_FINALIZER", "CRDStrategy", "condition_of", "set_condition"]
 
@@ -63,7 +63,7 @@ def set_condition(crd: Object, kind: str, *, holds: bool, reason: str, message: 
 
 
 class CRDStrategy(BuiltinStrategy):
-    """The strategy of CRDs; see :class:`~envtest.strategy.Strategy`."""
+    """The strategy of CRDs; see :class:`~envtest.registry.resource.Strategy`."""
 
     allow_unconditional_update = False
     has_spec_generation = True

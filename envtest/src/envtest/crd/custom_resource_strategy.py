@@ -6,18 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from envtest.apimachinery.errors import bad_request
+from envtest.apimachinery.field_errors import FieldError, duplicate, go_json, invalid, required
+from envtest.apimachinery.name_rules import qualified_name
+from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import OBJECT_META
 from envtest.builtins.normalization import DecodeError, decode
-from envtest.context import RequestContext
-from envtest.errors import bad_request
-from envtest.field_errors import FieldError, duplicate, go_json, invalid, required
-from envtest.metadata import qualified_name
-from envtest.objects import Object
-from envtest.schema.node import Schema
-from envtest.schema.rules import compile_rules
+from envtest.registry.resource import RequestContext, Strategy
+from envtest.schema.cel_rules import compile_rules
+from envtest.schema.schema_node import Schema
 from envtest.schema.shaping import compile_defaulter, compile_pruner, copy_json
 from envtest.schema.validation import compile_validator, validate
-from envtest.strategy import Strategy
 
 __all__ = ["CustomResourceStrategy", "value_at"]
 

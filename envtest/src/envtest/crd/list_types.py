@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.field_errors import FieldError, forbidden, invalid, key, not_supported, required
+from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, key, not_supported, required
 
 __all__ = ["list_and_map_type_errors"]
 

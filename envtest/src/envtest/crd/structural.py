@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from envtest.crd.list_types import list_and_map_type_errors
-from envtest.field_errors import (
+from envtest.apimachinery.field_errors import (
     FieldError,
     Verbatim,
     forbidden,
@@ -20,9 +19,10 @@ from envtest.field_errors import (
     not_supported,
     required,
 )
-from envtest.schema.node import Schema
+from envtest.crd.list_types import list_and_map_type_errors
+from envtest.schema.cel_rules import compile_rules, prepare_rule
 from envtest.schema.patterns import PatternError, compile_pattern
-from envtest.schema.rules import compile_rules, prepare_rule
+from envtest.schema.schema_node import Schema
 from envtest.schema.shaping import compile_pruner, copy_json
 from envtest.schema.validation import compile_validator, validate
 

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
-from envtest.auth.second_check import check_connect
-from envtest.context import RequestContext
-from envtest.errors import (
+from envtest.apimachinery.errors import (
     GroupResource,
     bad_request,
     internal_error,
@@ -21,12 +19,14 @@ from envtest.errors import (
     not_found,
     service_unavailable,
 )
-from envtest.field_errors import FieldError, forbidden, go_quote, invalid
-from envtest.http import Request, Response
+from envtest.apimachinery.field_errors import FieldError, forbidden, go_quote, invalid
+from envtest.apimachinery.objects import Object
+from envtest.auth.second_check import check_connect
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.request import Request, Response
 from envtest.http_server.responses import SentResponse
-from envtest.negotiation import Output
-from envtest.objects import Object
-from envtest.server_core import Core
+from envtest.registry.resource import RequestContext
+from envtest.writes.server_core import Core
 
 __all__ = ["connect", "proxy", "read_log"]
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from envtest.context import RequestContext
-from envtest.create_update import update_object
-from envtest.errors import GroupResource, StatusError, forbidden, not_found, plain_error, too_many_requests
-from envtest.label_selectors import matches_label_selector
-from envtest.objects import Object, find_condition, set_condition
-from envtest.server_core import Core
+from envtest.apimachinery.errors import (
+    GroupResource,
+    StatusError,
+    forbidden,
+    not_found,
+    plain_error,
+    too_many_requests,
+)
+from envtest.apimachinery.label_selectors import matches_label_selector
+from envtest.apimachinery.objects import Object, find_condition, set_condition
+from envtest.registry.resource import RequestContext
+from envtest.writes.create_update import update_object
+from envtest.writes.server_core import Core
 
 __all__ = ["add_disruption_target", "spend_budget"]
 

@@ -7,14 +7,7 @@ from typing import Any
 
 import orjson
 
-from envtest.apply.jsonpatch import json_patch
-from envtest.apply.mergepatch import merge_patch
-from envtest.apply.strategic import strategic_merge
-from envtest.builtins.normalization import DecodeError
-from envtest.context import RequestContext
-from envtest.create_update import admit_mutating, copy_object, dedupe_owners, update_object
-from envtest.decoder import JSONError, decode_fields, duplicate_fields, load_json, load_yaml, media_type
-from envtest.errors import (
+from envtest.apimachinery.errors import (
     StatusError,
     bad_request,
     conflict,
@@ -26,16 +19,23 @@ from envtest.errors import (
     unsupported_media_type,
     unsupported_media_type_here,
 )
-from envtest.field_errors import invalid
-from envtest.go_format import go_text
+from envtest.apimachinery.field_errors import invalid
+from envtest.apimachinery.objects import Object
+from envtest.apply.jsonpatch import json_patch
+from envtest.apply.mergepatch import merge_patch
+from envtest.apply.strategic import strategic_merge
+from envtest.builtins.normalization import DecodeError
+from envtest.endpoints.decoder import JSONError, decode_fields, duplicate_fields, load_json, load_yaml, media_type
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.options import begin_write
+from envtest.endpoints.request import Request, Response
+from envtest.endpoints.response_transform import object_response
+from envtest.formats.go_format import go_text
 from envtest.handlers.write import check_name, check_namespace
-from envtest.http import Request, Response
-from envtest.negotiation import Output
-from envtest.objects import Object
-from envtest.options import begin_write
-from envtest.response_transform import object_response
-from envtest.schema.node import Schema
-from envtest.server_core import Core
+from envtest.registry.resource import RequestContext
+from envtest.schema.schema_node import Schema
+from envtest.writes.create_update import Transform, admit_mutating, copy_object, dedupe_owners, update_object
+from envtest.writes.server_core import Core
 
 __all__ = ["APPLY", "PatchFunction", "apply_body", "patch", "patch_media_type", "patch_options", "read_patch"]
 
@@ -197,7 +197,7 @@ def check_duplicate_keys(data: bytes, ctx: RequestContext) -> None:
         return
     if (document := _read_json(data)) is not None and not duplicate_fields(data, document):
         return
-    from envtest.duplicate_keys import repeated_keys, unmarshal_errors
+    from envtest.formats.duplicate_keys import repeated_keys, unmarshal_errors
 
     lines = repeated_keys(data)
     if lines and ctx.field_validation == "Strict":
@@ -218,50 +218,55 @@ async def patch(core: Core, request: Request, ctx: RequestContext, output: Outpu
     media = patch_media_type(request, ctx)
     data = await request.body()
     patch_options(request, ctx, is_apply=media == APPLY)
-    tracker = core.trackers.of(ctx.info, ctx.subresource)
-
-    applied: Object = {}
-    duplicates: list[str] = []
-    strategic: Object | None = None
-    if media == APPLY:
-        applied = apply_body(data)
-
-        async def build(old: Object | None) -> Object:
-            if old is None:
-                _check_apply_creates(applied, ctx)
-            patched = await tracker.run_with_conversions(
-                lambda: tracker.apply(old, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
-            )
-            check_duplicate_keys(data, ctx)
-            return patched
-
-    else:
-        function = read_patch(media, data, ctx, schema=ctx.info.schema)
-        if media != JSON_PATCH:
-            document = load_json(data)
-            duplicates = duplicate_fields(data, document)
-            strategic = document if media == STRATEGIC else None
-
-        async def build(old: Object | None) -> Object:
-            if old is None:
-                raise not_found(ctx.info.resource, ctx.name)
-            return function(old)
-
-    async def transform(old: Object | None) -> Object:
-        patched = await build(None if old is None else copy_object(old))
-        new = _decode_applied(patched, applied, ctx) if media == APPLY else _decode(patched, ctx, duplicates, strategic)
-        check_namespace(new, ctx)
-        check_name(new, ctx.name)
-        ctx.info.strategy.default(new)
-        dedupe_owners(new, ctx)
-        if media != APPLY:
-            await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
-        return await admit_mutating(core, ctx, new, old)
-
-    if media != APPLY and core.store.get(ctx.info.storage, ctx.namespace, ctx.name) is None:
-        raise not_found(ctx.info.resource, ctx.name)
+    transform = _apply(core, ctx, data) if media == APPLY else _patch(core, ctx, media, data)
     obj, created = await update_object(core, ctx, transform, create=media == APPLY)
     return object_response(request, ctx.info, output, obj, 201 if created else 200)
+
+
+def _apply(core: Core, ctx: RequestContext, data: bytes) -> Transform:
+    """Return the function that applies a configuration to the current object."""
+    tracker = core.trackers.of(ctx.info, ctx.subresource)
+    applied = apply_body(data)
+
+    async def transform(old: Object | None) -> Object:
+        if old is None:
+            _check_apply_creates(applied, ctx)
+        current = None if old is None else copy_object(old)
+        merged = await tracker.run_with_conversions(
+            lambda: tracker.apply(current, applied, manager=ctx.field_manager, force=ctx.force, now=ctx.now)
+        )
+        check_duplicate_keys(data, ctx)
+        new = _decode_applied(merged, applied, ctx)
+        _prepare(new, ctx)
+        return await admit_mutating(core, ctx, new, old)
+
+    return transform
+
+
+def _patch(core: Core, ctx: RequestContext, media: str, data: bytes) -> Transform:
+    """Return the function that patches the current object."""
+    tracker = core.trackers.of(ctx.info, ctx.subresource)
+    change = read_patch(media, data, ctx, schema=ctx.info.schema)
+    document = load_json(data) if media != JSON_PATCH else None
+    duplicates = [] if document is None else duplicate_fields(data, document)
+    strategic = document if media == STRATEGIC else None
+
+    async def transform(old: Object | None) -> Object:
+        if old is None:
+            raise not_found(ctx.info.resource, ctx.name)
+        new = _decode(change(copy_object(old)), ctx, duplicates, strategic)
+        _prepare(new, ctx)
+        await tracker.run_with_conversions(lambda: tracker.track(old, new, manager=ctx.field_manager, now=ctx.now))
+        return await admit_mutating(core, ctx, new, old)
+
+    return transform
+
+
+def _prepare(new: Object, ctx: RequestContext) -> None:
+    check_namespace(new, ctx)
+    check_name(new, ctx.name)
+    ctx.info.strategy.default(new)
+    dedupe_owners(new, ctx)
 
 
 def _check_apply_creates(applied: Object, ctx: RequestContext) -> None:

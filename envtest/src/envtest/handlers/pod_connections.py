@@ -11,19 +11,19 @@ from typing import Final
 
 from aiohttp import web
 
-from envtest.context import RequestContext
-from envtest.errors import GroupResource, bad_request, internal_error
-from envtest.http import Request, Response
+from envtest.apimachinery.errors import GroupResource, bad_request, internal_error
+from envtest.apimachinery.objects import Object, find_condition
+from envtest.endpoints.request import Request, Response
 from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse
-from envtest.objects import Object, find_condition
+from envtest.registry.resource import RequestContext
 from envtest.scenarios.answers import forward_port, run_attach, run_command
 from envtest.scenarios.logs import LogOptions, container_status, log_source, stream
 from envtest.scenarios.node_state import internal_address
 from envtest.scenarios.scenario import Scenario
-from envtest.server_core import Core
 from envtest.streams.port_forward import serve_port_forward
 from envtest.streams.remote_command import Options, serve_command
+from envtest.writes.server_core import Core
 
 __all__ = ["send_log", "serve"]
 

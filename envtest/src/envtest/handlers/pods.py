@@ -5,26 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from envtest.context import RequestContext
-from envtest.create_update import registry_key, update_object
-from envtest.decoder import parse_typed
-from envtest.deletion import check_preconditions, delete_object
-from envtest.errors import (
-    GroupResource,
-    StatusError,
-    bad_request,
-    conflict,
-    not_found,
-    plain_error,
-)
-from envtest.field_errors import aggregate, not_supported, required
+from envtest.apimachinery.errors import GroupResource, StatusError, bad_request, conflict, not_found, plain_error
+from envtest.apimachinery.field_errors import aggregate, not_supported, required
+from envtest.apimachinery.objects import Object, set_condition
+from envtest.endpoints.decoder import parse_typed
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.options import begin_write, delete_options_of
+from envtest.endpoints.request import Request, Response
+from envtest.endpoints.response_transform import encode_as
 from envtest.handlers.disruptions import add_disruption_target, spend_budget
-from envtest.http import Request, Response
-from envtest.negotiation import Output
-from envtest.objects import Object, set_condition
-from envtest.options import begin_write, delete_options_of
-from envtest.response_transform import encode_as
-from envtest.server_core import Core
+from envtest.registry.resource import RequestContext
+from envtest.writes.create_update import registry_key, update_object
+from envtest.writes.deletion import check_preconditions, delete_object
+from envtest.writes.server_core import Core
 
 __all__ = ["bind", "evict"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envtest.context import RequestContext
-from envtest.errors import not_found, rv_too_large
-from envtest.http import Request, Response
-from envtest.listing import list_options, list_page, parse_revision
-from envtest.negotiation import Output
-from envtest.response_transform import list_response, object_response
-from envtest.selectors import selector_for
-from envtest.server_core import Core
-from envtest.storage_version import encode_records
+from envtest.apimachinery.errors import not_found, rv_too_large
+from envtest.endpoints.listing import list_options, list_page, parse_revision
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.request import Request, Response
+from envtest.endpoints.response_transform import list_response, object_response
+from envtest.registry.resource import RequestContext
+from envtest.registry.selectors import selector_for
+from envtest.registry.storage_version import encode_records
+from envtest.writes.server_core import Core
 
 __all__ = ["get_object", "list_objects"]
 
@@ -31,7 +31,7 @@ async def get_object(core: Core, request: Request, ctx: RequestContext, output: 
         raise rv_too_large(revision, core.store.revision)
     record = core.store.get(ctx.info.storage, ctx.namespace, ctx.name)
     stale = _stale_revision(request, core)
-    if stale is not None:
+    if stale is not None:  # an injected fault: reads from a cache that lags behind
         old_records = core.store.list(ctx.info.storage, ctx.namespace, revision=stale)
         record = next((each for each in old_records if each.name == ctx.name), None)
     if record is None:

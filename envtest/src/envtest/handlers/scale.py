@@ -9,25 +9,23 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from envtest.apimachinery.errors import StatusError, bad_request, conflict, internal_error, invalid_object, not_found
+from envtest.apimachinery.field_errors import invalid
+from envtest.apimachinery.objects import Object
 from envtest.apply.fieldset import Path
-from envtest.apply.scale import from_scale, to_scale
+from envtest.apply.scale_ownership import from_scale, to_scale
 from envtest.builtins.normalization import DecodeError, decode
-from envtest.context import RequestContext
-from envtest.create_update import copy_object, update_object
-from envtest.decoder import check_strict, duplicate_fields, load_json, media_type, parse_typed
-from envtest.errors import StatusError, bad_request, conflict, internal_error, invalid_object, not_found
-from envtest.field_errors import invalid
+from envtest.endpoints.decoder import check_strict, duplicate_fields, load_json, media_type, parse_typed
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.options import begin_write
+from envtest.endpoints.request import Request, Response
+from envtest.endpoints.response_transform import encode_as, object_response
 from envtest.handlers.patch import APPLY, PatchFunction, apply_body, patch_media_type, patch_options, read_patch
 from envtest.handlers.write import check_name, check_namespace
-from envtest.http import Request, Response
-from envtest.negotiation import Output
-from envtest.objects import Object
-from envtest.options import begin_write
-from envtest.registry import ResourceInfo
-from envtest.response_transform import encode_as, object_response
-from envtest.server_core import Core
-from envtest.storage_version import from_storage
-from envtest.strategy import Strategy
+from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
+from envtest.registry.storage_version import from_storage
+from envtest.writes.create_update import copy_object, update_object
+from envtest.writes.server_core import Core
 
 __all__ = ["scale", "scale_of", "set_replicas"]
 

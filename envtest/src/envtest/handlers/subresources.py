@@ -8,25 +8,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import cache
 
+from envtest.apimachinery.errors import bad_request, not_found
+from envtest.apimachinery.objects import Object
 from envtest.apply.manager import Tracker
 from envtest.apply.schema_types import ObjectType
 from envtest.auth.token_request import request_token
 from envtest.builtins.normalization import DecodeError, decode
-from envtest.context import RequestContext
-from envtest.decoder import check_strict, decode_object, duplicate_fields, parse_typed
-from envtest.errors import bad_request
+from envtest.endpoints.decoder import check_strict, decode_object, duplicate_fields, parse_typed
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.options import begin_write
+from envtest.endpoints.request import Request, Response
+from envtest.endpoints.response_transform import encode_as, object_response
 from envtest.handlers.connections import connect, proxy, read_log
-from envtest.handlers.namespaces import finalize
 from envtest.handlers.pods import bind, evict
 from envtest.handlers.scale import scale
-from envtest.handlers.write import check_namespace
-from envtest.http import Request, Response
+from envtest.handlers.write import check_name, check_namespace
 from envtest.http_server.responses import SentResponse
-from envtest.metadata import wipe_for_create
-from envtest.negotiation import Output
-from envtest.options import begin_write
-from envtest.response_transform import encode_as, object_response
-from envtest.server_core import Core
+from envtest.registry.object_metadata import wipe_for_create
+from envtest.registry.resource import RequestContext
+from envtest.writes.create_update import copy_object, update_object
+from envtest.writes.server_core import Core
 
 __all__ = ["SUBRESOURCES"]
 
@@ -82,6 +83,37 @@ _REVIEWS = (
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
 )
+
+
+async def finalize(core: Core, request: Request, ctx: RequestContext, output: Output) -> Response:
+    """Handle PUT of ``namespaces/NAME/finalize``, which changes only ``spec.finalizers``.
+
+    DELETE marks a namespace, the namespace controller empties it, and ``finalize`` removes its finalizer, which
+    deletes it.
+    """
+    begin_write(request, ctx, "UPDATE")
+    body = await decode_object(request, ctx)
+    check_name(body, ctx.name)
+    tracker = core.trackers.of(ctx.info, ctx.subresource)
+
+    async def set_finalizers(old: Object | None) -> Object:
+        if old is None:
+            raise not_found(ctx.info.resource, ctx.name)
+        before = copy_object(old)
+        finalizers = (body.get("spec") or {}).get("finalizers")
+        if finalizers:
+            old["spec"] = {**(old.get("spec") or {}), "finalizers": finalizers}
+        else:
+            old.setdefault("spec", {}).pop("finalizers", None)
+        old["metadata"]["resourceVersion"] = (
+            body["metadata"].get("resourceVersion") or old["metadata"]["resourceVersion"]
+        )
+        tracker.track(before, old, manager=ctx.field_manager, now=ctx.now)
+        return await core.admission.mutate(ctx, old, before)
+
+    obj, _ = await update_object(core, ctx, set_finalizers)
+    return object_response(request, ctx.info, output, obj)
+
 
 SUBRESOURCES: dict[tuple[str, str, str], Handler] = {
     **{(group, plural, "create"): review for group, plural in _REVIEWS},

@@ -12,21 +12,20 @@ from typing import Any
 
 import orjson
 
-from envtest.context import RequestContext
-from envtest.errors import StatusError
-from envtest.failure_log import log_failure
-from envtest.http import Request
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.failure_log import log_failure
+from envtest.endpoints.listing import ListOptions, list_options, parse_revision, too_old_error
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.request import Request
+from envtest.endpoints.response_transform import check_include, encode_as, partial_metadata
 from envtest.http_server.received import Received
 from envtest.http_server.responses import StreamResponse
-from envtest.listing import ListOptions, list_options, parse_revision, too_old_error
-from envtest.negotiation import Output
-from envtest.registry import ResourceInfo
-from envtest.response_transform import check_include, encode_as, partial_metadata
-from envtest.selectors import Selector, selector_for
-from envtest.server_core import Core
+from envtest.registry.resource import RequestContext, ResourceInfo
+from envtest.registry.selectors import Selector, selector_for
+from envtest.registry.storage_version import encode_records
 from envtest.storage import Change, Compacted, Record, Watcher, WatcherOverflow
 from envtest.storage.record import ADDED, DELETED, MODIFIED, record_of
-from envtest.storage_version import encode_records
+from envtest.writes.server_core import Core
 
 __all__ = ["watch_objects"]
 
@@ -84,7 +83,7 @@ class _Encoder:
         metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         self.tables += 1
         headers = self.tables == 1
-        from envtest.table_convertor import convert_to_table
+        from envtest.endpoints.table_convertor import convert_to_table
 
         return convert_to_table(
             self.info,
@@ -122,16 +121,17 @@ def _event_for(change: Change, selector: Selector) -> tuple[str, Record] | None:
 
     An object that starts or stops matching the selector is ADDED or DELETED for this watcher.
     """
-    if selector.everything:
+    if selector.everything:  # by far the most watches
         return change.type, change.record
     before = change.previous is not None and selector.matches(change.previous)
     after = change.type != DELETED and selector.matches(change.record)
     if after:
         return (MODIFIED if before else ADDED), change.record
-    if not before or change.previous is None:
+    if not before or change.previous is None:  # the watcher has never seen the object
         return None
     if change.type == DELETED:
         return DELETED, change.record
+    # The event has the last state that matched, with the revision of the change, from which the client resumes.
     return DELETED, record_of(change.previous.obj(), change.revision)
 
 
@@ -173,7 +173,7 @@ class _Stream:
         """Send lines unless the client must read first or a fault concerns them; return whether they were sent."""
         faults = self._request.faults
         if self._lines_until_cut is not None or (faults is not None and faults.holds(self._resource)):
-            return False
+            return False  # the task of the watch can wait; this call cannot
         return self.response.write_now(lines[0] if len(lines) == 1 else b"".join(lines))
 
     async def _cut(self, lines: Sequence[bytes], following: Sequence[bytes]) -> None:
@@ -207,7 +207,7 @@ async def watch_objects(core: Core, request: Request, ctx: RequestContext, outpu
         error = too_old_error(Compacted(revision, core.store.revision))
     try:
         await stream.open()
-        if error is not None or watcher is None:
+        if error is not None or watcher is None:  # an expired revision is an ERROR event in a response with code 200
             await stream.send([encoder.error(error)] if error else [])
             await stream.response.write_eof()
             return stream.response
@@ -216,7 +216,7 @@ async def watch_objects(core: Core, request: Request, ctx: RequestContext, outpu
         await _send_initial(stream, encoder, core, options, initial, selector)
         await _send_changes(stream, encoder, core, watcher, options, selector, max(revision, 0))
         await stream.response.write_eof()
-    except ConnectionError:
+    except ConnectionError:  # the usual end of a watch: the client has disconnected
         pass
     except Exception:  # noqa: BLE001 - a bug ends only this watch
         log_failure("Watch failed", path=request.path)
@@ -237,11 +237,11 @@ def _open(
     """
     store, table = core.store, ctx.info.storage
     wants_initial = options.initial_events
-    if wants_initial is None:
+    if wants_initial is None:  # without sendInitialEvents, "0" and no resourceVersion mean: from any state, all of it
         wants_initial = revision == 0
     if wants_initial:
         return store.watch(table, ctx.namespace), store.list(table, ctx.namespace), None
-    if revision == 0 or revision >= store.revision:
+    if revision == 0 or revision >= store.revision:  # no history to send; a future revision is filtered out later
         return store.watch(table, ctx.namespace), None, None
     try:
         return store.watch(table, ctx.namespace, since=revision), None, None
@@ -297,7 +297,7 @@ async def _send_changes(
             event = _event_for(change, selector) if change.revision > min_revision else None
             if event is not None:
                 line = encoder.shared(change, *event)
-                if line is None:
+                if line is None:  # conversion may wait for a webhook, so the task of the watch encodes it
                     return False
                 lines.append(line)
         return not lines or stream.send_now(lines)
@@ -312,11 +312,11 @@ async def _send_changes(
             break
         try:
             batch = await watcher.next_batch(min(deadline, next_bookmark))
-        except WatcherOverflow:
+        except WatcherOverflow:  # changes are lost; the client resumes from its last resourceVersion
             break
         lines = []
         for change in batch:
-            if change.revision <= min_revision:
+            if change.revision <= min_revision:  # the client asked for a revision that did not exist yet
                 continue
             event = _event_for(change, selector)
             if event is not None:

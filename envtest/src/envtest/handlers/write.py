@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from envtest.context import RequestContext
-from envtest.create_update import admit_mutating, copy_object, create_object, dedupe_owners, update_object
-from envtest.decoder import decode_object
-from envtest.deletion import delete_object
-from envtest.errors import GroupResource, StatusError, bad_request, forbidden
-from envtest.http import Request, Response
-from envtest.listing import list_options, list_page
-from envtest.negotiation import Output
-from envtest.objects import Object
-from envtest.options import DeleteOptions, begin_write, delete_options
-from envtest.response_transform import encode_as, list_response, object_response
-from envtest.selectors import selector_for
-from envtest.server_core import Core
+from envtest.apimachinery.errors import GroupResource, StatusError, bad_request, forbidden
+from envtest.apimachinery.objects import Object
+from envtest.endpoints.decoder import decode_object
+from envtest.endpoints.listing import list_options, list_page
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.options import DeleteOptions, begin_write, delete_options
+from envtest.endpoints.request import Request, Response
+from envtest.endpoints.response_transform import encode_as, list_response, object_response
+from envtest.registry.resource import RequestContext
+from envtest.registry.selectors import selector_for
+from envtest.writes.create_update import admit_mutating, copy_object, create_object, dedupe_owners, update_object
+from envtest.writes.deletion import delete_object
+from envtest.writes.server_core import Core
 
 __all__ = ["check_name", "check_namespace", "create", "delete", "delete_collection", "update"]
 
@@ -28,7 +28,7 @@ def check_namespace(obj: Object, ctx: RequestContext) -> None:
     if not isinstance(metadata, dict):
         metadata = obj["metadata"] = {}
     namespace = metadata.get("namespace") or ""
-    if not ctx.info.namespaced:
+    if not ctx.info.namespaced:  # kube-apiserver ignores the namespace of a cluster-scoped object
         metadata.pop("namespace", None)
         return
     if not namespace:
@@ -131,7 +131,7 @@ async def delete_collection(core: Core, request: Request, ctx: RequestContext, o
         try:
             await delete_object(core, ctx, options)
         except StatusError as error:
-            if error.code != 404:
+            if error.code != 404:  # 404: another request deleted it meanwhile
                 raise
     ctx.name, ctx.namespace = "", namespace
     return response

@@ -11,16 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from envtest.admission.plugin_names import enabled_plugins
-from envtest.assembly import SYSTEM, APIServer, Cluster, assemble
+from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.objects import Object
 from envtest.builtins.normalization import DecodeError
-from envtest.context import RequestContext
-from envtest.create_update import copy_object, create_object
-from envtest.errors import StatusError
-from envtest.kubernetes_version import LATEST, KubernetesVersion
+from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
 from envtest.manifest_check.documents import Manifest
 from envtest.manifest_check.removed_versions import is_builtin_group, not_served
-from envtest.objects import Object
-from envtest.registry import ResourceInfo
+from envtest.registry.resource import RequestContext, ResourceInfo
+from envtest.server.assembly import SYSTEM, APIServer, Cluster, assemble
+from envtest.writes.create_update import copy_object, create_object
 
 __all__ = ["Finding", "Level", "check_manifests"]
 

@@ -10,13 +10,13 @@ from typing import NoReturn
 
 import click
 
-from envtest.errors import StatusError
-from envtest.kubernetes_version import LATEST, SUPPORTED, parse_version
+from envtest.apimachinery.errors import StatusError
+from envtest.configuration.kubernetes_version import LATEST, SUPPORTED, parse_version
+from envtest.formats.manifests import load_crds
 from envtest.manifest_check.checker import Finding, check_manifests
 from envtest.manifest_check.documents import MAX_BYTES, Source, read_source
 from envtest.manifest_check.report import Summary, github, json_report, skipped_lines, summary_line, text
 from envtest.manifest_check.selection import select_files
-from envtest.manifests import load_crds
 
 __all__ = ["command"]
 

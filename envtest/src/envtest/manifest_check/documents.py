@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 import yaml
 
-from envtest.duplicate_keys import repeated_keys
-from envtest.manifests import split_documents
-from envtest.objects import Object
-from envtest.yaml_codec import YAMLError, load
+from envtest.apimachinery.objects import Object
+from envtest.formats.duplicate_keys import repeated_keys
+from envtest.formats.manifests import split_documents
+from envtest.formats.yaml_codec import YAMLError, load
 
 __all__ = ["MAX_BYTES", "Document", "Manifest", "Source", "read_source"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from envtest.builtins.catalog import all_resources
-from envtest.kubernetes_version import LATEST, KubernetesVersion
+from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
 
 __all__ = ["is_builtin_group", "not_served"]
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from envtest.yaml_codec import YAMLError, load
+from envtest.formats.yaml_codec import YAMLError, load
 
 __all__ = ["Selection", "select_files"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from envtest.objects import Object
+from envtest.apimachinery.objects import Object
 
 __all__ = [
     "AGE",
@@ -18,9 +18,12 @@ __all__ = [
     "Printer",
     "RowFunction",
     "age",
+    "common_fields",
     "containers_and_images",
     "labels_text",
     "named_list",
+    "object_age",
+    "object_name",
     "selector_text",
     "since",
 ]
@@ -139,3 +142,19 @@ def named_list(items: Iterable[str], *, limit: int = 3, empty: str = "<unset>") 
     texts = list(items)
     shown = ",".join(texts[:limit])
     return f"{shown} + {len(texts) - limit} more..." if len(texts) > limit else shown or empty
+
+
+def object_name(obj: Object) -> str:
+    """Return the cell NAME of an object."""
+    name: str = obj["metadata"].get("name", "")
+    return name
+
+
+def object_age(obj: Object, now: datetime) -> str:
+    """Return the cell AGE of an object."""
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+def common_fields(obj: Object, now: datetime) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
+    """Return the cells NAME and AGE, the spec and the status of an object."""
+    return object_name(obj), object_age(obj, now), obj.get("spec") or {}, obj.get("status") or {}

@@ -6,21 +6,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from envtest.objects import Object
-from envtest.printers.columns import AGE, NAME, NONE, Column, Printer, age, since
+from envtest.apimachinery.objects import Object
+from envtest.printers.columns import AGE, NAME, NONE, Column, Printer, object_age, object_name, since
 
 __all__ = ["CONTROL"]
 
 _UNSET: Final = "<unset>"
-
-
-def _name(obj: Object) -> str:
-    name: str = obj["metadata"].get("name", "")
-    return name
-
-
-def _age(obj: Object, now: datetime) -> str:
-    return age(obj["metadata"].get("creationTimestamp"), now)
 
 
 def _subjects(subjects: Iterable[Mapping[str, Any]] | None) -> list[str]:
@@ -36,26 +27,31 @@ def _subjects(subjects: Iterable[Mapping[str, Any]] | None) -> list[str]:
 def _binding(obj: Object, now: datetime) -> list[Any]:
     role = obj.get("roleRef") or {}
     return [
-        _name(obj),
+        object_name(obj),
         f"{role.get('kind', '')}/{role.get('name', '')}",
-        _age(obj, now),
+        object_age(obj, now),
         *_subjects(obj.get("subjects")),
     ]
 
 
 def _lease(obj: Object, now: datetime) -> list[Any]:
-    return [_name(obj), (obj.get("spec") or {}).get("holderIdentity") or "", _age(obj, now)]
+    return [object_name(obj), (obj.get("spec") or {}).get("holderIdentity") or "", object_age(obj, now)]
 
 
 def _webhooks(obj: Object, now: datetime) -> list[Any]:
-    return [_name(obj), len(obj.get("webhooks") or ()), _age(obj, now)]
+    return [object_name(obj), len(obj.get("webhooks") or ()), object_age(obj, now)]
 
 
 def _policy(obj: Object, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     kind = spec.get("paramKind")
     rules = spec.get("validations") or spec.get("mutations") or ()
-    return [_name(obj), len(rules), f"{kind['apiVersion']}/{kind['kind']}" if kind else _UNSET, _age(obj, now)]
+    return [
+        object_name(obj),
+        len(rules),
+        f"{kind['apiVersion']}/{kind['kind']}" if kind else _UNSET,
+        object_age(obj, now),
+    ]
 
 
 def _policy_binding(obj: Object, now: datetime) -> list[Any]:
@@ -66,21 +62,21 @@ def _policy_binding(obj: Object, now: datetime) -> list[Any]:
             text = f"{reference.get('namespace') or '*'}/{reference['name']}"
         elif reference.get("selector") is not None:
             text = "*"
-    return [_name(obj), spec.get("policyName", ""), text, _age(obj, now)]
+    return [object_name(obj), spec.get("policyName", ""), text, object_age(obj, now)]
 
 
 def _priority_class(obj: Object, now: datetime) -> list[Any]:
     return [
-        _name(obj),
+        object_name(obj),
         obj.get("value") or 0,
         bool(obj.get("globalDefault")),
-        _age(obj, now),
+        object_age(obj, now),
         obj.get("preemptionPolicy") or "",
     ]
 
 
 def _runtime_class(obj: Object, now: datetime) -> list[Any]:
-    return [_name(obj), obj.get("handler", ""), _age(obj, now)]
+    return [object_name(obj), obj.get("handler", ""), object_age(obj, now)]
 
 
 def _api_service(obj: Object, now: datetime) -> list[Any]:
@@ -93,7 +89,7 @@ def _api_service(obj: Object, now: datetime) -> list[Any]:
             if available != "True":
                 available += f" ({condition.get('reason', '')})"
     target = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
-    return [_name(obj), target, available, _age(obj, now)]
+    return [object_name(obj), target, available, object_age(obj, now)]
 
 
 def _signing_request(obj: Object, now: datetime) -> list[Any]:
@@ -106,7 +102,14 @@ def _signing_request(obj: Object, now: datetime) -> list[Any]:
         state += ",Issued"
     seconds = spec.get("expirationSeconds")
     duration = NONE if seconds is None else since(datetime.fromtimestamp(now.timestamp() - seconds, now.tzinfo), now)
-    return [_name(obj), _age(obj, now), spec.get("signerName") or NONE, spec.get("username", ""), duration, state]
+    return [
+        object_name(obj),
+        object_age(obj, now),
+        spec.get("signerName") or NONE,
+        spec.get("username", ""),
+        duration,
+        state,
+    ]
 
 
 _BINDING_COLUMNS: Final = (

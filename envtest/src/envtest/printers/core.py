@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from envtest.objects import Object
+from envtest.apimachinery.objects import Object
 from envtest.printers.columns import (
     AGE,
     NAME,
@@ -17,6 +17,8 @@ from envtest.printers.columns import (
     containers_and_images,
     labels_text,
     named_list,
+    object_age,
+    object_name,
     selector_text,
 )
 
@@ -25,29 +27,20 @@ __all__ = ["CORE"]
 _UNSET: Final = "<unset>"
 
 
-def _name(obj: Object) -> str:
-    name: str = obj["metadata"].get("name", "")
-    return name
-
-
-def _age(obj: Object, now: datetime) -> str:
-    return age(obj["metadata"].get("creationTimestamp"), now)
-
-
 def _config_map(obj: Object, now: datetime) -> list[Any]:
-    return [_name(obj), len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), _age(obj, now)]
+    return [object_name(obj), len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), object_age(obj, now)]
 
 
 def _secret(obj: Object, now: datetime) -> list[Any]:
-    return [_name(obj), obj.get("type", ""), len(obj.get("data") or ()), _age(obj, now)]
+    return [object_name(obj), obj.get("type", ""), len(obj.get("data") or ()), object_age(obj, now)]
 
 
 def _service_account(obj: Object, now: datetime) -> list[Any]:
-    return [_name(obj), _age(obj, now)]
+    return [object_name(obj), object_age(obj, now)]
 
 
 def _namespace(obj: Object, now: datetime) -> list[Any]:
-    return [_name(obj), (obj.get("status") or {}).get("phase", ""), _age(obj, now)]
+    return [object_name(obj), (obj.get("status") or {}).get("phase", ""), object_age(obj, now)]
 
 
 def _addresses(status: Mapping[str, Any] | None) -> str:
@@ -79,12 +72,12 @@ def _ports(ports: Iterable[Mapping[str, Any]]) -> str:
 def _service(obj: Object, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     return [
-        _name(obj),
+        object_name(obj),
         spec.get("type", ""),
         (spec.get("clusterIPs") or [spec.get("clusterIP")])[0] or NONE,
         _external_ips(obj),
         _ports(spec.get("ports") or ()),
-        _age(obj, now),
+        object_age(obj, now),
         labels_text(spec.get("selector")),
     ]
 
@@ -98,13 +91,19 @@ def _endpoints(obj: Object, now: datetime) -> list[Any]:
             texts += addresses
         for port in ports:
             texts += [f"[{ip}]:{port['port']}" if ":" in ip else f"{ip}:{port['port']}" for ip in addresses]
-    return [_name(obj), named_list(texts, empty=NONE if not obj.get("subsets") else ""), _age(obj, now)]
+    return [object_name(obj), named_list(texts, empty=NONE if not obj.get("subsets") else ""), object_age(obj, now)]
 
 
 def _endpoint_slice(obj: Object, now: datetime) -> list[Any]:
     ports = [str(port.get("port") or port.get("name") or "*") for port in obj.get("ports") or ()]
     addresses = [address for one in obj.get("endpoints") or () for address in one.get("addresses") or ()]
-    return [_name(obj), obj.get("addressType", ""), named_list(ports), named_list(addresses), _age(obj, now)]
+    return [
+        object_name(obj),
+        obj.get("addressType", ""),
+        named_list(ports),
+        named_list(addresses),
+        object_age(obj, now),
+    ]
 
 
 def _hosts(rules: list[Mapping[str, Any]]) -> str:
@@ -120,12 +119,12 @@ def _hosts(rules: list[Mapping[str, Any]]) -> str:
 def _ingress(obj: Object, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     return [
-        _name(obj),
+        object_name(obj),
         spec.get("ingressClassName") or NONE,
         _hosts(spec.get("rules") or []),
         _addresses(obj.get("status")),
         "80, 443" if spec.get("tls") else "80",
-        _age(obj, now),
+        object_age(obj, now),
     ]
 
 
@@ -135,11 +134,11 @@ def _ingress_class(obj: Object, now: datetime) -> list[Any]:
     if parameters := spec.get("parameters"):
         group = f".{parameters['apiGroup']}" if parameters.get("apiGroup") else ""
         text = f"{parameters.get('kind', '')}{group}/{parameters.get('name', '')}"
-    return [_name(obj), spec.get("controller", ""), text, _age(obj, now)]
+    return [object_name(obj), spec.get("controller", ""), text, object_age(obj, now)]
 
 
 def _network_policy(obj: Object, now: datetime) -> list[Any]:
-    return [_name(obj), selector_text((obj.get("spec") or {}).get("podSelector")), _age(obj, now)]
+    return [object_name(obj), selector_text((obj.get("spec") or {}).get("podSelector")), object_age(obj, now)]
 
 
 def _node(obj: Object, now: datetime) -> list[Any]:
@@ -162,10 +161,10 @@ def _node(obj: Object, now: datetime) -> list[Any]:
         return next(matching, NONE)
 
     return [
-        _name(obj),
+        object_name(obj),
         state,
         ",".join(sorted(roles)) or NONE,
-        _age(obj, now),
+        object_age(obj, now),
         info.get("kubeletVersion", ""),
         address("InternalIP"),
         address("ExternalIP"),
@@ -196,7 +195,7 @@ def _event(obj: Object, now: datetime) -> list[Any]:
         str(obj.get("message") or obj.get("note") or "").strip(),
         first,
         count,
-        _name(obj),
+        object_name(obj),
     ]
 
 
@@ -220,7 +219,7 @@ def _volume(obj: Object, now: datetime) -> list[Any]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     claim = spec.get("claimRef")
     return [
-        _name(obj),
+        object_name(obj),
         (spec.get("capacity") or {}).get("storage", "0"),
         _modes(spec.get("accessModes")),
         spec.get("persistentVolumeReclaimPolicy", ""),
@@ -229,7 +228,7 @@ def _volume(obj: Object, now: datetime) -> list[Any]:
         _storage_class_of(obj),
         spec.get("volumeAttributesClassName") or _UNSET,
         status.get("reason", ""),
-        _age(obj, now),
+        object_age(obj, now),
         spec.get("volumeMode") or _UNSET,
     ]
 
@@ -238,20 +237,20 @@ def _claim(obj: Object, now: datetime) -> list[Any]:
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     bound = bool(spec.get("volumeName"))
     return [
-        _name(obj),
+        object_name(obj),
         "Terminating" if obj["metadata"].get("deletionTimestamp") else status.get("phase", ""),
         spec.get("volumeName", ""),
         (status.get("capacity") or {}).get("storage", "0") if bound else "",
         _modes(status.get("accessModes")) if bound else "",
         _storage_class_of(obj),
         spec.get("volumeAttributesClassName") or _UNSET,
-        _age(obj, now),
+        object_age(obj, now),
         spec.get("volumeMode") or _UNSET,
     ]
 
 
 def _storage_class(obj: Object, now: datetime) -> list[Any]:
-    name = _name(obj)
+    name = object_name(obj)
     annotations = obj["metadata"].get("annotations") or {}
     if "true" in (
         annotations.get("storageclass.kubernetes.io/is-default-class"),
@@ -264,7 +263,7 @@ def _storage_class(obj: Object, now: datetime) -> list[Any]:
         obj.get("reclaimPolicy") or "Delete",
         obj.get("volumeBindingMode") or "Immediate",
         bool(obj.get("allowVolumeExpansion")),
-        _age(obj, now),
+        object_age(obj, now),
     ]
 
 
@@ -275,12 +274,16 @@ def _quota(obj: Object, now: datetime) -> list[Any]:
     used = status.get("used") or {}
     for name, hard in sorted((status.get("hard") or {}).items()):
         (limits if name.startswith("limits.") else requests).append(f"{name}: {used.get(name, '0')}/{hard}")
-    return [_name(obj), ", ".join(requests), ", ".join(limits), _age(obj, now)]
+    return [object_name(obj), ", ".join(requests), ", ".join(limits), object_age(obj, now)]
 
 
 def _pod_template(obj: Object, now: datetime) -> list[Any]:
     template = obj.get("template") or {}
-    return [_name(obj), *containers_and_images(template), labels_text((template.get("metadata") or {}).get("labels"))]
+    return [
+        object_name(obj),
+        *containers_and_images(template),
+        labels_text((template.get("metadata") or {}).get("labels")),
+    ]
 
 
 CORE: Final[dict[tuple[str, str], Printer]] = {

@@ -5,30 +5,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from envtest.objects import Object
-from envtest.printers.columns import AGE, NAME, NONE, Column, Printer, age
+from envtest.apimachinery.objects import Object
+from envtest.printers.columns import AGE, NAME, NONE, Column, Printer, common_fields
 
 __all__ = ["INFRASTRUCTURE"]
 
 _UNSET: Final = "<unset>"
 
 
-def _common_fields(obj: Object, now: datetime) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
-    metadata = obj["metadata"]
-    return (
-        metadata.get("name", ""),
-        age(metadata.get("creationTimestamp"), now),
-        obj.get("spec") or {},
-        obj.get("status") or {},
-    )
-
-
 def _named(obj: Object, now: datetime) -> list[Any]:
-    return list(_common_fields(obj, now)[:2])
+    return list(common_fields(obj, now)[:2])
 
 
 def _driver(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, _ = _common_fields(obj, now)
+    name, object_age, spec, _ = common_fields(obj, now)
     requests = spec.get("tokenRequests")
     return [
         name,
@@ -43,27 +33,27 @@ def _driver(obj: Object, now: datetime) -> list[Any]:
 
 
 def _storage_node(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, _ = _common_fields(obj, now)
+    name, object_age, spec, _ = common_fields(obj, now)
     return [name, len(spec.get("drivers") or ()), object_age]
 
 
 def _capacity(obj: Object, now: datetime) -> list[Any]:
-    return [_common_fields(obj, now)[0], obj.get("storageClassName", ""), obj.get("capacity", _UNSET)]
+    return [common_fields(obj, now)[0], obj.get("storageClassName", ""), obj.get("capacity", _UNSET)]
 
 
 def _attachment(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, status = _common_fields(obj, now)
+    name, object_age, spec, status = common_fields(obj, now)
     volume = (spec.get("source") or {}).get("persistentVolumeName", "")
     return [name, spec.get("attacher", ""), volume, spec.get("nodeName", ""), bool(status.get("attached")), object_age]
 
 
 def _attributes_class(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, _, _ = _common_fields(obj, now)
+    name, object_age, _, _ = common_fields(obj, now)
     return [name, obj.get("driverName", ""), object_age]
 
 
 def _address(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, _ = _common_fields(obj, now)
+    name, object_age, spec, _ = common_fields(obj, now)
     text = NONE
     if parent := spec.get("parentRef"):
         group = f".{parent['group']}" if parent.get("group") else ""
@@ -73,12 +63,12 @@ def _address(obj: Object, now: datetime) -> list[Any]:
 
 
 def _address_range(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, _ = _common_fields(obj, now)
+    name, object_age, spec, _ = common_fields(obj, now)
     return [name, ",".join(spec.get("cidrs") or ()), object_age]
 
 
 def _claim(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, _, status = _common_fields(obj, now)
+    name, object_age, _, status = common_fields(obj, now)
     deleted = bool(obj["metadata"].get("deletionTimestamp"))
     states = ["deleted"] if deleted else []
     if status.get("allocation") is not None:
@@ -91,7 +81,7 @@ def _claim(obj: Object, now: datetime) -> list[Any]:
 
 
 def _slice(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, _ = _common_fields(obj, now)
+    name, object_age, spec, _ = common_fields(obj, now)
     return [
         name,
         spec.get("nodeName", ""),
@@ -102,7 +92,7 @@ def _slice(obj: Object, now: datetime) -> list[Any]:
 
 
 def _flow(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, status = _common_fields(obj, now)
+    name, object_age, spec, status = common_fields(obj, now)
     dangling = "?"
     for condition in status.get("conditions") or ():
         if condition.get("type") == "Dangling":
@@ -119,7 +109,7 @@ def _flow(obj: Object, now: datetime) -> list[Any]:
 
 
 def _level(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, _ = _common_fields(obj, now)
+    name, object_age, spec, _ = common_fields(obj, now)
     limited = spec.get("limited")
     cells: list[Any] = [NONE] * 4
     if limited is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from envtest.objects import Object
+from envtest.apimachinery.objects import Object
 from envtest.printers.columns import AGE, NAME, NONE, Column, Printer, age
 
 __all__ = ["POD"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from envtest.objects import Object
+from envtest.apimachinery.objects import Object
 from envtest.printers.columns import (
     AGE,
     CONTAINERS,
@@ -16,6 +16,7 @@ from envtest.printers.columns import (
     Column,
     Printer,
     age,
+    common_fields,
     containers_and_images,
     labels_text,
     selector_text,
@@ -32,18 +33,8 @@ _SELECTOR: Final = Column(
 _READY: Final = Column("Ready", "Number of the pod with ready state")
 
 
-def _common_fields(obj: Object, now: datetime) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
-    metadata = obj["metadata"]
-    return (
-        metadata.get("name", ""),
-        age(metadata.get("creationTimestamp"), now),
-        obj.get("spec") or {},
-        obj.get("status") or {},
-    )
-
-
 def _deployment(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, status = _common_fields(obj, now)
+    name, object_age, spec, status = common_fields(obj, now)
     return [
         name,
         f"{status.get('readyReplicas') or 0}/{spec.get('replicas') or 0}",
@@ -56,7 +47,7 @@ def _deployment(obj: Object, now: datetime) -> list[Any]:
 
 
 def _replica_set(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, status = _common_fields(obj, now)
+    name, object_age, spec, status = common_fields(obj, now)
     selector = spec.get("selector")
     return [
         name,
@@ -70,13 +61,13 @@ def _replica_set(obj: Object, now: datetime) -> list[Any]:
 
 
 def _stateful_set(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, status = _common_fields(obj, now)
+    name, object_age, spec, status = common_fields(obj, now)
     ready = f"{status.get('readyReplicas') or 0}/{spec.get('replicas') or 0}"
     return [name, ready, object_age, *containers_and_images(spec.get("template"))]
 
 
 def _daemon_set(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, status = _common_fields(obj, now)
+    name, object_age, spec, status = common_fields(obj, now)
     template = spec.get("template") or {}
     counts = (
         "desiredNumberScheduled",
@@ -114,7 +105,7 @@ def _scale(obj: Object, now: datetime) -> list[Any]:
 
 
 def _job(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, status = _common_fields(obj, now)
+    name, object_age, spec, status = common_fields(obj, now)
     succeeded = status.get("succeeded") or 0
     if spec.get("completions") is not None:
         completions = f"{succeeded}/{spec['completions']}"
@@ -137,7 +128,7 @@ def _job(obj: Object, now: datetime) -> list[Any]:
 
 
 def _cron_job(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, status = _common_fields(obj, now)
+    name, object_age, spec, status = common_fields(obj, now)
     job = (spec.get("jobTemplate") or {}).get("spec") or {}
     last = status.get("lastScheduleTime")
     suspend = spec.get("suspend")
@@ -179,7 +170,7 @@ _METRIC_FIELDS: Final = {
 
 
 def _autoscaler(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, status = _common_fields(obj, now)
+    name, object_age, spec, status = common_fields(obj, now)
     reference = spec.get("scaleTargetRef") or {}
     current_metrics = status.get("currentMetrics") or []
     targets = []
@@ -204,7 +195,7 @@ def _autoscaler(obj: Object, now: datetime) -> list[Any]:
 
 
 def _budget(obj: Object, now: datetime) -> list[Any]:
-    name, object_age, spec, status = _common_fields(obj, now)
+    name, object_age, spec, status = common_fields(obj, now)
     min_available, max_count = spec.get("minAvailable"), spec.get("maxUnavailable")
     return [
         name,

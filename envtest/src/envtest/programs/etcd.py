@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from envtest.programs.flags import ETCD, CommandLine, FlagError
 
 if TYPE_CHECKING:
-    from envtest.assembly import APIServer
     from envtest.programs.hosted import HostedServers
+    from envtest.server.assembly import APIServer
 
 __all__ = ["main"]
 
@@ -133,7 +133,7 @@ class _Etcd:
         try:
             request = json.loads(await reader.readline())
             hosted = await asyncio.shield(self._hosted)
-            from envtest.kubernetes_version import parse_version
+            from envtest.configuration.kubernetes_version import parse_version
             from envtest.programs.server_options import read_options
 
             try:

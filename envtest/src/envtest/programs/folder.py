@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import envtest
-from envtest.kubernetes_version import LATEST, KubernetesVersion
+from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
 
 __all__ = ["write_programs"]
 

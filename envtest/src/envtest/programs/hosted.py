@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-from envtest.assembly import APIServer, Cluster, assemble, create_initial_objects, resume
-from envtest.certificates import server_context
-from envtest.clock import Clock
+from envtest.apimachinery.clock import Clock
+from envtest.formats.certificate_authority import server_context
 from envtest.programs.flags import FlagError
 from envtest.programs.server_options import ServerOptions
+from envtest.server.assembly import APIServer, Cluster, assemble, create_initial_objects, resume
 from envtest.storage.archive import Archive
 
 __all__ = ["HostedServers"]

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from envtest.kubernetes_version import LATEST
+from envtest.configuration.kubernetes_version import LATEST
 from envtest.programs.flags import KUBE_APISERVER, CommandLine, FlagError
 
 __all__ = ["main"]

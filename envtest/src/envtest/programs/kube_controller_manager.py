@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from envtest.controller_names import select_controllers
-from envtest.kubernetes_version import LATEST
+from envtest.configuration.controller_names import select_controllers
+from envtest.configuration.kubernetes_version import LATEST
 from envtest.programs.flags import KUBE_CONTROLLER_MANAGER, CommandLine, FlagError
 
 __all__ = ["main"]
@@ -53,7 +53,7 @@ class _Server:
     """The API server of a kubeconfig's current context, and the credentials for it."""
 
     def __init__(self, path: Path) -> None:
-        from envtest.yaml_codec import YAMLError, load
+        from envtest.formats.yaml_codec import YAMLError, load
 
         try:
             config = load(path.read_bytes())

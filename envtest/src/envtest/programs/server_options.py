@@ -9,14 +9,14 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from envtest.admission.plugin_names import enabled_plugins
+from envtest.apimachinery.user import User
 from envtest.auth.authenticator import load_token_file
 from envtest.auth.tokens import ISSUER, TokenSettings
-from envtest.certificates import SERVER_NAMES, CertificateAuthority, KeyPair
-from envtest.context import User
-from envtest.feature_gates import enabled_features, parse_feature_gates, switchable_features
-from envtest.kubernetes_version import LATEST, KubernetesVersion
+from envtest.configuration.feature_gates import enabled_features, parse_feature_gates, switchable_features
+from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
+from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
+from envtest.formats.certificate_authority import SERVER_NAMES, CertificateAuthority, KeyPair
 from envtest.programs.flags import CommandLine, FlagError, boolean
-from envtest.service_network import DEFAULT_SERVICE_NETWORK, parse_service_network
 
 __all__ = ["ServerOptions", "read_options"]
 

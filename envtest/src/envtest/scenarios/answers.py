@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from envtest.clock import Clock
-from envtest.errors import internal_error
-from envtest.objects import Object
+from envtest.apimachinery.clock import Clock
+from envtest.apimachinery.errors import internal_error
+from envtest.apimachinery.objects import Object
 from envtest.scenarios.model import CommandAnswer
 from envtest.scenarios.scenario import Scenario
 from envtest.streams.port_forward import Forwarded, ForwardError

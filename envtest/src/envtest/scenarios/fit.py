@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from envtest.apimachinery.objects import Object, labels_of
 from envtest.builtins.pod_resources import total_resources
-from envtest.objects import Object, labels_of
 from envtest.schema.quantity import Quantity, parse_quantity
 
 __all__ = [

@@ -8,8 +8,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
-from envtest.bounded_file import read_file
-from envtest.metadata import annotation_errors, dns_subdomain, label_errors
+from envtest.apimachinery.name_rules import annotation_errors, dns_subdomain, label_errors
+from envtest.formats.bounded_file import read_file
 from envtest.scenarios.fields import Fields, ScenarioError
 from envtest.scenarios.model import (
     DEFAULT_CAPACITY,
@@ -48,7 +48,7 @@ def load_document(source: Path | str | Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the document of a file, or a mapping as it is. Raises ScenarioError, which names the file, and OSError."""
     if isinstance(source, Mapping):
         return source
-    from envtest.yaml_codec import YAMLError, load
+    from envtest.formats.yaml_codec import YAMLError, load
 
     try:
         document = load(read_file(Path(source)))

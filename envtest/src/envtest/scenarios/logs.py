@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from envtest.clock import Clock
-from envtest.errors import bad_request
-from envtest.objects import Object
+from envtest.apimachinery.clock import Clock
+from envtest.apimachinery.errors import bad_request
+from envtest.apimachinery.objects import Object
 from envtest.scenarios.scenario import Scenario
 
 __all__ = ["Line", "LogOptions", "container_status", "log_source", "select", "stream"]

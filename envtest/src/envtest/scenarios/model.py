@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
-from envtest.objects import Object, controller_of, labels_of
+from envtest.apimachinery.objects import Object, controller_of, labels_of
 
 __all__ = [
     "DEFAULT_CAPACITY",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from envtest.objects import Object, find_condition
+from envtest.apimachinery.objects import Object, find_condition
 from envtest.scenarios.fit import UNSCHEDULABLE_TAINT, tolerates
 from envtest.scenarios.model import DEFAULT_CAPACITY, NodeFailure, NodeTemplate
 

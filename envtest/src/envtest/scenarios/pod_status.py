@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from envtest.objects import Object, find_condition
+from envtest.apimachinery.objects import Object, find_condition, format_time
 from envtest.scenarios.model import Behavior, ImageProblem, Run
 from envtest.scenarios.timeline import Progress, progress
 
@@ -43,7 +43,7 @@ class _Clock(NamedTuple):
     begin: datetime
 
     def at(self, offset: float) -> str:
-        return (self.begin + timedelta(seconds=offset)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return format_time(self.begin + timedelta(seconds=offset))
 
 
 def _duration(seconds: float) -> str:

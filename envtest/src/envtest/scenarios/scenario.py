@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from envtest.objects import Object, annotations_of
+from envtest.apimachinery.objects import Object, annotations_of
 from envtest.scenarios.fields import Fields, ScenarioError
 from envtest.scenarios.loader import load_document, read_nodes, read_rules
 from envtest.scenarios.model import DEFAULT_CAPACITY, Behavior, Match, NodeTemplate, Run

@@ -1,6 +1,6 @@
 """CEL, the expression language of validation rules, match conditions and admission policies.
 
-:func:`compile_expression` type-checks an expression against the kinds of its variables and returns a :class:`Program`.
+:func:`compile_expression` type-checks an expression against the types of its variables and returns a :class:`Program`.
 The language is the C++ reference implementation (``cel-expr-python``); the functions that Kubernetes adds are in
 ``cel_functions``.
 
@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-__all__ = ["CELCompileError", "CELError", "Kind", "Program", "compile_expression"]
+__all__ = ["CELCompileError", "CELError", "CELType", "Program", "compile_expression"]
 
-Kind = str
+CELType = str
 """The static type of a variable: ``dyn``, ``bool``, ``int``, ``double``, ``string``, ``bytes``, ``timestamp``,
-``duration``, ``list(kind)`` or ``map(kind, kind)``."""
+``duration``, ``list(type)`` or ``map(type, type)``."""
 
 _SIMPLE = {
     "bool": "BOOL",
@@ -121,30 +121,30 @@ def _cel() -> Any:
     return cel
 
 
-def _type(kind: Kind) -> Any:
+def _type(name: CELType) -> Any:
     cel = _cel()
-    if kind in _SIMPLE:
-        return getattr(cel.Type, _SIMPLE[kind])
-    if kind.startswith("list("):
-        return cel.Type.List(_type(kind[5:-1]))
-    if not kind.startswith("map("):
-        return cel.Type(kind)
-    key, _, value = kind[4:-1].partition(", ")
+    if name in _SIMPLE:
+        return getattr(cel.Type, _SIMPLE[name])
+    if name.startswith("list("):
+        return cel.Type.List(_type(name[5:-1]))
+    if not name.startswith("map("):
+        return cel.Type(name)
+    key, _, value = name[4:-1].partition(", ")
     return cel.Type.Map(_type(key), _type(value))
 
 
 @cache
-def _environment(variables: tuple[tuple[str, Kind], ...], patches: bool) -> Any:
+def _environment(variables: tuple[tuple[str, CELType], ...], patches: bool) -> Any:
     return _new_environment(variables, None, patches)
 
 
-def _new_environment(variables: tuple[tuple[str, Kind], ...], pool: Any, patches: bool) -> Any:
+def _new_environment(variables: tuple[tuple[str, CELType], ...], pool: Any, patches: bool) -> Any:
     cel = _cel()
     from cel_expr_python.ext import ext_bindings, ext_optional
 
     return cel.NewEnv(
         descriptor_pool=pool,
-        variables={name: _type(kind) for name, kind in variables},
+        variables={name: _type(type_name) for name, type_name in variables},
         extensions=[ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
         functions=_declarations(patches),
     )
@@ -158,7 +158,7 @@ def _declarations(patches: bool) -> list[Any]:
 
 
 @lru_cache(maxsize=4096)
-def _compile(expression: str, variables: tuple[tuple[str, Kind], ...], patches: bool) -> Program:
+def _compile(expression: str, variables: tuple[tuple[str, CELType], ...], patches: bool) -> Program:
     try:
         return Program(_environment(variables, patches).compile(_with_formats(expression)), expression)
     except (RuntimeError, ValueError, TypeError) as error:
@@ -180,8 +180,8 @@ def _compile_message(error: Exception) -> str:
     return "\n".join([problems[0], *(each for each in problems[1:] if "'*error*'" not in each)])
 
 
-def type_check(expression: str, variables: Mapping[str, Kind], pool: Any, *, patches: bool = False) -> Program:
-    """Return the program of an expression; the kinds of ``variables`` can name messages of a descriptor ``pool``.
+def type_check(expression: str, variables: Mapping[str, CELType], pool: Any, *, patches: bool = False) -> Program:
+    """Return the program of an expression; the types of ``variables`` can name messages of a descriptor ``pool``.
 
     The program has types and cannot be evaluated on plain objects. Raises :class:`CELCompileError`.
     """
@@ -192,7 +192,7 @@ def type_check(expression: str, variables: Mapping[str, Kind], pool: Any, *, pat
         raise CELCompileError(_compile_message(error)) from None
 
 
-def compile_expression(expression: str, variables: Mapping[str, Kind], *, patches: bool = False) -> Program:
+def compile_expression(expression: str, variables: Mapping[str, CELType], *, patches: bool = False) -> Program:
     """Compile ``expression`` over ``variables``. Raises :class:`CELCompileError`.
 
     ``patches`` adds the functions of mutating policies. Programs are cached: the same expression over the same

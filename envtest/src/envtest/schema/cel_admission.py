@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from envtest.schema.cel import CELCompileError, Kind
+from envtest.schema.cel import CELCompileError, CELType
 from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_messages import Literals, parse
 from envtest.schema.cel_types import check_types
-from envtest.schema.node import Schema
+from envtest.schema.schema_node import Schema
 
 __all__ = ["check_expression"]
 
@@ -74,7 +74,7 @@ _NAMESPACE: Final = Schema(
         status=_fields(conditions={"type": "array", "items": _CONDITION}, phase=_STRING),
     )
 )
-_SCHEMAS: Final[Mapping[Kind, Mapping[str, Any]]] = {
+_SCHEMAS: Final[Mapping[CELType, Mapping[str, Any]]] = {
     "bool": {"type": "boolean"},
     "bytes": {"type": "string", "format": "byte"},
     "duration": {"type": "string", "format": "duration"},
@@ -88,7 +88,7 @@ _LIST: Final = re.compile(r"list\((\w+)\)")
 _MAP: Final = re.compile(r"map\(string, (\w+)\)")
 
 
-def _schema(kind: Kind) -> Mapping[str, Any]:
+def _schema(kind: CELType) -> Mapping[str, Any]:
     """Return the schema of a variable; one that the descriptors cannot express has no static type."""
     if match := _LIST.fullmatch(kind):
         return {"type": "array", "items": _SCHEMAS.get(match[1], _DYNAMIC)}
@@ -102,10 +102,10 @@ def check_expression(
     *,
     params: bool = False,
     authorizer: bool = True,
-    variables: Mapping[str, Kind] | None = None,
+    variables: Mapping[str, CELType] | None = None,
     patches: bool = False,
     types: Mapping[str, Schema] | None = None,
-) -> Kind:
+) -> CELType:
     """Return the static type of an expression as cel-go prints it.
 
     ``params`` and ``authorizer`` add these variables; ``variables`` are the variables of a policy with their types

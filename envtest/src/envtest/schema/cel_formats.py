@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from envtest.metadata import (
+from envtest.apimachinery.name_rules import (
     dns_1035_label,
     dns_label,
     dns_subdomain,

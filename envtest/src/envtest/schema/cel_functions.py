@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from cel_expr_python import cel
 
-from envtest.field_errors import go_quote
+from envtest.apimachinery.field_errors import go_quote
 from envtest.schema import cel_authorizer
 from envtest.schema.cel_formats import format_errors
 from envtest.schema.formats import FORMATS

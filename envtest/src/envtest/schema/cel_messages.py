@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from envtest.schema.cel import Kind
+from envtest.schema.cel import CELType
 
 __all__ = ["JSON_PATCH", "OBJECT", "TYPE", "Literals", "parse", "plain", "type_errors"]
 
@@ -27,7 +27,7 @@ JSON_PATCH: Final = "JSONPatch"
 TYPE: Final = "\0"
 """The key of the entry that contains the name of the type."""
 
-_JSON_PATCH_FIELDS: Final[Mapping[str, Kind]] = {"op": "string", "path": "string", "from": "string", "value": "dyn"}
+_JSON_PATCH_FIELDS: Final[Mapping[str, CELType]] = {"op": "string", "path": "string", "from": "string", "value": "dyn"}
 _TOKEN: Final = re.compile(
     r"(?P<skip>\s+|//[^\n]*)"
     r"|(?P<text>(?:[bB][rR]?|[rR][bB]?)?(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"
@@ -48,7 +48,7 @@ class Literals(NamedTuple):
 
     checked: str
     evaluated: str
-    types: Mapping[str, Mapping[str, Kind]]
+    types: Mapping[str, Mapping[str, CELType]]
     names: Mapping[str, str]
 
 
@@ -88,7 +88,7 @@ class _Rewriter:
         self._checked: list[str] = []
         self._evaluated: list[str] = []
         self._position = 0
-        self.types: dict[str, dict[str, Kind]] = {}
+        self.types: dict[str, dict[str, CELType]] = {}
         self._declared: dict[str, str] = {}
 
     def replace(self, start: int, end: int, checked: str, evaluated: str) -> None:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from envtest.schema.cel import CELCompileError, Kind, Program, type_check
-from envtest.schema.node import Schema
+from envtest.schema.cel import CELCompileError, CELType, Program, type_check
+from envtest.schema.schema_node import Schema
 
 __all__ = ["RESERVED_WORDS", "check_types", "escape", "escape_keywords"]
 
@@ -58,7 +58,7 @@ _PACKAGE = "schema"
 _TIME_FORMATS = {"date": "Timestamp", "date-time": "Timestamp", "duration": "Duration"}
 _WORD = re.compile(r"\w+")
 _STRING = Schema({"type": "string"})
-_KINDS: Mapping[Kind, Schema | None] = {"string": _STRING, "dyn": None}
+_KINDS: Mapping[CELType, Schema | None] = {"string": _STRING, "dyn": None}
 _METADATA = Schema({"type": "object", "properties": {"name": _STRING.raw, "generateName": _STRING.raw}})
 _STRUCT_SUFFIX = re.compile(r" not found in struct '[^']*'")
 
@@ -89,11 +89,11 @@ def escape_keywords(source: str) -> str:
 def check_types(
     source: str,
     schemas: Mapping[str, Schema],
-    others: Mapping[str, Kind],
+    others: Mapping[str, CELType],
     *,
     resource_root: bool = False,
     escapes: bool = True,
-    messages: Mapping[str, Mapping[str, Kind]] | None = None,
+    messages: Mapping[str, Mapping[str, CELType]] | None = None,
 ) -> Program:
     """Return the checked program of an expression over values of ``schemas`` and variables of other kinds.
 
@@ -125,7 +125,7 @@ class _DescriptorFile:
         self._file = FileDescriptorProto(name="schema.proto", package=_PACKAGE, syntax="proto2")
         self._known: dict[int, tuple[Schema, str]] = {}
 
-    def pool(self, constructed: Mapping[str, Mapping[str, Kind]]) -> Any:
+    def pool(self, constructed: Mapping[str, Mapping[str, CELType]]) -> Any:
         """Return a descriptor pool with all messages and those that the expression constructs."""
         from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -145,7 +145,7 @@ class _DescriptorFile:
             pool.AddSerializedFile(file.SerializeToString())
         return pool
 
-    def kind(self, schema: Schema, *, root: bool = False) -> Kind:
+    def kind(self, schema: Schema, *, root: bool = False) -> CELType:
         """Return the kind of a variable with this schema."""
         if schema.int_or_string or schema.is_schemaless:
             return "dyn"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from envtest.schema.node import MISSING, Schema
+from envtest.schema.schema_node import MISSING, Schema
 
 __all__ = ["Default", "Prune", "compile_defaulter", "compile_pruner", "copy_json"]
 

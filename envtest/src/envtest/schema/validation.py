@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from envtest.field_errors import (
+from envtest.apimachinery.field_errors import (
     FieldError,
     go_json,
     invalid,
@@ -26,8 +26,8 @@ from envtest.field_errors import (
     type_invalid,
 )
 from envtest.schema.formats import format_check
-from envtest.schema.node import Schema
 from envtest.schema.patterns import PatternError, compile_pattern
+from envtest.schema.schema_node import Schema
 
 __all__ = ["Check", "Problem", "compile_validator", "json_type", "validate"]
 

@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
-from envtest.errors import GroupResource
+from envtest.apimachinery.errors import GroupResource
 from envtest.storage.record import DELETED, Change
 from envtest.storage.store import Store
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from envtest.objects import Object
+from envtest.apimachinery.objects import Object
 
 __all__ = ["ADDED", "DELETED", "MODIFIED", "Change", "Record", "encode", "record_from", "record_of"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from envtest.errors import GroupResource
-from envtest.objects import Object
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
 from envtest.storage.record import ADDED, DELETED, MODIFIED, Change, Record, encode, record_from, record_of
 from envtest.storage.watch_cache import Key, WatchCache
 from envtest.storage.watcher import LaggingWatchers, Watcher
@@ -117,7 +117,7 @@ class Store:
         """
         self._check_current(resource, previous)
         obj["metadata"]["resourceVersion"] = str(previous.revision)
-        if not always and encode(obj) == previous.data:
+        if not always and encode(obj) == previous.data:  # as kube-apiserver: no revision and no event for no change
             return previous
         record = record_of(obj, self.revision + 1)
         self._commit(resource, Change(MODIFIED, record, previous))
@@ -154,11 +154,11 @@ class Store:
         Raises :class:`Compacted` or :class:`FutureRevision`.
         """
         cache = self._cache(resource)
-        if revision is None or revision == self.revision:
+        if revision is None or revision == self.revision:  # the newest state needs no reconstruction
             records = cache.records
             return [records[key] for key in cache.current(namespace, after)]
         self.check_revision(resource, revision)
-        if not cache.history or cache.history[-1].revision <= revision:
+        if not cache.history or cache.history[-1].revision <= revision:  # only other resources changed since
             records = cache.records
             return [records[key] for key in cache.current(namespace, after)]
         records = cache.at(revision)
@@ -198,7 +198,7 @@ class Store:
         controllers rely on that. A watcher whose client does not read is not waited for.
         """
         for _ in range(_TURNS):
-            if not self._behind:
+            if not self._behind:  # all changes are sent
                 return
             await asyncio.sleep(0)
 

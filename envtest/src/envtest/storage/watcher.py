@@ -102,7 +102,7 @@ class Watcher:
         """Queue a change; the store calls this for each change in order."""
         if self.namespace and change.record.namespace != self.namespace:
             return
-        if len(self._pending) >= self._limit:
+        if len(self._pending) >= self._limit:  # a client that does not read must not use up the memory of the server
             self._overflow = True
             self._pending = []
             self.close()
@@ -111,9 +111,9 @@ class Watcher:
             return
         self._pending.append(change)
         self._behind.add(self)
-        if self.sender is None or self._waiter is None:
+        if self.sender is None or self._waiter is None:  # a task that is not waiting takes the change by itself
             self._wake()
-        elif len(self._pending) == 1:
+        elif len(self._pending) == 1:  # more changes are sent together with the first
             self._behind.send_soon(self)
 
     def send(self) -> None:
@@ -134,7 +134,7 @@ class Watcher:
 
     def _set_timer(self, until: float | None) -> None:
         """Wake at ``until``; most calls have the time of the previous one, so the timer remains until it changes."""
-        if until == self._until:
+        if until == self._until:  # a timer for each batch would cost more than the batch
             return
         self._until = until
         if self._timer is not None:

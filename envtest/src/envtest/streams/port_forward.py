@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 
 from aiohttp import WSMsgType, web
 
-from envtest.errors import bad_request
-from envtest.http import Request
+from envtest.apimachinery.errors import bad_request
+from envtest.endpoints.request import Request
 from envtest.streams.byte_queue import ByteQueue
 from envtest.streams.spdy import SPDYStream
 from envtest.streams.upgrade import accept_websocket, is_websocket, offered_protocols, serve_spdy, serve_tunnel

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import orjson
 from aiohttp import WSMessage, WSMsgType, web
 
-from envtest.http import Request
+from envtest.endpoints.request import Request
 from envtest.streams.byte_queue import ByteQueue
 from envtest.streams.spdy import SPDYStream
 from envtest.streams.upgrade import accept_websocket, is_websocket, serve_spdy

@@ -8,8 +8,8 @@ from typing import Any, Final, cast
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from envtest.errors import StatusError, bad_request
-from envtest.http import Request
+from envtest.apimachinery.errors import StatusError, bad_request
+from envtest.endpoints.request import Request
 from envtest.streams.byte_queue import ByteQueue
 from envtest.streams.spdy import ProtocolError, SPDYConnection, SPDYStream
 

@@ -22,29 +22,25 @@ from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
 from cfo.runtime.process.clock import FakeClock
-from cfo.runtime.sharding.ranges import Partition
 
 DECODER = EntryDecoder(GVK("ray.io", "v1", "RayCluster"))
 KEYS = [NamespacedName("ns", name) for name in "abc"]
-SHARDS = 4
-SHARDED_KEYS = [NamespacedName(f"team-{number}", "a") for number in range(5)]
 
 
 class Simulation:
     """The history of the server, and the messages that have not reached the store yet."""
 
-    def __init__(self, seed: int, selector: str, keys: list[NamespacedName]) -> None:
-        self.keys = keys
+    def __init__(self, seed: int, selector: str) -> None:
         self.random = random.Random(seed)
         self.selector = LabelSelector.of(selector)
         self.version = 10
         self.uids = 0
-        self.states: dict[NamespacedName, list[tuple[int, Entry | None]]] = {key: [(0, None)] for key in keys}
+        self.states: dict[NamespacedName, list[tuple[int, Entry | None]]] = {key: [(0, None)] for key in KEYS}
         self.watch: list[tuple[int, EventType, Entry]] = []
         self.responses: dict[NamespacedName, Callable[[], None]] = {}
         self.listing: tuple[Listing, int] | None = None
         self.mirror: dict[NamespacedName, Entry] = {}
-        self.read_at = dict.fromkeys(keys, 0)
+        self.read_at = dict.fromkeys(KEYS, 0)
         self.store = Store(
             deliver=self.mirror_event, clock=FakeClock(), selection=Selection(label_selector=self.selector)
         )
@@ -77,7 +73,7 @@ class Simulation:
         return state if state is not None and self.selector.matches(state.meta.labels) else None
 
     def write(self, own: bool) -> None:
-        key = self.random.choice(self.keys)
+        key = self.random.choice(KEYS)
         if own and key in self.responses:
             return
         before = self.current(key)
@@ -135,7 +131,7 @@ class Simulation:
         if self.listing is None:
             listing = self.feed.begin()
             snapshot = self.random.randint(max(listing.known_version, 1), self.version)
-            for key in self.keys:
+            for key in KEYS:
                 state = self.visible(self.entry_at(key, snapshot))
                 if state is not None:
                     listing.add(state)
@@ -152,7 +148,7 @@ class Simulation:
     def check(self) -> None:
         if not self.feed.synced:
             return
-        for key in self.keys:
+        for key in KEYS:
             stored = self.store.get(key)
             assert stored is self.mirror.get(key)
             self.read_at[key] = self.matching_version(key, stored)
@@ -181,102 +177,11 @@ class Simulation:
             self.check()
 
 
-class PartitionedSimulation(Simulation):
-    """A simulation whose store is restricted to a partition that changes at any time.
-
-    A list that began before the partition grew is discarded, and no event is delivered before the next one, as by a
-    reflector. Only keys that the store holds are read. Handlers see nothing of lost objects.
-    """
-
-    def __init__(self, seed: int, selector: str) -> None:
-        super().__init__(seed, selector, SHARDED_KEYS)
-        self.must_list = False
-
-    def repartition(self) -> None:
-        owned = self.random.sample(range(SHARDS), self.random.randint(0, SHARDS))
-        partition = None if self.random.random() < 0.1 else Partition(SHARDS, frozenset(owned))
-        if self.store.restrict(partition):
-            self.must_list = True
-            self.listing = None
-        for key in [key for key in self.mirror if not self.store.accepts(key)]:
-            del self.mirror[key]
-
-    def drop(self) -> None:
-        for _ in self.store.drop_outside():
-            pass
-
-    def mirror_event(self, event: Event) -> None:
-        assert self.store.accepts(event.key)
-        super().mirror_event(event)
-
-    def deliver_event(self) -> None:
-        if self.must_list:
-            return
-        if self.watch and not self.store.accepts(self.watch[0][2].key):
-            if self.feed.synced and self.listing is None:
-                version, _, _ = self.watch.pop(0)
-                self.feed.advance(version)
-            return
-        super().deliver_event()
-
-    def bookmark(self) -> None:
-        if not self.must_list:
-            super().bookmark()
-
-    def end_list(self) -> None:
-        if self.listing is not None:
-            assert not self.listing[0].is_outdated
-            super().end_list()
-            self.must_list = False
-            for key in self.keys:
-                assert self.store.holds(key.namespace) is self.store.accepts(key)
-
-    def receive_deletion_response(self, key: NamespacedName, uid: str, version: int) -> None:
-        if self.store.accepts(key):
-            super().receive_deletion_response(key, uid, version)
-        else:
-            self.feed.record_deletion(key, uid)
-
-    def check(self) -> None:
-        if not self.feed.synced:
-            return
-        for key in self.keys:
-            stored = self.store.get(key)
-            if self.store.accepts(key):
-                assert stored is self.mirror.get(key)
-            if self.store.holds(key.namespace):
-                self.read_at[key] = self.matching_version(key, stored)
-
-
-@pytest.mark.parametrize("selector", ["", "app=x"])
-@pytest.mark.parametrize("start", [0, 25])
-def test_partition_that_changes_at_any_time_never_shows_older_states_and_converges(selector: str, start: int) -> None:
-    for seed in range(start, start + 25):
-        simulation = PartitionedSimulation(seed, selector)
-        steps: list[Callable[[], None]] = [
-            *[lambda: simulation.write(True), lambda: simulation.write(False)] * 2,  # noqa: B023
-            *[simulation.deliver_response, simulation.deliver_event] * 3,
-            simulation.bookmark,
-            *[simulation.begin_list, simulation.end_list] * 2,
-            simulation.repartition,
-            simulation.drop,
-        ]
-        for _ in range(150):
-            simulation.random.choice(steps)()
-            simulation.check()
-        simulation.drop()
-        simulation.converge()
-        for key in simulation.keys:
-            current, stored = simulation.visible(simulation.current(key)), simulation.store.get(key)
-            expected = current if simulation.store.accepts(key) else None
-            assert (expected and expected.version) == (stored and stored.version), f"seed {seed}"
-
-
 @pytest.mark.parametrize("selector", ["", "app=x"])
 @pytest.mark.parametrize("start", range(0, 400, 50))
 def test_reads_never_go_back_in_time_and_converge(selector: str, start: int) -> None:
     for seed in range(start, start + 50):
-        simulation = Simulation(seed, selector, KEYS)
+        simulation = Simulation(seed, selector)
         steps: list[Callable[[], None]] = [
             lambda: simulation.write(True),  # noqa: B023
             lambda: simulation.write(False),  # noqa: B023

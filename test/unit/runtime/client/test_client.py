@@ -17,10 +17,7 @@ from cfo.runtime import (
     Client,
     ClientConfig,
     Conflict,
-    EncodingError,
-    Expired,
     NotFound,
-    OwnerDeleted,
     PatchType,
     Propagation,
     TerminalError,
@@ -28,6 +25,7 @@ from cfo.runtime import (
     TransportError,
     UnknownKind,
 )
+from cfo.runtime.client import EncodingError, Expired, OwnerDeleted
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import StoredObject
 from cfo.runtime.objects.kinds import CONFIG_MAP, NAMESPACE, POD
@@ -62,7 +60,7 @@ class FakeCache:
     def put(self, obj: Object) -> None:
         self.objects[key_of(obj)] = obj
 
-    def covers(self, gvk: GVK, namespace: str, label_selector: str = "", name: str = "") -> bool:
+    def covers(self, gvk: GVK, namespace: str, label_selector: str = "") -> bool:
         return self.covered
 
     def get(self, gvk: GVK, key: NamespacedName) -> Object | None:

@@ -11,22 +11,8 @@ import pytest
 import structlog
 from aiohttp import web
 
-from cfo.runtime import (
-    APIError,
-    APIRequest,
-    ClientConfig,
-    Conflict,
-    Credentials,
-    Exchange,
-    Forbidden,
-    Invalid,
-    ResponseTooLarge,
-    ServiceUnavailable,
-    TooManyRequests,
-    Transport,
-    TransportError,
-    Unauthorized,
-)
+from cfo.runtime import APIError, ClientConfig, Conflict, Forbidden, Invalid, Transport, TransportError
+from cfo.runtime.client import APIRequest, Credentials, Exchange, ServiceUnavailable, TooManyRequests, Unauthorized
 from test.support.api_server import ApiServer, AutoAdvancingClock, abort_connection, error_response, json, text
 
 TOKEN = "s3cret-token"
@@ -484,19 +470,9 @@ async def test_endless_error_response_is_read_in_part(server: ApiServer) -> None
             await asyncio.wait_for(transport.request(APIRequest("GET", "/x")), 10)
 
 
-async def test_responses_of_an_untrusted_server_are_limited(server: ApiServer) -> None:
-    server.answer("GET", "/x", text("x" * 5000), text("x" * 5000))
-    async with Transport(ClientConfig(server=server.url), max_response_bytes=1000) as transport:
-        with pytest.raises(ResponseTooLarge, match="1000 bytes"):
-            await transport.request(APIRequest("GET", "/x"))
-        allowed = APIRequest("GET", "/x", max_response_bytes=10_000)
-        assert len((await transport.request(allowed)).body) == 5000
-
-
 async def test_request_on_a_closed_transport_fails_like_a_broken_connection(server: ApiServer) -> None:
     async with Transport(ClientConfig(server=server.url)) as transport:
-        assert transport.is_open
-    assert not transport.is_open
+        pass
     with pytest.raises(TransportError, match="the transport is closed") as caught:
         await transport.request(APIRequest("PUT", "/x", body=b"{}"))
     assert not caught.value.outcome_unknown

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from types import SimpleNamespace
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -16,7 +15,6 @@ from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.client.errors import TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import ExponentialRateLimiter
-from cfo.runtime.clusters.sources import EngagedClusters
 from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueRequestForOwner, EnqueueRequestsFromMapFunc
 from cfo.runtime.controller.reconcile import Request
 from cfo.runtime.controller.source import Channel, InformerSync, Kind
@@ -24,7 +22,6 @@ from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
 from cfo.runtime.process.clock import FakeClock
-from cfo.runtime.sharding.ranges import Partition
 
 MIRROR = GVK("example.com", "v1", "Mirror")
 KEY = NamespacedName("ns", "a")
@@ -249,65 +246,3 @@ async def test_informer_sync_waits_without_adding_a_handler() -> None:
     condition.stop()
     assert informer.sync_waits == 1
     assert informer.handlers == []
-
-
-async def test_channel_keeps_requests_of_other_shards_until_their_shard_is_taken_over() -> None:
-    requests = [Request(f"team-{number}", "x") for number in range(20)]
-    mine, theirs = Partition(2, frozenset({0})), Partition(2, frozenset({1}))
-    channel, queue = Channel(), create_queue()
-    channel.enqueue(requests)
-    queue.accepts = lambda _: False  # the replica has no shard when the controller starts
-    await channel.start("test", queue)
-    assert len(queue) == 0
-
-    queue.accepts = lambda request: mine.covers(request.namespace, "")
-    await channel.enqueue_existing(mine)
-    assert 0 < len(queue) < 20
-    channel.enqueue(requests)
-
-    queue.accepts = None
-    await channel.enqueue_existing(theirs)
-    assert len(queue) == 20
-
-
-async def test_channel_keeps_a_limited_number_of_requests_of_other_shards() -> None:
-    channel, queue = Channel(), create_queue()
-    queue.accepts = lambda _: False
-    await channel.start("test", queue)
-    channel.enqueue(Request("ns", str(number)) for number in range(10_001))
-    queue.accepts = None
-    await channel.enqueue_existing(Partition(1, frozenset({0})))
-    assert len(queue) == 10_000
-
-
-class TwoClusters:
-    """Two engaged clusters."""
-
-    def __init__(self) -> None:
-        self.handlers: list[Any] = []
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(("east", "west"))
-
-    def add_engage_handler(self, handler: Any) -> None:
-        self.handlers.append(handler)
-        for name in self:
-            handler(SimpleNamespace(name=name))
-
-    def remove_engage_handler(self, handler: Any) -> None:
-        self.handlers.remove(handler)
-
-
-async def test_requests_for_engaged_clusters_are_enqueued_again_when_a_shard_is_taken_over() -> None:
-    clusters, queue = TwoClusters(), create_queue()
-    source = EngagedClusters(clusters, lambda _: [Request("team-a", "x"), Request("team-c", "x")])
-    part = Partition(8, frozenset({Partition(8, frozenset()).shard_of("team-a", "")}))
-    assert not part.covers("team-c", "x")
-    queue.accepts = lambda _: False
-    await source.start("test", queue)
-
-    queue.accepts = None
-    await source.enqueue_existing(part)
-
-    assert sorted(str(item.item) for item in queue.items()) == ["cluster://east/team-a/x", "cluster://west/team-a/x"]
-    assert len(clusters.handlers) == 1

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime import Controller, ControllerOptions, Request, Result, SyncClient, ThreadAbandoned, reconcile_id
+from cfo.runtime import Controller, Request, Result, reconcile_id
 from cfo.runtime.client.write_gate import WriteRejected, write_gate
+from cfo.runtime.controller import ControllerOptions, SyncClient, ThreadAbandoned
 from cfo.runtime.controller.source import Channel
 from cfo.runtime.controller.threads import ThreadedReconciler, ThreadPool, call_in_loop
 
@@ -101,7 +102,7 @@ async def test_pool_is_bounded_and_a_cancelled_job_that_has_not_started_never_ru
     await asyncio.sleep(0.01)
     waiting = asyncio.create_task(pool.run(ran.append, 1))
     await asyncio.sleep(0.01)
-    assert pool.threads == 2
+    assert [thread.name for thread in threading.enumerate()].count("test") == 2
     waiting.cancel()
     await asyncio.wait([waiting])
     release.set()

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
-from cfo.runtime import Conflict, TooManyRequests, TransportError, WriteRejected
+from cfo.runtime import Conflict, TransportError
 from cfo.runtime import handlers as kopf
+from cfo.runtime.client import TooManyRequests, WriteRejected
 from cfo.runtime.handlers.admission import register_webhooks
 from cfo.runtime.handlers.causes import detect_change
 from cfo.runtime.handlers.command import command

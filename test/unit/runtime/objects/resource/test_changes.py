@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime import NamespacedName, breaking_changes, custom_resource_definition
+from cfo.runtime import NamespacedName, custom_resource_definition
+from cfo.runtime.objects import breaking_changes
 from test.support.website import Website, WebsiteBeta
 
 CRD = custom_resource_definition(Website, WebsiteBeta, conversion_service=NamespacedName("a", "b"))

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime import APIModel, Conversions, CustomResource, InvalidResource, SchemaError
+from cfo.runtime import APIModel, CustomResource
+from cfo.runtime.objects import Conversions, InvalidResource, SchemaError
 
 GROUP = "example.com"
 

@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime import (
-    CustomResource,
-    InvalidResource,
-    NamespacedName,
-    ObjectMeta,
-    SchemaError,
-    TerminalError,
-)
+from cfo.runtime import CustomResource, NamespacedName, ObjectMeta, TerminalError
+from cfo.runtime.objects import InvalidResource, SchemaError
 from test.support.website import Port, Website, WebsiteSpec, WebsiteStatus
 
 KEY = NamespacedName("default", "a")

@@ -7,14 +7,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from cfo.runtime import (
-    APIModel,
-    CustomResource,
-    NamespacedName,
-    SchemaError,
-    custom_resource_definition,
-    structural_schema,
-)
+from cfo.runtime import APIModel, CustomResource, NamespacedName, custom_resource_definition
+from cfo.runtime.objects import SchemaError, structural_schema
 from test.support.website import Website, WebsiteBeta
 
 SERVICE = NamespacedName("websites", "webhooks")

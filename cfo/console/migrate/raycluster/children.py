@@ -1,0 +1,153 @@
+"""Which objects belong to a RayCluster, and which of them the Go operator or this one created.
+
+An object is the operator's if the RayCluster owns it, and it has a name that the operator gives to that kind. KubeRay
+controls its objects by the same owner reference, and may use the same name for a NetworkPolicy, so its label decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cfo.api.gateway import BACKEND_TLS_POLICIES, HTTP_ROUTE, TLS_ROUTES
+from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by, pod_labels
+from cfo.api.raycluster.kinds import ROUTE
+from cfo.api.raycluster.naming import NAMESPACE_LABEL, VERSION_ANNOTATION, digest, fit, names_of
+from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
+from cfo.runtime import (
+    CONFIG_MAP,
+    INGRESS,
+    NETWORK_POLICY,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Object,
+    is_controlled_by,
+    labels_of,
+    name_of,
+    namespace_of,
+)
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
+
+__all__ = [
+    "CHILD_KINDS",
+    "are_restricted_by_kuberay",
+    "binding_names",
+    "is_binding_of",
+    "is_by_kuberay",
+    "is_operators",
+    "is_operators_binding",
+    "references_of",
+    "title",
+]
+
+CHILD_KINDS: Final = (
+    *(HTTP_ROUTE, *TLS_ROUTES, *BACKEND_TLS_POLICIES, ROUTE, INGRESS),
+    *(SERVICE, NETWORK_POLICY, SERVICE_ACCOUNT, SECRET, CONFIG_MAP),
+)
+"""The namespaced kinds that the operator creates; those that expose a RayCluster come first."""
+
+_CREATED_BY_LABEL: Final = "app.kubernetes.io/created-by"
+_KUBERAY: Final = "kuberay-operator"
+_GROUP_LABEL: Final = "ray.io/group"
+
+
+def title(obj: Mapping[str, Any]) -> str:
+    """Return kind and name of an object."""
+    return f"{obj.get('kind')} {name_of(obj)}"
+
+
+def is_by_kuberay(obj: Mapping[str, Any]) -> bool:
+    """Return whether KubeRay created the object, or took it over: it then replaces all labels."""
+    return labels_of(obj).get(_CREATED_BY_LABEL) == _KUBERAY
+
+
+def is_operators(obj: Object, cluster: Object) -> bool:
+    """Return whether an operator created ``obj``, which is of one of the :data:`CHILD_KINDS`, for ``cluster``.
+
+    Labels do not suffice: users can write them to their own objects. Both operators set the owner reference.
+    """
+    is_named = name_of(obj) in _names(str(obj.get("kind")), cluster)
+    return is_named and is_owned_by(obj, cluster) and not is_by_kuberay(obj)
+
+
+def is_binding_of(binding: Object, cluster: Object) -> bool:
+    """Return whether the labels or the name of a ClusterRoleBinding refer to ``cluster``."""
+    if has_cluster_labels(binding, cluster):
+        return True
+    is_of_another = NAMESPACE_LABEL in labels_of(binding)
+    return name_of(binding) in _names(CLUSTER_ROLE_BINDING.kind, cluster) and not is_of_another
+
+
+def is_operators_binding(binding: Object, cluster: Object) -> bool:
+    """Return whether an operator created this ClusterRoleBinding for ``cluster``."""
+    return is_binding_of(binding, cluster) and is_oauth_proxy_binding(binding, namespace_of(cluster))
+
+
+def _names(kind: str, cluster: Object) -> Collection[str]:
+    """Return the names of the operator's objects of a kind, in both generations of names.
+
+    An edit by the Go operator annotates a RayCluster with old names, which then has objects of both generations.
+    """
+    found: set[str] = set()
+    suffix = digest(f"{namespace_of(cluster)}/{name_of(cluster)}")
+    metadata = cluster["metadata"]
+    for generation in ({}, {VERSION_ANNOTATION: ""}):
+        names = names_of({**cluster, "metadata": {**metadata, "annotations": generation}})
+        found |= {
+            SECRET.kind: {names.ca_secret, names.cookie_secret, names.proxy_tls_secret},
+            SERVICE.kind: {names.proxy_service},
+            SERVICE_ACCOUNT.kind: {names.proxy_service_account},
+            NETWORK_POLICY.kind: {names.head_policy, names.workers_policy},
+            ROUTE.kind: {names.dashboard, names.client},
+            INGRESS.kind: {names.dashboard, names.client},
+            HTTP_ROUTE.kind: {names.dashboard},
+            TLS_ROUTES[0].kind: {names.client},
+            BACKEND_TLS_POLICIES[0].kind: {names.dashboard},
+            CONFIG_MAP.kind: {names.proxy_tls_secret},
+            CLUSTER_ROLE_BINDING.kind: {names.cluster_role_binding, fit(f"{names.cluster_role_binding}-{suffix}")},
+        }.get(kind, set())
+    return found
+
+
+def binding_names(cluster: Object) -> Collection[str]:
+    """Return the possible names of the ClusterRoleBindings of ``cluster``."""
+    return _names(CLUSTER_ROLE_BINDING.kind, cluster)
+
+
+def references_of(cluster: Object) -> frozenset[tuple[str, str]]:
+    """Return kind and name of the Secrets and ServiceAccounts that the pod templates of ``cluster`` use."""
+    return frozenset(_references(cluster.get("spec") or {}))
+
+
+def _references(value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if key in ("secretName", "serviceAccountName") and isinstance(item, str):
+                yield ("Secret" if key == "secretName" else "ServiceAccount"), item
+            elif key in ("secretKeyRef", "secretRef", "secret") and isinstance(item, Mapping) and "name" in item:
+                yield "Secret", str(item["name"])
+            yield from _references(item)
+
+
+def are_restricted_by_kuberay(cluster: Object, policies: Iterable[Object]) -> bool:
+    """Return whether KubeRay's own policies restrict the ingress to the head and to all worker groups of ``cluster``.
+
+    KubeRay 1.7 creates one policy for the head and one for each worker group; the fork of Open Data Hub creates one for
+    all workers.
+    """
+    selectors = [
+        (policy.get("spec") or {}).get("podSelector", {}).get("matchLabels") or {}
+        for policy in policies
+        if is_by_kuberay(policy)
+        and is_controlled_by(policy, cluster)
+        and "Ingress" in ((policy.get("spec") or {}).get("policyTypes") or ())
+    ]
+    workers = pod_labels(cluster, "worker")
+    groups = [group.get("groupName") for group in (cluster.get("spec") or {}).get("workerGroupSpecs") or ()]
+    return pod_labels(cluster, "head") in selectors and (
+        workers in selectors or all({**workers, _GROUP_LABEL: group} in selectors for group in groups)
+    )

@@ -1,0 +1,17 @@
+from .cache import Cache as Cache
+from .cache import SyncTimeoutError as SyncTimeoutError
+from .entry import Entry as Entry
+from .entry import Meta as Meta
+from .indexes import by_controller as by_controller
+from .indexes import by_label as by_label
+from .indexes import by_owner as by_owner
+from .informer import Informer as Informer
+from .informer import Reader as Reader
+from .informer import TypedReader as TypedReader
+from .selectors import FieldSelector as FieldSelector
+from .selectors import LabelSelector as LabelSelector
+from .selectors import Selection as Selection
+from .selectors import SelectorError as SelectorError
+from .store import Event as Event
+from .transform import drop_fields as drop_fields
+from .wait import wait_for as wait_for

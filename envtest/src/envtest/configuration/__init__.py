@@ -1,0 +1,1 @@
+"""What a control plane is configured with: the Kubernetes version, feature gates, controllers and the network."""

@@ -1,0 +1,1 @@
+"""Between HTTP and objects: requests, content negotiation, decoding, options, lists and responses."""

@@ -1,0 +1,301 @@
+"""Decodes request bodies into objects of the resource's kind.
+
+The checks follow apimachinery's codecs, in their order: media type, syntax, identity (apiVersion and kind), then the
+fields, which the resource's strategy decodes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any
+
+import orjson
+
+from envtest.apimachinery.errors import GroupResource, bad_request, unsupported_media_type
+from envtest.apimachinery.objects import Object
+from envtest.builtins.catalog import all_resources
+from envtest.endpoints.negotiation import SERVED
+from envtest.endpoints.request import Request
+from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
+
+__all__ = [
+    "PROTOBUF",
+    "JSONError",
+    "check_strict",
+    "decode_fields",
+    "decode_object",
+    "duplicate_fields",
+    "load_json",
+    "load_protobuf",
+    "load_yaml",
+    "media_type",
+    "parse_object",
+    "parse_typed",
+]
+
+PROTOBUF = SERVED[2]
+_MISSING = "couldn't get version/kind; json parse error: "
+_EXCERPT = 30
+_FRACTION = re.compile(rb"\d\.0|\d[eE]")
+
+
+class JSONError(ValueError):
+    """Raised for a body that is not valid JSON (or YAML)."""
+
+
+_SYNTAX = {
+    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+    "Expecting ':' delimiter": "after object key",
+    "Expecting ',' delimiter": "after object key:value pair",
+    "Extra data": "after top-level value",
+    "Invalid control character at": "in string literal",
+}
+
+
+def _go_syntax_error(data: bytes) -> str:
+    """Return the message of Go's JSON decoder for invalid JSON."""
+    try:
+        text = data.decode()
+        json.loads(text, parse_int=str)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :].lstrip()
+        if not rest or error.msg.startswith("Unterminated string"):
+            return "unexpected end of JSON input"
+        return f"invalid character '{rest[0]}' {_SYNTAX.get(error.msg, 'looking for beginning of value')}"
+    except RecursionError:
+        return "exceeded max depth"
+    except UnicodeDecodeError as error:
+        return f"invalid UTF-8 at byte {error.start}"
+    return "invalid JSON"
+
+
+def load_json(data: bytes) -> Any:
+    """Decode JSON. Raises :class:`JSONError` with the message of Go's decoder."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise JSONError(_go_syntax_error(data)) from None
+    return _whole_numbers(value) if _FRACTION.search(data) else value
+
+
+def _whole_numbers(value: Any) -> Any:
+    """Return ``value`` with whole floats as Go writes them: ``2.0`` becomes ``2``."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _whole_numbers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(item) for item in value]
+    return value
+
+
+def load_yaml(data: bytes) -> Any:
+    """Decode YAML. Raises :class:`JSONError`."""
+    from envtest.formats.yaml_codec import YAMLError, load
+
+    try:
+        return load(data)
+    except YAMLError as error:
+        raise JSONError(str(error)) from None
+
+
+def media_type(request: Request) -> str:
+    """Return the media type of the body, without parameters; JSON if the client sent no Content-Type."""
+    return request.headers.get("Content-Type", "application/json").split(";")[0].strip() or "application/json"
+
+
+async def parse_object(request: Request, info: ResourceInfo) -> tuple[Object, bytes]:
+    """Return the object of a POST or PUT, with its identity checked, and the JSON from which it was decoded."""
+    media = media_type(request)
+    data = await request.body()
+    if media == PROTOBUF and not info.is_crd:
+        return _parse_protobuf(data, info)
+    if media not in {"application/json", "application/yaml"}:
+        raise unsupported_media_type(SERVED)
+    unrecognized = f"the object provided is unrecognized (must be of type {info.kind}): "
+    try:
+        obj = load_json(data) if media == "application/json" else load_yaml(data)
+    except JSONError as error:
+        shown = _MISSING + str(error) if media == "application/json" else str(error)
+        raise bad_request(f"{unrecognized}{shown} ({_excerpt(data)})") from None
+    if media == "application/yaml":
+        data = orjson.dumps(obj)
+    if obj is None:
+        obj = {}
+    if not isinstance(obj, dict):
+        problem = f"json: cannot unmarshal {_json_type(obj)} into Go value of type struct"
+        raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
+    _check_identity(obj, data, info, unrecognized)
+    return obj, data
+
+
+def load_protobuf(data: bytes) -> Object:
+    """Decode Kubernetes' protobuf. Raises ValueError. The field tables are loaded with the first such body."""
+    from envtest.endpoints.protobuf import decode_body
+
+    return decode_body(data)
+
+
+def _parse_protobuf(data: bytes, info: ResourceInfo) -> tuple[Object, bytes]:
+    unrecognized = f"the object provided is unrecognized (must be of type {info.kind}): "
+    try:
+        obj = load_protobuf(data)
+    except ValueError as error:
+        raise bad_request(f"{unrecognized}{error} ({_excerpt(data)})") from None
+    encoded = orjson.dumps(obj)
+    _check_identity(obj, encoded, info, unrecognized)
+    return obj, encoded
+
+
+def _json_type(value: object) -> str:
+    if isinstance(value, list):
+        return "array"
+    if isinstance(value, bool):
+        return "bool"
+    return "string" if isinstance(value, str) else "number"
+
+
+def _excerpt(data: bytes) -> str:
+    """Return the start of a body as apiserver shows it in errors: JSON unchanged, anything else in hexadecimal."""
+    if not data:
+        return "<empty>"
+    head = data[:30]
+    shown = head.decode(errors="replace") if data.startswith(b"{") else head.hex()
+    return shown + (" ..." if len(data) > 30 else "")
+
+
+def _check_identity(obj: Object, data: bytes, info: ResourceInfo, unrecognized: str) -> None:
+    version, kind = obj.get("apiVersion"), obj.get("kind")
+    for value, name in ((version, "apiVersion"), (kind, "kind")):
+        if value is not None and not isinstance(value, str):
+            problem = f"json: cannot unmarshal {_json_type(value)} into Go struct field .{name} of type string"
+            raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
+    if info.is_crd and not kind:
+        text = data.decode(errors="replace")
+        raise bad_request(f"{unrecognized}Object 'Kind' is missing in '{text}' ({_excerpt(data)})")
+    if not info.is_crd:
+        version = obj["apiVersion"] = version or info.api_version
+        kind = obj["kind"] = kind or info.kind
+    version = version or ""
+    if info.is_crd:
+        if version != info.api_version:
+            raise bad_request(
+                f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
+            )
+        return
+    short = version.rpartition("/")[2]
+    known, scheme = (_CRD_KINDS, _CRD_SCHEME) if info.resource == _CRDS else (_builtin_kinds(), _SCHEME)
+    if version != info.api_version and (version, kind) not in known:
+        raise bad_request(
+            f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
+            f'no kind "{kind}" is registered for version "{version}" in scheme "{scheme}"'
+        )
+    if version != info.api_version and kind == info.kind and version.rpartition("/")[0] == info.group:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({info.api_version})"
+        )
+    if kind != info.kind or version != info.api_version:
+        internal = info.group.split(".")[0] or "core"
+        raise bad_request(
+            f'{kind} in version "{short}" cannot be handled as a {info.kind}: '
+            f"converting ({short}.{kind}) to ({internal}.{info.kind}): unknown conversion"
+        )
+
+
+_CRDS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+_CRD_KINDS = frozenset((f"apiextensions.k8s.io/{version}", "CustomResourceDefinition") for version in ("v1", "v1beta1"))
+"""The API server of CRDs has a scheme of its own, in which v1beta1 is still registered."""
+_CRD_SCHEME = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"
+_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
+
+
+@cache
+def _builtin_kinds() -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (f"{each.group}/{each.version}" if each.group else each.version, each.kind) for each in all_resources()
+    )
+
+
+def check_strict(problems: list[str], ctx: RequestContext, *, kind: str = "", version: str = "") -> None:
+    """Handle the errors of strict decoding according to ``fieldValidation``.
+
+    Strict rejects the request, Warn adds warnings, Ignore drops the errors. ``kind`` and ``version`` describe the body
+    if it is not an object of the resource.
+    """
+    if not problems or ctx.field_validation == "Ignore":
+        return
+    kind, version = kind or ctx.info.kind, version or ctx.info.version
+    if ctx.field_validation == "Strict":
+        listed = ", ".join(problems)
+        raise bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {listed}'
+        )
+    for problem in problems:
+        ctx.warn(problem)
+
+
+async def parse_typed(request: Request, *, group: str, version: str, kind: str) -> tuple[Object, bytes]:
+    """Do the same as :func:`parse_object` for a body whose built-in kind is not the resource's (a subresource)."""
+    info = ResourceInfo(group, version, "", "", kind, namespaced=True, strategy=Strategy())
+    return await parse_object(request, info)
+
+
+async def decode_object(request: Request, ctx: RequestContext) -> Object:
+    """Return the object of a POST or PUT, pruned. Raises StatusError (400, 413, 415)."""
+    obj, data = await parse_object(request, ctx.info)
+    problems: list[str] = []
+    if ctx.field_validation != "Ignore":
+        problems = duplicate_fields(data, obj)
+        if media_type(request) == "application/yaml":
+            problems = yaml_problems(await request.body(), ctx) or problems
+    problems += decode_fields(obj, ctx)
+    check_strict(problems, ctx)
+    return obj
+
+
+def yaml_problems(data: bytes, ctx: RequestContext) -> list[str]:
+    """Return the strict decoding errors for duplicate keys in YAML."""
+    from envtest.formats.duplicate_keys import repeated_keys, unmarshal_errors
+
+    lines = repeated_keys(data)
+    return [unmarshal_errors(lines)] if lines and ctx.field_validation == "Strict" else lines
+
+
+def decode_fields(obj: Object, ctx: RequestContext) -> list[str]:
+    """Decode with the resource's strategy, but keep an empty ``managedFields``, which asks the server to reset them."""
+    metadata = obj.get("metadata")
+    resets_managers = isinstance(metadata, dict) and metadata.get("managedFields") == []
+    problems = ctx.info.strategy.decode(obj, ctx)
+    if resets_managers:
+        obj.setdefault("metadata", {})["managedFields"] = []
+    return problems
+
+
+def duplicate_fields(data: bytes, obj: Any) -> list[str]:
+    """Return ``duplicate field "path"`` for each key that occurs twice in an object of the JSON.
+
+    If the JSON has no more ``":`` sequences than its re-encoded form, it has no duplicate keys.
+    """
+    if data.count(b'":') + data.count(b'" :') <= orjson.dumps(obj).count(b'":'):
+        return []
+    found: list[str] = []
+    _walk_pairs(json.loads(data, object_pairs_hook=list, parse_int=str), "", found)
+    return [f'duplicate field "{path}"' for path in found]
+
+
+def _walk_pairs(value: Any, path: str, found: list[str]) -> None:
+    if not isinstance(value, list) or not value:
+        return
+    if isinstance(value[0], tuple):
+        seen: set[str] = set()
+        for name, item in value:
+            below = f"{path}.{name}" if path else name
+            if name in seen and below not in found:
+                found.append(below)
+            seen.add(name)
+            _walk_pairs(item, below, found)
+        return
+    for position, item in enumerate(value):
+        _walk_pairs(item, f"{path}[{position}]", found)

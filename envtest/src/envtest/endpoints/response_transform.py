@@ -1,0 +1,138 @@
+"""Transforms objects into response bodies: objects, lists, Tables and PartialObjectMetadata, as JSON or YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from envtest.apimachinery.errors import bad_request, not_acceptable
+from envtest.apimachinery.field_errors import go_quote
+from envtest.apimachinery.objects import Object
+from envtest.endpoints.listing import Page
+from envtest.endpoints.negotiation import Output
+from envtest.endpoints.request import Request, Response
+from envtest.registry.resource import ResourceInfo
+from envtest.registry.storage_version import encode_records
+from envtest.storage.record import encode
+
+__all__ = ["check_include", "encode_as", "list_response", "object_response", "partial_metadata"]
+
+
+_INCLUDE = ("Metadata", "Object", "None", "")
+
+
+def encode_as(document: Any, output: Output) -> bytes:
+    """Encode a document in the negotiated encoding."""
+    if output.yaml:
+        from envtest.formats.yaml_codec import dump
+
+        return dump(document).encode()
+    if output.pretty:
+        return orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
+    return orjson.dumps(document) + b"\n"
+
+
+def _table(
+    request: Request, info: ResourceInfo, output: Output, objects: Sequence[Object], metadata: Mapping[str, Any]
+) -> Object:
+    # Imports the printers of all kinds, which most programs never need.
+    from envtest.endpoints.table_convertor import convert_to_table
+
+    return convert_to_table(
+        info, objects, version=output.as_version, include=check_include(request), metadata=metadata, now=request.moment
+    )
+
+
+def check_include(request: Request) -> str:
+    """Return ``includeObject`` of a Table request. Raises StatusError (400)."""
+    include = request.parameter("includeObject")
+    if include not in _INCLUDE:
+        raise bad_request(
+            "Unable to convert to Table as requested: includeObject: Invalid value: "
+            f"{go_quote(include)}: must be 'Metadata', 'Object', 'None', or empty"
+        )
+    return include or "Metadata"
+
+
+def partial_metadata(obj: Object, version: str) -> Object:
+    """Return the PartialObjectMetadata of an object."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj["metadata"]}
+
+
+def object_response(
+    request: Request, info: ResourceInfo, output: Output, obj: Object | bytes, code: int = 200
+) -> Response:
+    """Return one object in the form that the client accepts."""
+    if not output.as_kind:
+        if isinstance(obj, bytes) and not output.yaml and not output.pretty:
+            return Response(obj + b"\n", code)
+        document = orjson.loads(obj) if isinstance(obj, bytes) else obj
+        return Response(encode_as(document, output), code, output.content_type)
+    document = orjson.loads(obj) if isinstance(obj, bytes) else obj
+    if output.as_kind == "PartialObjectMetadataList":
+        name = f"*core.{info.kind}" if not info.is_crd else "*unstructured.Unstructured"
+        raise not_acceptable(
+            f"you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
+        )
+    if output.as_kind == "PartialObjectMetadata":
+        return Response(encode_as(partial_metadata(document, output.as_version), output), code, output.content_type)
+    metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}
+    table = _table(request, info, output, [document], metadata)
+    return Response(encode_as(table, output), code, output.content_type)
+
+
+def _list_metadata(info: ResourceInfo, page: Page) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"resourceVersion": str(page.revision)}
+    if page.token or info.is_crd:
+        metadata["continue"] = page.token
+    if page.remaining:
+        metadata["remainingItemCount"] = page.remaining
+    if page.shards:
+        metadata["shardInfo"] = {"selector": page.shards}
+    return metadata
+
+
+async def list_response(request: Request, info: ResourceInfo, output: Output, page: Page) -> Response:
+    """Return a list in the form that the client accepts, assembled from the stored bytes whenever possible."""
+    items = await encode_records(info, page.records)
+    metadata = _list_metadata(info, page)
+    if output.as_kind:
+        return _converted_list(request, info, output, items, metadata)
+    head = orjson.dumps({"kind": info.list_kind, "apiVersion": info.api_version, "metadata": metadata})
+    pieces: list[bytes | memoryview] = [head[:-1] + b',"items":[']
+    if info.is_crd:
+        for item in items:
+            pieces += (item, b",")
+    else:
+        bare = len(encode({"apiVersion": info.api_version, "kind": info.kind, "": 0})) - len(b'"":0}')
+        for item in items:
+            pieces += (b"{", memoryview(item)[bare:], b",")
+    if items:
+        pieces.pop()
+    pieces.append(b"]}\n")
+    if output.yaml or output.pretty:
+        return Response(encode_as(orjson.loads(b"".join(pieces)), output), 200, output.content_type)
+    return Response(pieces)
+
+
+def _converted_list(
+    request: Request, info: ResourceInfo, output: Output, items: Sequence[bytes], metadata: dict[str, Any]
+) -> Response:
+    objects = [orjson.loads(item) for item in items]
+    if not metadata.get("continue"):
+        metadata.pop("continue", None)
+    if output.as_kind == "PartialObjectMetadata":
+        name = f"*core.{info.list_kind}" if not info.is_crd else "*unstructured.UnstructuredList"
+        raise not_acceptable(f"you requested PartialObjectMetadata, but the requested object is a list ({name})")
+    if output.as_kind == "PartialObjectMetadataList":
+        document: dict[str, Any] = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": f"meta.k8s.io/{output.as_version}",
+            "metadata": metadata,
+            "items": [partial_metadata(obj, output.as_version) for obj in objects] or None,
+        }
+    else:
+        document = _table(request, info, output, objects, metadata)
+    return Response(encode_as(document, output), 200, output.content_type)

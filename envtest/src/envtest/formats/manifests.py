@@ -1,0 +1,97 @@
+"""Reads manifest files: YAML or JSON, one object or many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from envtest.apimachinery.objects import Object
+from envtest.formats.bounded_file import read_file
+
+__all__ = [
+    "CRD",
+    "WEBHOOK_CONFIGURATIONS",
+    "Manifests",
+    "load_crds",
+    "load_manifests",
+    "read_manifests",
+    "split_documents",
+]
+
+CRD = "CustomResourceDefinition"
+WEBHOOK_CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+
+Manifests = Path | str | Mapping[str, Any]
+"""An object, a YAML or JSON file, or a folder of such files."""
+
+
+def load_manifests(sources: Iterable[Manifests], *kinds: str) -> Iterator[Object]:
+    """Yield the objects of ``kinds`` in ``sources``. Raises ValueError, OSError."""
+    for source in sources:
+        objects = [dict(source)] if isinstance(source, Mapping) else read_manifests(Path(source), objects_only=True)
+        for obj in objects:
+            if obj.get("kind") not in kinds:
+                continue
+            metadata = obj.get("metadata")
+            if not isinstance(metadata, Mapping) or not metadata.get("name"):
+                prefix = "" if isinstance(source, Mapping) else f"{source}: "
+                raise ValueError(f"{prefix}{obj['kind']}: metadata.name is missing")
+            yield obj
+
+
+def load_crds(sources: Iterable[Manifests]) -> list[Object]:
+    """Return the CRDs in ``sources``. Raises ValueError, also for a source without any CRD, and OSError."""
+    found: list[Object] = []
+    for source in sources:
+        crds = list(load_manifests([source], CRD))
+        if not crds:
+            where = f"an object of kind {source.get('kind')}" if isinstance(source, Mapping) else str(source)
+            raise ValueError(f"no {CRD} in {where}")
+        found += crds
+    return found
+
+
+def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object]:
+    """Yield the objects of a file, or of the manifest files of a folder in the order of their names.
+
+    ``objects_only`` skips well-formed documents that are not Kubernetes objects, such as kustomize's files.
+    Raises OSError if a file cannot be read, ValueError (naming the file) if it is not a manifest.
+    """
+    from envtest.formats.yaml_codec import YAMLError, load
+
+    if path.is_dir():
+        for file in sorted(path.iterdir()):
+            if file.suffix in _SUFFIXES:
+                yield from read_manifests(file, objects_only=objects_only)
+        return
+    for _, text in split_documents(read_file(path)):
+        try:
+            document = load(text)
+        except YAMLError as error:
+            raise ValueError(f"{path}: {error}") from None
+        if document is None:
+            continue
+        if not isinstance(document, dict) or not document.get("kind"):
+            if objects_only:
+                continue
+            raise ValueError(f"{path}: not a Kubernetes object: apiVersion and kind are missing")
+        if document["kind"] == "List":
+            yield from document.get("items") or ()
+        else:
+            yield document
+
+
+def split_documents(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the documents of a YAML file, each with the line on which it starts; the first line is 1."""
+    lines: list[bytes] = []
+    start = 1
+    for number, line in enumerate(data.splitlines(keepends=True), 1):
+        if line.rstrip() == b"---" or line.startswith(b"--- "):
+            yield start, b"".join(lines)
+            lines, start = [], number + 1
+        else:
+            lines.append(line)
+    yield start, b"".join(lines)

@@ -1,0 +1,1 @@
+"""Paths that are not resources: discovery, OpenAPI, health, metrics and the pages of envtest."""

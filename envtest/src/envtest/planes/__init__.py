@@ -1,0 +1,1 @@
+"""The control planes, embedded and real, their snapshots and traces, and the public ``ControlPlane``."""

@@ -1,0 +1,58 @@
+"""Converts objects between the version that a request names and the version that the store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from envtest.apimachinery.objects import Object
+from envtest.registry.resource import ResourceInfo
+from envtest.storage import Record
+from envtest.storage.record import encode
+
+__all__ = ["encode_records", "from_storage", "to_storage"]
+
+
+def _is_direct(info: ResourceInfo, record: Record) -> bool:
+    return info.api_version == info.storage_version and record.revision > info.read_through
+
+
+async def from_storage(info: ResourceInfo, record: Record) -> Object:
+    """Return the stored object in the version of ``info``, pruned and defaulted by the schema of that version."""
+    obj = record.obj()
+    if _is_direct(info, record):  # neither converted nor written under an older schema
+        return obj
+    return (await _converted(info, [obj]))[0]
+
+
+async def _converted(info: ResourceInfo, objects: list[Object]) -> list[Object]:
+    for obj in objects:
+        info.strategy.restore(obj)
+    if info.convert is not None:
+        objects = await info.convert(objects, info.api_version)
+    for obj in objects:
+        obj["apiVersion"] = info.api_version
+        obj["kind"] = info.kind
+        info.strategy.decode_stored(obj)
+    return objects
+
+
+async def to_storage(info: ResourceInfo, obj: Object) -> Object:
+    """Return the object in the version in which it is stored."""
+    if info.api_version == info.storage_version:
+        return obj
+    if info.convert is not None:
+        return (await info.convert([obj], info.storage_version))[0]
+    # Strategy "None" of CRDs, and kinds whose versions have the same fields.
+    return {**obj, "apiVersion": info.storage_version, "kind": info.storage_kind or info.kind}
+
+
+async def encode_records(info: ResourceInfo, records: Sequence[Record]) -> list[bytes]:
+    """Return the encoded objects in the version of ``info``: the stored bytes themselves whenever possible."""
+    if info.api_version == info.storage_version and not info.read_through:
+        return [record.data for record in records]
+    out: list[bytes | None] = [record.data if _is_direct(info, record) else None for record in records]
+    stale = [index for index, data in enumerate(out) if data is None]
+    converted = await _converted(info, [records[index].obj() for index in stale])
+    for index, obj in zip(stale, converted, strict=True):
+        out[index] = encode(obj)
+    return [data for data in out if data is not None]

@@ -1,0 +1,384 @@
+"""``x-kubernetes-validations``: the CEL rules of custom resources.
+
+:func:`compile_rules` returns the check of a schema's rules on an object; :func:`prepare_rule` compiles one rule and
+reports its errors when a CRD is written. Semantics and messages follow apiextensions' ``schema/cel``: rules that use
+``oldSelf`` run only when there is an old value, and errors of unchanged values are ignored.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, TypeAlias
+
+from envtest.apimachinery.field_errors import OMIT, FieldError, duplicate, forbidden, go_json, invalid, required
+from envtest.schema.cel import CELCompileError, CELError, CELType, Program, compile_expression
+from envtest.schema.cel_types import check_types, escape, escape_keywords
+from envtest.schema.formats import parse_duration
+from envtest.schema.schema_node import Schema
+from envtest.schema.validation import json_type
+
+__all__ = ["Rules", "compile_rules", "has_rules", "prepare_rule"]
+
+Rules: TypeAlias = Callable[[Any, Any, bool], list[FieldError]]
+"""Checks an object against the old one (``None`` on creation); the flag is true when there is an old one."""
+
+Adapter: TypeAlias = Callable[[Any], Any]
+
+_SCALARS: dict[str, CELType] = {"boolean": "bool", "integer": "int", "number": "double", "string": "string"}
+_MAX_MESSAGE_BYTES = 5 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A compiled rule, or its compile errors."""
+
+    raw: Mapping[str, Any]
+    program: Program | None = None
+    message: Program | None = None
+    uses_old: bool = False
+    error: str = ""
+    message_error: str = ""
+    path: str = ""
+
+    @property
+    def text(self) -> str:
+        """The message of the rule in errors."""
+        return (self.raw.get("message") or self.raw.get("rule") or "").strip()
+
+    @property
+    def optional_old(self) -> bool:
+        """Whether ``oldSelf`` is an optional value, so that the rule also runs on creation."""
+        return bool(self.raw.get("optionalOldSelf"))
+
+
+def has_rules(raw: Any) -> bool:
+    """Report whether any part of a schema has rules; reads the JSON form without creating nodes."""
+    if not isinstance(raw, Mapping):
+        return False
+    if raw.get("x-kubernetes-validations"):
+        return True
+    if any(has_rules(inner) for inner in (raw.get("properties") or {}).values()):
+        return True
+    if any(has_rules(inner) for inner in raw.get("allOf") or ()):
+        return True
+    return has_rules(raw.get("items")) or has_rules(raw.get("additionalProperties"))
+
+
+def compile_rules(schema: Schema, *, resource_root: bool = True) -> Rules | None:
+    """Return the check of a schema's rules; ``None`` when it has none."""
+    if not has_rules(schema.raw):
+        return None
+    check = _node(schema, schema.raw, resource_root)
+
+    def rules(value: Any, old: Any, has_old: bool) -> list[FieldError]:
+        errors: list[FieldError] = []
+        check(value, old, _Correlation(has_old and value == old, has_old), "", errors)
+        return errors
+
+    return rules
+
+
+@dataclass(frozen=True, slots=True)
+class _Correlation:
+    """The relation of a value to the old object.
+
+    ``correlated`` is true when it has an old value. ``unchanged`` compares it with its old value, or compares the
+    nearest ancestor that has one.
+    """
+
+    unchanged: bool
+    correlated: bool
+
+
+_Check: TypeAlias = Callable[[Any, Any, _Correlation, str, list[FieldError]], None]
+
+
+def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
+    """Return the check of a node: the rules in ``raw`` (the node or an ``allOf`` branch), then its children."""
+    own = [prepare_rule(rule, schema, resource_root=root) for rule in raw.get("x-kubernetes-validations") or ()]
+    adapt = _adapter(schema) if own else None
+    kind = schema.type
+    branches = [_node(schema, branch, root) for branch in raw.get("allOf") or () if has_rules(branch)]
+    fields = {
+        name: inner
+        for name, inner in (raw.get("properties") or {}).items()
+        if name in schema.properties and has_rules(inner)
+    }
+    additional = raw.get("additionalProperties")
+    entries = additional if has_rules(additional) and schema.additional is not None else None
+    items = raw.get("items") if has_rules(raw.get("items")) and schema.items is not None else None
+    children: dict[str, _Check] = {}
+
+    def inner(key: str, node: Schema | None, content: Mapping[str, Any]) -> _Check:
+        check = children.get(key)
+        if check is None:
+            check = children[key] = _node(node or schema, content, bool(node and node.embedded))
+        return check
+
+    def check(value: Any, old: Any, correlation: _Correlation, path: str, errors: list[FieldError]) -> None:
+        if value is None:
+            return
+        if own:
+            _run(own, value, old, adapt, kind, correlation.unchanged, path, errors)
+        for branch in branches:
+            branch(value, old, _Correlation(False, correlation.correlated), path, errors)
+        if isinstance(value, dict):
+            before = old if isinstance(old, dict) else {}
+            for name, item in value.items():
+                if name in fields:
+                    item_path = f"{path}.{name}" if path else name
+                    step = _step(correlation, before, name, item, root=path == "")
+                    inner(name, schema.properties[name], fields[name])(item, before.get(name), step, item_path, errors)
+                elif entries is not None:
+                    step = _step(correlation, before, name, item, root=False)
+                    inner("*", schema.additional, entries)(item, before.get(name), step, f"{path}[{name}]", errors)
+        elif isinstance(value, list) and items is not None:
+            matches = _old_items(schema, old)
+            for position, item in enumerate(value):
+                match = matches.get(_key(schema, item))
+                step = (
+                    _Correlation(item == match, True)
+                    if match is not None
+                    else _Correlation(correlation.unchanged, False)
+                )
+                inner("[]", schema.items, items)(item, match, step, f"{path}[{position}]", errors)
+
+    return check
+
+
+def _step(correlation: _Correlation, before: Mapping[str, Any], name: str, item: Any, *, root: bool) -> _Correlation:
+    if root and name in ("apiVersion", "kind"):
+        return _Correlation(False, False)
+    if correlation.correlated and name in before:
+        return _Correlation(item == before[name], True)
+    return _Correlation(correlation.unchanged, False)
+
+
+def _old_items(schema: Schema, old: Any) -> dict[str, Any]:
+    if schema.list_type != "map" or not isinstance(old, list):
+        return {}
+    return {_key(schema, item): item for item in old}
+
+
+def _key(schema: Schema, item: Any) -> str:
+    return go_json([item.get(key) for key in schema.list_map_keys]) if isinstance(item, dict) else ""
+
+
+def _run(
+    rules: list[Rule],
+    value: Any,
+    old: Any,
+    adapt: Adapter | None,
+    kind: str,
+    unchanged: bool,
+    path: str,
+    errors: list[FieldError],
+) -> None:
+    field = path or "<nil>"
+    variables: dict[str, Any] = {"self": adapt(value) if adapt else value}
+    before = adapt(old) if adapt and old is not None else old
+    for rule in rules:
+        if rule.error:
+            errors.append(invalid(field, kind, f"rule compile error: {rule.error}"))
+            continue
+        if rule.program is None or (rule.uses_old and old is None and not rule.optional_old):
+            continue
+        inputs = dict(variables)
+        if rule.uses_old:
+            inputs |= {"has__": old is not None, "old__": before} if rule.optional_old else {"oldSelf": before}
+        try:
+            holds = rule.program.evaluate(inputs)
+        except CELError as error:
+            text = str(error)
+            if text.startswith("no such overload"):
+                detail = (
+                    f"'{text}': call arguments did not match a supported operator, function or macro signature for "
+                    f"rule: {rule.text}"
+                )
+            else:
+                detail = f"{text} evaluating rule: {rule.text}"
+            errors.append(invalid(field, kind, detail))
+            continue
+        if holds is True or (unchanged and not rule.uses_old):
+            continue
+        rule_field = (f"{path}{rule.path}" if path else rule.path.removeprefix(".")) if rule.path else field
+        bad_value = OMIT if kind in ("object", "array") else value
+        errors.append(_failure(rule, rule_field, bad_value, _message(rule, inputs)))
+
+
+def _message(rule: Rule, variables: Mapping[str, Any]) -> str:
+    fallback = (rule.raw.get("message") or "").strip() or f"failed rule: {rule.text}"
+    if rule.message is None:
+        return fallback
+    try:
+        text = rule.message.evaluate(variables)
+    except CELError:
+        return fallback
+    text = text.strip() if isinstance(text, str) else ""
+    if not text or "\n" in text or len(text.encode()) > _MAX_MESSAGE_BYTES:
+        return fallback
+    return text
+
+
+def _failure(rule: Rule, path: str, value: Any, detail: str) -> FieldError:
+    match rule.raw.get("reason"):
+        case "FieldValueForbidden":
+            return forbidden(path, detail)
+        case "FieldValueRequired":
+            return required(path, detail)
+        case "FieldValueDuplicate":
+            return duplicate(path, value)._replace(detail="")
+        case _:
+            return invalid(path, value, detail)
+
+
+def prepare_rule(raw: Mapping[str, Any], schema: Schema, *, resource_root: bool) -> Rule:
+    """Compile a rule of a node; the result has its errors in ``error`` and ``message_error``."""
+    source = (raw.get("rule") or "").strip()
+    if not source:
+        return Rule(raw)
+    optional = bool(raw.get("optionalOldSelf"))
+    program, error = _compile(source, schema, optional, resource_root, "bool")
+    message, message_error = None, ""
+    expression = (raw.get("messageExpression") or "").strip()
+    if expression and not error:
+        message, message_error = _compile(expression, schema, optional, resource_root, "string")
+    uses_old = _uses_old(source, schema) or _uses_old(expression, schema)
+    path = _field_path(raw.get("fieldPath") or "")
+    return Rule(raw, None if error else program, message, uses_old, error, message_error, path)
+
+
+def _uses_old(source: str, schema: Schema) -> bool:
+    """Report whether an expression needs ``oldSelf``, that is, does not compile without it."""
+    if "oldSelf" not in source:
+        return False
+    try:
+        compile_expression(escape_keywords(source), {"self": _kind(schema)})
+    except CELCompileError:
+        return True
+    return False
+
+
+_KIND_ERRORS = {
+    "bool": "cel expression must evaluate to a bool",
+    "string": "messageExpression must evaluate to a string",
+}
+
+
+def _compile(source: str, schema: Schema, optional: bool, root: bool, expected: CELType) -> tuple[Program | None, str]:
+    """Return the program, or the error; types are checked against the schema, values are evaluated without it."""
+    source = escape_keywords(source)
+    kind, schemas, others = _kind(schema), {"self": schema}, {}
+    variables: dict[str, CELType] = {"self": kind}
+    if optional:
+        schemas["old__"], others["has__"] = schema, "bool"
+        variables |= {"has__": "bool", "old__": kind}
+        text = f"cel.bind(oldSelf, has__ ? optional.of(old__) : optional.none(), {source})"
+    else:
+        schemas["oldSelf"] = schema
+        variables["oldSelf"] = kind
+        text = source
+    try:
+        actual = check_types(text, schemas, others, resource_root=root).kind
+        program = compile_expression(text, variables)
+    except CELCompileError as error:
+        return None, f"compilation failed: {error}"
+    return (program, "") if actual in (expected, "dyn") else (None, _KIND_ERRORS[expected])
+
+
+def _field_path(path: str) -> str:
+    """Return a path such as ``.spec['a.b']`` in the form of field errors: ``.spec.a.b``."""
+    return path.strip().replace("['", ".").replace("']", "")
+
+
+def _kind(schema: Schema, *, nested: bool = False) -> CELType:
+    """Return the static type of a node's value; nested times and durations keep their JSON type and are dynamic."""
+    if schema.int_or_string or schema.is_schemaless:
+        return "dyn"
+    if schema.type == "string" and schema.format in ("date-time", "date", "duration", "byte"):
+        return "dyn" if nested else {"duration": "duration", "byte": "bytes"}.get(schema.format, "timestamp")
+    if schema.type == "array":
+        return f"list({_kind(schema.items, nested=True)})" if schema.items is not None else "list(dyn)"
+    if schema.type == "object":
+        if schema.additional is not None and not schema.properties:
+            return f"map(string, {_kind(schema.additional, nested=True)})"
+        return "map(string, dyn)"
+    kind = _SCALARS.get(schema.type, "dyn")
+    return "dyn" if schema.nullable and nested else kind
+
+
+def _adapter(schema: Schema, *, nested: bool = False) -> Adapter | None:
+    """Return the conversion of a node's JSON value to its static type; ``None`` when none is necessary."""
+    if schema.type == "number":
+        return lambda value: float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if schema.type == "string" and not nested:
+        return _format_adapter(schema.format)
+    if schema.type == "array" and schema.items is not None:
+        item = _adapter(schema.items, nested=True)
+        return (
+            None
+            if item is None
+            else lambda value: [item(each) for each in value] if json_type(value) == "array" else value
+        )
+    if schema.type == "object":
+        return _object_adapter(schema)
+    return None
+
+
+def _object_adapter(schema: Schema) -> Adapter | None:
+    if schema.additional is not None and not schema.properties:
+        entry = _adapter(schema.additional, nested=True)
+        if entry is None:
+            return None
+        return lambda value: {name: entry(item) for name, item in value.items()} if isinstance(value, dict) else value
+    parts = {name: _adapter(node, nested=True) for name, node in schema.properties.items()}
+    names = {name: escape(name) for name in parts}
+    if not any(parts.values()) and all(name == escaped for name, escaped in names.items()):
+        return None
+
+    def adapt(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        out = {}
+        for name, item in value.items():
+            part = parts.get(name)
+            out[names.get(name) or name] = part(item) if part and item is not None else item
+        return out
+
+    return adapt
+
+
+def _format_adapter(format_name: str) -> Adapter | None:
+    """Return the conversion of a string to its format's type; an invalid string is kept, so that expressions fail."""
+    parse = _PARSERS.get(format_name)
+    if parse is None:
+        return None
+
+    def adapt(value: Any) -> Any:
+        try:
+            return parse(value)
+        except (ValueError, TypeError):
+            return value
+
+    return adapt
+
+
+def _parse_time(value: str) -> datetime:
+    parsed = datetime.fromisoformat(value)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def _parse_duration(value: str) -> timedelta:
+    return timedelta(microseconds=(parse_duration(value) or 0) / 1000)
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "date": _parse_time,
+    "date-time": _parse_time,
+    "duration": _parse_duration,
+    "byte": partial(base64.b64decode, validate=True),
+}

@@ -1,0 +1,1 @@
+"""The API server: the chain of filters, routing to handlers, and the creation of all parts."""

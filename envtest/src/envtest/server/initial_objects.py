@@ -1,0 +1,149 @@
+"""The objects that every control plane creates at its start, besides namespaces and the RBAC policy."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from typing import Any, Final
+
+from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.objects import Object
+from envtest.builtins.flow_control_defaults import LEVELS, SCHEMAS
+from envtest.registry.registry import Registry
+from envtest.storage import Store
+
+__all__ = ["create_initial_objects_in"]
+
+_SERVICES: Final = GroupResource("", "services")
+_FLOW_CONTROL: Final = "flowcontrol.apiserver.k8s.io"
+_NETWORKING: Final = "networking.k8s.io"
+_REGISTRATION: Final = "apiregistration.k8s.io"
+_PRIORITY_CLASSES: Final = {
+    "system-cluster-critical": (
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    "system-node-critical": (
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+}
+_GROUP_PRIORITIES: Final = {
+    "": 18000,
+    "apps": 17800,
+    "events.k8s.io": 17750,
+    "authentication.k8s.io": 17700,
+    "authorization.k8s.io": 17600,
+    "autoscaling": 17500,
+    "batch": 17400,
+    "certificates.k8s.io": 17300,
+    "networking.k8s.io": 17200,
+    "policy": 17100,
+    "rbac.authorization.k8s.io": 17000,
+    "storage.k8s.io": 16800,
+    "apiextensions.k8s.io": 16700,
+    "admissionregistration.k8s.io": 16700,
+    "scheduling.k8s.io": 16600,
+    "coordination.k8s.io": 16500,
+    "node.k8s.io": 16300,
+    "discovery.k8s.io": 16200,
+    "flowcontrol.apiserver.k8s.io": 16100,
+    "resource.k8s.io": 15900,
+}
+_VERSION_PRIORITIES: Final = {"v1": 15, "v2": 30}
+
+
+def create_initial_objects_in(store: Store, registry: Registry, network: IPv4Network, now: str) -> None:
+    """Store the objects that do not exist yet; ``network`` contains the cluster IPs, ``now`` is the creation time."""
+    for resource, obj in _objects(registry, network, now):
+        metadata = obj["metadata"]
+        if store.get(resource, metadata.get("namespace", ""), metadata["name"]) is None:
+            metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": now}
+            store.create(resource, obj)
+
+
+def _objects(registry: Registry, network: IPv4Network, now: str) -> Iterator[tuple[GroupResource, Object]]:
+    address = str(network[1])
+    yield _SERVICES, _own_service(address)
+    yield from _addresses(network, address, now)
+    for name, (value, description) in _PRIORITY_CLASSES.items():
+        body = {"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"}
+        metadata = {"name": name, "generation": 1}
+        resource = GroupResource("scheduling.k8s.io", "priorityclasses")
+        yield resource, _object("scheduling.k8s.io/v1", "PriorityClass", metadata, body)
+    for name, spec in SCHEMAS.items():
+        yield GroupResource(_FLOW_CONTROL, "flowschemas"), _flow_object("FlowSchema", name, spec, _found(spec, now))
+    for name, spec in LEVELS.items():
+        resource = GroupResource(_FLOW_CONTROL, "prioritylevelconfigurations")
+        yield resource, _flow_object("PriorityLevelConfiguration", name, spec, {})
+    for group, version in sorted({(info.group, info.version) for info in registry if not info.is_crd}):
+        if group in _GROUP_PRIORITIES:
+            yield GroupResource(_REGISTRATION, "apiservices"), _api_service(group, version, now)
+
+
+def _object(api_version: str, kind: str, metadata: dict[str, Any], body: dict[str, Any]) -> Object:
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
+
+
+def _own_service(address: str) -> Object:
+    """Return the Service ``kubernetes`` of the API server; no pods use it, but clients look it up."""
+    labels = {"component": "apiserver", "provider": "kubernetes"}
+    spec = {
+        "clusterIP": address,
+        "clusterIPs": [address],
+        "internalTrafficPolicy": "Cluster",
+        "ipFamilies": ["IPv4"],
+        "ipFamilyPolicy": "SingleStack",
+        "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+        "sessionAffinity": "None",
+        "type": "ClusterIP",
+    }
+    metadata = {"name": "kubernetes", "namespace": "default", "labels": labels}
+    return _object("v1", "Service", metadata, {"spec": spec, "status": {"loadBalancer": {}}})
+
+
+def _addresses(network: IPv4Network, address: str, now: str) -> Iterator[tuple[GroupResource, Object]]:
+    condition = _condition("Ready", "True", "", "Kubernetes default Service CIDR is ready", now)
+    body: dict[str, Any] = {"spec": {"cidrs": [str(network)]}, "status": {"conditions": [condition]}}
+    metadata: dict[str, Any] = {"name": "kubernetes"}
+    yield (
+        GroupResource(_NETWORKING, "servicecidrs"),
+        _object(f"{_NETWORKING}/v1", "ServiceCIDR", metadata, body),
+    )
+    labels = {"ipaddress.kubernetes.io/ip-family": "IPv4", "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"}
+    parent = {"resource": "services", "namespace": "default", "name": "kubernetes"}
+    yield (
+        GroupResource(_NETWORKING, "ipaddresses"),
+        _object(f"{_NETWORKING}/v1", "IPAddress", {"name": address, "labels": labels}, {"spec": {"parentRef": parent}}),
+    )
+
+
+def _condition(kind: str, status: str, reason: str, message: str, now: str) -> dict[str, str]:
+    return {"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
+
+
+def _found(spec: Any, now: str) -> dict[str, Any]:
+    level = spec["priorityLevelConfiguration"]["name"]
+    text = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}" and it exists'
+    return {"conditions": [_condition("Dangling", "False", "Found", text, now)]}
+
+
+def _flow_object(kind: str, name: str, spec: Any, status: dict[str, Any]) -> Object:
+    annotations = {"apf.kubernetes.io/autoupdate-spec": "true"}
+    metadata = {"name": name, "generation": 1, "annotations": annotations}
+    return _object(f"{_FLOW_CONTROL}/v1", kind, metadata, {"spec": copy.deepcopy(spec), "status": status})
+
+
+def _api_service(group: str, version: str, now: str) -> Object:
+    spec: dict[str, Any] = {"group": group} if group else {}
+    spec |= {
+        "version": version,
+        "groupPriorityMinimum": _GROUP_PRIORITIES[group],
+        "versionPriority": _VERSION_PRIORITIES.get(version, 1) if group else 1,
+    }
+    condition = _condition("Available", "True", "Local", "Local APIServices are always available", now)
+    metadata = {"name": f"{version}.{group}", "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}}
+    body = {"spec": spec, "status": {"conditions": [condition]}}
+    return _object(f"{_REGISTRATION}/v1", "APIService", metadata, body)

@@ -1,0 +1,1 @@
+"""The write path of the generic registry: creation, update and deletion, and the state that all handlers share."""

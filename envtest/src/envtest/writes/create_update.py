@@ -1,0 +1,291 @@
+"""Creates and updates objects: from a decoded object to the store, in the order of apiserver's generic registry.
+
+A create runs defaulting, deduplication of owners, field management, mutating admission, system metadata, the strategy,
+validation, validating admission, and the store. An update runs the same steps in a loop of optimistic concurrency,
+because other requests may write while a webhook is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import orjson
+
+from envtest.apimachinery.errors import (
+    MODIFIED,
+    StatusError,
+    already_exists,
+    conflict,
+    invalid_object,
+    not_found,
+    plain_error,
+)
+from envtest.apimachinery.field_errors import invalid
+from envtest.apimachinery.objects import Object
+from envtest.apimachinery.repetition import identity, repeated_positions
+from envtest.apply.manager import restore_times
+from envtest.auth.second_check import check_create
+from envtest.endpoints.listing import parse_revision
+from envtest.registry.object_metadata import (
+    drop_empty_metadata,
+    fill_for_create,
+    restore_for_update,
+    validate_metadata,
+    validate_metadata_update,
+    wipe_for_create,
+)
+from envtest.registry.resource import RequestContext
+from envtest.registry.storage_version import from_storage, to_storage
+from envtest.storage import Record
+from envtest.writes.deletion import deletes_during_update
+from envtest.writes.server_core import Core
+
+__all__ = ["Transform", "create_object", "dedupe_owners", "registry_key", "update_object"]
+
+Transform = Callable[[Object | None], Awaitable[Object]]
+"""Returns the object to store for the live object (``None`` if it does not exist); called again after a conflict."""
+
+AdmissionView = Callable[[Object], Object]
+
+
+def _unchanged(obj: Object) -> Object:
+    return obj
+
+
+ATTEMPTS = 64
+"""Maximum number of attempts of an update under concurrent writes to the object."""
+
+
+def registry_key(ctx: RequestContext) -> str:
+    """Return the object's etcd key as storage errors of kube-apiserver show it."""
+    info = ctx.info
+    prefix = f"{info.group}/{info.plural}" if info.is_crd else info.plural
+    return "/registry/" + "/".join(part for part in (prefix, ctx.namespace, ctx.name) if part)
+
+
+def dedupe_owners(obj: Object, ctx: RequestContext) -> None:
+    """Remove duplicate owner references, with a warning."""
+    owners = obj["metadata"].get("ownerReferences")
+    if not owners or len(owners) < 2:  # a single owner has no duplicate; most objects have at most one
+        return
+    keys = [identity(reference) for reference in owners]
+    if repeated := repeated_positions(keys):
+        several = {keys[position] for position in repeated}
+        obj["metadata"]["ownerReferences"] = [each for index, each in enumerate(owners) if index not in repeated]
+        uids = (str(each.get("uid", "")) for each, key in zip(owners, keys, strict=True) if key in several)
+        names = ", ".join(dict.fromkeys(uids))
+        ctx.warn(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and "
+            f"may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {names}"
+        )
+
+
+async def create_object(core: Core, ctx: RequestContext, obj: Object) -> Object:
+    """Store a decoded object; return it as the response contains it, in the request's version."""
+    wipe_for_create(obj["metadata"])
+    drop_empty_metadata(obj)
+    ctx.info.strategy.default(obj)
+    ctx.name = obj["metadata"].get("name") or ""
+    dedupe_owners(obj, ctx)
+    core.trackers.of(ctx.info, ctx.subresource).track(None, obj, manager=ctx.field_manager, now=ctx.now)
+    obj = await admit_mutating(core, ctx, obj, None)
+    return await _insert(core, ctx, obj)
+
+
+async def admit_mutating(core: Core, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
+    """Run mutating admission; clean the metadata of a changed object again."""
+    before = obj
+    obj = await core.admission.mutate(ctx, obj, old)
+    if obj is not before:
+        drop_empty_metadata(obj)
+        dedupe_owners(obj, ctx)
+    return obj
+
+
+async def _insert(core: Core, ctx: RequestContext, obj: Object, *, is_update: bool = False) -> Object:
+    fill_for_create(obj["metadata"], ctx)
+    stored = False
+    try:
+        stored = await _store_new(core, ctx, obj, is_update=is_update)
+    finally:
+        if not stored:
+            ctx.info.strategy.release(obj["metadata"]["uid"])
+    return obj
+
+
+async def _store_new(core: Core, ctx: RequestContext, obj: Object, *, is_update: bool) -> bool:
+    """Prepare, validate and store an object; return whether it was stored (a dry run stores nothing)."""
+    info, metadata = ctx.info, obj["metadata"]
+    info.strategy.prepare_create(obj, ctx)
+    if info.strategy.has_spec_generation:
+        metadata["generation"] = 1
+    _check(obj, None, ctx)
+    if is_update:  # the request was authorized as an update
+        check_create(core.authorizer, ctx)
+    await core.admission.validate(ctx, obj, None)
+    name = metadata["name"]
+    if not ctx.dry_run and metadata.pop("resourceVersion", "0") not in {"", "0"}:  # only the storage checks it
+        raise plain_error("resourceVersion should not be set on objects to be created")
+    existing = core.store.get(info.storage, ctx.namespace if info.namespaced else "", name)
+    if existing is not None:
+        raise already_exists(info.resource, name, terminating=existing.deleting)
+    drop_empty_metadata(obj)
+    if ctx.dry_run:  # after all checks, so that the response is that of a creation
+        return False
+    stored = await to_storage(info, obj)
+    # Another request can have created it while a conversion webhook was called.
+    if core.store.get(info.storage, ctx.namespace if info.namespaced else "", name) is not None:
+        raise already_exists(info.resource, name)
+    record = core.store.create(info.storage, stored)
+    if info.api_version != info.storage_version:
+        shown = await from_storage(info, record)  # fields that do not exist in the storage version are lost
+        obj.clear()
+        obj.update(shown)
+    obj["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
+    return True
+
+
+def _check(obj: Object, old: Object | None, ctx: RequestContext) -> None:
+    info = ctx.info
+    if old is None:
+        errors = validate_metadata(obj, info)
+    else:
+        errors = validate_metadata_update(obj, old, info.strategy.metadata_checks)
+    errors += info.strategy.validate(obj, old, ctx, errors)
+    if errors:
+        kind = obj.get("kind") or info.kind
+        raise invalid_object(info.storage.group, kind, obj["metadata"].get("name") or "", errors)
+    for text in info.strategy.warnings(obj, old, ctx):
+        ctx.warn(text)
+
+
+def copy_object(obj: Object) -> Object:
+    """Return a deep copy of plain JSON."""
+    copied: Object = orjson.loads(orjson.dumps(obj))
+    return copied
+
+
+async def update_object(
+    core: Core,
+    ctx: RequestContext,
+    transform: Transform,
+    *,
+    uid: str = "",
+    create: bool = False,
+    admission_view: AdmissionView | None = None,
+    skip_validating: bool = False,
+) -> tuple[Object, bool]:
+    """Update the object that ``ctx`` names; return it as the response contains it, and whether it was created.
+
+    ``uid`` is a precondition. ``create`` allows an absent object of any kind to be created (apply). ``admission_view``
+    converts the object to the form that validating admission receives; ``skip_validating`` skips validating admission.
+    """
+    info = ctx.info
+    namespace = ctx.namespace if info.namespaced else ""
+    for _ in range(ATTEMPTS):
+        record = core.store.get(info.storage, namespace, ctx.name)
+        if record is None:  # PUT of some kinds, and apply of all kinds, create an absent object
+            return await _create_by_update(core, ctx, transform, uid, create), True
+        old = await from_storage(info, record)
+        if uid and uid != old["metadata"].get("uid"):
+            raise _uid_conflict(ctx, uid, old["metadata"].get("uid", ""))
+        new = await transform(copy_object(old))
+        try:
+            view = None if skip_validating else admission_view or _unchanged
+            result = await _replace(core, ctx, record, old, new, view)
+        finally:  # an attempt that failed has allocated values (cluster IPs) which the stored object does not use
+            if info.strategy.allocates and (stored := core.store.get(info.storage, namespace, ctx.name)) is not None:
+                info.strategy.settle(stored.obj())
+        if result is not None:  # otherwise another request wrote the object: transform its latest state
+            return result, False
+    raise conflict(info.resource, ctx.name, MODIFIED)
+
+
+def _uid_conflict(ctx: RequestContext, wanted: str, actual: str) -> StatusError:
+    return conflict(
+        ctx.info.resource,
+        ctx.name,
+        f"StorageError: invalid object, Code: 4, Key: {registry_key(ctx)}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}",
+    )
+
+
+async def _create_by_update(core: Core, ctx: RequestContext, transform: Transform, uid: str, create: bool) -> Object:
+    info = ctx.info
+    # A subresource is a part of an object that exists.
+    if not (info.strategy.allow_create_on_update or create) or ctx.subresource:
+        raise not_found(info.resource, ctx.name)
+    if uid:  # the client means an object that was deleted, not a new one
+        raise _uid_conflict(ctx, uid, "")
+    ctx.operation = "CREATE"
+    obj = await transform(None)
+    obj["metadata"].pop("resourceVersion", None)
+    return await _insert(core, ctx, obj, is_update=True)
+
+
+async def _replace(
+    core: Core, ctx: RequestContext, record: Record, old: Object, new: Object, admission_view: AdmissionView | None
+) -> Object | None:
+    """Replace ``record`` by ``new``; return ``None`` on a concurrent write."""
+    info, metadata = ctx.info, new["metadata"]
+    revision = _sent_revision(metadata.get("resourceVersion") or "")
+    if not revision:  # the client overwrites whatever is stored
+        if not info.strategy.allow_unconditional_update:
+            error = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid_object(info.group, info.plural, ctx.name, [error])
+    elif revision != record.revision:  # no second attempt: the client changed another state than the stored one
+        raise conflict(info.resource, ctx.name, MODIFIED)
+    metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+    _restore_generation(new, old)
+    info.strategy.prepare_update(new, old, ctx)
+    restore_for_update(metadata, old["metadata"])
+    _count_generation(new, old, ctx)
+    drop_empty_metadata(new)
+    _check(new, old, ctx)
+    if admission_view is not None:
+        await core.admission.validate(ctx, admission_view(new), admission_view(old))
+    restore_times(new, old)
+    if ctx.dry_run:  # after all checks, so that the response is that of a write
+        return new
+    if deletes_during_update(new, old):
+        if not core.store.is_current(info.storage, record):  # admission may have waited for a webhook
+            return None
+        core.store.delete(info.storage, record)
+        info.strategy.release(record.uid)
+        return new
+    stored = await to_storage(info, new)
+    if not core.store.is_current(info.storage, record):  # a conversion webhook waits, too
+        return None
+    always = record.is_new and info.strategy.stores_defaults_late
+    after = core.store.update(info.storage, stored, record, always=always)
+    if info.api_version != info.storage_version:
+        return await from_storage(info, after)
+    new["metadata"]["resourceVersion"] = str(after.revision)
+    return new
+
+
+def _sent_revision(text: str) -> int:
+    try:
+        return parse_revision(text)
+    except StatusError as error:
+        raise plain_error(error.message.removeprefix(f'resourceVersion: Invalid value: "{text}": ')) from None
+
+
+def _restore_generation(new: Object, old: Object) -> None:
+    generation = old["metadata"].get("generation")
+    if generation is None:
+        new["metadata"].pop("generation", None)
+    else:
+        new["metadata"]["generation"] = generation
+
+
+_UNCOUNTED = frozenset({"metadata", "status", "apiVersion", "kind"})
+
+
+def _count_generation(new: Object, old: Object, ctx: RequestContext) -> None:
+    """Increment ``metadata.generation`` if anything except metadata and status changed."""
+    if not ctx.info.strategy.has_spec_generation or ctx.subresource == "binding":  # kube-apiserver stores it directly
+        return
+    names = (new.keys() | old.keys()) - _UNCOUNTED
+    if any(new.get(name) != old.get(name) for name in names):
+        new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1

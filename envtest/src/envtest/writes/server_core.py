@@ -1,0 +1,81 @@
+"""The state that handlers share: the store, the registry, admission, field management and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from envtest.apimachinery.clock import Clock
+from envtest.apimachinery.objects import Object
+from envtest.apply.trackers import Trackers
+from envtest.auth.rbac import Authorizer
+from envtest.auth.reviews import Reviews
+from envtest.auth.tokens import ServiceAccountTokens
+from envtest.configuration.feature_gates import SHARDED_LIST_AND_WATCH
+from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
+from envtest.registry.registry import Registry
+from envtest.registry.resource import RequestContext
+from envtest.registry.shard_selectors import ShardSelector, parse_shard_selector
+from envtest.storage import Store, Watcher
+
+if TYPE_CHECKING:
+    from envtest.scenarios.scenario import Scenario
+
+__all__ = ["Admission", "Core"]
+
+
+class Admission(Protocol):
+    """The admission chain. Both methods raise StatusError to reject; warnings are added to the context."""
+
+    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
+        """Return the object to continue with. For DELETE ``obj`` is empty and ``old`` is the object to delete."""
+
+    async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+        """Accept or reject the final object."""
+
+
+class NoAdmission:
+    """Accepts everything and changes nothing."""
+
+    async def mutate(self, ctx: RequestContext, obj: Object, old: Object | None) -> Object:
+        """Return ``obj``."""
+        return obj
+
+    async def validate(self, ctx: RequestContext, obj: Object, old: Object | None) -> None:
+        """Accept the object."""
+
+
+@dataclass(slots=True)
+class Core:
+    """The state of a control plane that requests read and change; API servers can share store and registry."""
+
+    store: Store
+    registry: Registry
+    trackers: Trackers
+    clock: Clock
+    tokens: ServiceAccountTokens
+    version: KubernetesVersion = LATEST
+    features: Collection[str] = ()
+    """The feature gates that are on (:mod:`envtest.configuration.feature_gates`)."""
+    admission: Admission = field(default_factory=NoAdmission)
+    watchers: set[Watcher] = field(default_factory=set)
+    """The watchers of the clients of this API server."""
+    reviews: Reviews = field(init=False)
+    authorizer: Authorizer = field(init=False)
+    scenario: Scenario | None = None
+    """What the pods answer to exec, logs and port-forward; without it they have no containers."""
+
+    def shard_selector(self, text: str) -> ShardSelector | None:
+        """Return the ``shardSelector`` of a request; ``None`` if it has none, or if the feature is off.
+
+        Raises StatusError (500).
+        """
+        if not text or SHARDED_LIST_AND_WATCH not in self.features:
+            return None
+        return parse_shard_selector(text)
+
+    def close_watchers(self) -> None:
+        """Close the watches of this API server's clients, because it stops."""
+        for watcher in list(self.watchers):
+            watcher.close()

@@ -1,0 +1,155 @@
+"""How often and where kube-apiserver reports the errors of updates of built-in kinds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from envtest import User
+from envtest.apimachinery.field_errors import FieldError
+from envtest.apimachinery.objects import Object
+from envtest.builtins.catalog import all_resources
+from envtest.builtins.pods import image_pull_policy
+from envtest.builtins.table import strategy_for
+from envtest.registry.object_metadata import validate_metadata_update
+from envtest.registry.resource import RequestContext, ResourceInfo
+from envtest.schema.shaping import copy_json
+
+RESOURCES = {(each.group, each.kind): each for each in all_resources()}
+METADATA = {"name": "a", "namespace": "default", "uid": "1"}
+TEMPLATE = {
+    "metadata": {"labels": {"app": "x"}},
+    "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v", "emptyDir": {}}]},
+}
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def checked(group: str, kind: str, obj: Object, old: Object | None = None) -> list[FieldError]:
+    """Return the errors of ``obj`` after decoding and defaulting, as an update of ``old`` or as a new object."""
+    resource = RESOURCES[(group, kind)]
+    strategy = strategy_for(resource)
+    info = ResourceInfo(
+        group=group,
+        version=resource.version,
+        kind=kind,
+        plural=resource.plural,
+        singular=kind.lower(),
+        namespaced=True,
+        strategy=strategy,
+    )
+    ctx = RequestContext(info=info, namespace="default", name="a", verb="update", user=User("u"), subresource="")
+    for each in (obj, old):
+        if each is not None:
+            each.setdefault("metadata", dict(METADATA))
+            strategy.decode(each, ctx)
+            strategy.default(each)
+    return list(strategy.validate(obj, old, ctx))
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "labels", "uid"),
+    [
+        ("", "ConfigMap", 4, 2),
+        ("networking.k8s.io", "NetworkPolicy", 3, 2),
+        ("discovery.k8s.io", "EndpointSlice", 3, 1),
+        ("policy", "PodDisruptionBudget", 2, 1),
+        ("", "PersistentVolume", 5, 2),
+    ],
+)
+def test_metadata_errors_are_repeated_as_often_as_the_kind_checks_them(
+    group: str, kind: str, labels: int, uid: int
+) -> None:
+    old = {"metadata": dict(METADATA)}
+    new = {"metadata": {**METADATA, "uid": "2", "labels": {"a": "b c"}}}
+    checks = strategy_for(RESOURCES[(group, kind)]).metadata_checks
+    found = Counter(each.field for each in validate_metadata_update(new, old, checks))
+    assert found == {"metadata.labels": labels, "metadata.uid": uid}
+
+
+def job(image: str = "i", **labels: str) -> Object:
+    selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": "1"}}
+    metadata = {"labels": {"batch.kubernetes.io/controller-uid": "1", **labels}}
+    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": image, "imagePullPolicy": "Always"}]}
+    return {"spec": {"selector": selector, "template": {"metadata": metadata, "spec": spec}}}
+
+
+@pytest.mark.parametrize(
+    ("suspended", "new", "fields"),
+    [
+        (True, job("other"), ["spec.template.spec"]),
+        (True, job(added="1"), []),
+        (False, job("other"), ["spec.template"]),
+        (False, job(""), [*["spec.template.spec.containers[0].image"] * 2, "spec.template"]),
+    ],
+)
+def test_job_update_reports_the_changed_template(suspended: bool, new: Object, fields: list[str]) -> None:
+    old, new = job(), copy_json(new)
+    old["spec"]["suspend"] = new["spec"]["suspend"] = suspended
+    assert [each.field for each in checked("batch", "Job", new, old)] == fields
+
+
+def stateful_set(**changes: Any) -> Object:
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "serviceName": "s", "template": copy_json(TEMPLATE)}
+    return {"spec": {**spec, **changes}}
+
+
+def test_volumes_of_claims_precede_those_of_the_template() -> None:
+    template = copy_json(TEMPLATE)
+    template["spec"]["volumes"][0]["name"] = ""
+    claims = [{"metadata": {"name": "data"}, "spec": CLAIM}]
+    errors = checked("apps", "StatefulSet", stateful_set(template=template, volumeClaimTemplates=claims))
+    assert [str(each) for each in errors] == ["spec.template.spec.volumes[1].name: Required value"]
+
+
+def test_claim_templates_are_validated_on_creation() -> None:
+    claims = [{"metadata": {"name": "data"}, "spec": {**CLAIM, "accessModes": []}}]
+    (error,) = checked("apps", "StatefulSet", stateful_set(volumeClaimTemplates=claims))
+    assert error.field == "spec.volumeClaimTemplates[0].spec.accessModes"
+    assert not checked("apps", "StatefulSet", *(stateful_set(volumeClaimTemplates=copy_json(claims)) for _ in range(2)))
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"])
+def test_empty_selector_is_not_an_absent_one(kind: str) -> None:
+    (empty,) = checked("apps", kind, stateful_set(selector={}))
+    assert empty.body.startswith("Invalid value: {}: empty selector is invalid")
+    absent = checked("apps", kind, stateful_set(selector=None))
+    assert [each.field for each in absent] == ["spec.selector", "spec.template.metadata.labels"]
+
+
+def test_template_of_an_invalid_selector_is_not_validated() -> None:
+    template = {"metadata": {}, "spec": {"containers": []}}
+    errors = checked("apps", "Deployment", stateful_set(selector={"matchLabels": {"a": "b c"}}, template=template))
+    assert [each.field for each in errors] == ["spec.selector.matchLabels", "spec.selector"]
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("i", "Always"),
+        ("i:1", "IfNotPresent"),
+        ("example.com:5000/i", "Always"),
+        ("Upper", "IfNotPresent"),
+        ("", "IfNotPresent"),
+    ],
+)
+def test_image_without_a_tag_is_pulled_unless_its_name_is_invalid(image: str, policy: str) -> None:
+    assert image_pull_policy(image) == policy
+
+
+def test_volume_source_is_immutable_and_its_difference_is_shown() -> None:
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}
+    (error,) = checked(
+        "", "PersistentVolume", {"spec": {**spec, "hostPath": {"path": "/y"}}}, {"spec": copy_json(spec)}
+    )
+    assert '@@ -2,7 +2,7 @@\n  "GCEPersistentDisk": null,' in error.detail
+    assert '-  "Path": "/x",\n+  "Path": "/y",\n' in error.detail
+
+
+def test_only_a_bound_claim_can_grow() -> None:
+    grown = {**CLAIM, "resources": {"requests": {"storage": "2Gi"}}}
+    (error,) = checked("", "PersistentVolumeClaim", {"spec": grown}, {"spec": copy_json(CLAIM)})
+    assert error.field == "spec"
+    bound = {"spec": copy_json(CLAIM), "status": {"phase": "Bound"}}
+    assert not checked("", "PersistentVolumeClaim", {"spec": copy_json(grown)}, bound)

@@ -1,0 +1,98 @@
+"""Tests of which files a kubeconfig of a control plane may replace."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envtest import ControlPlane
+from envtest.formats.kubeconfig_file import write_kubeconfig
+
+
+def own_kubeconfig() -> str:
+    """Return the kubeconfig of a control plane."""
+    plane = ControlPlane.embedded()
+    plane.url, plane.ca_pem, plane.token = "https://127.0.0.1:6443", b"ca", "secret"
+    return plane.kubeconfig()
+
+
+FOREIGN = [
+    "not a kubeconfig, but it mentions envtest\n",
+    "{",
+    "[envtest]",
+    "apiVersion: v1\nkind: Config\nclusters: [{name: prod}]\ncontexts: [{name: envtest}]\n",
+    "apiVersion: v1\nkind: Config\nclusters: [{name: envtest}, {name: prod}]\ncontexts: [{name: envtest}]\n",
+    "apiVersion: v1\nkind: Config\nclusters: [{name: envtest}]\ncontexts: [{name: envtest}]\n#" + "x" * 70_000,
+]
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+def test_file_with_other_content_is_not_overwritten(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(FileExistsError, match=r"config: exists and was not written by a control plane"):
+        write_kubeconfig(path, own_kubeconfig())
+    assert path.read_text() == content
+
+
+def test_absent_empty_and_own_files_are_written_for_their_owner_only(tmp_path: Path) -> None:
+    absent, empty = tmp_path / "new" / "config", tmp_path / "empty"
+    empty.touch(mode=0o644)
+    for path in (absent, empty, absent):
+        write_kubeconfig(path, own_kubeconfig())
+        assert path.read_text() == own_kubeconfig()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_kubeconfig_of_a_running_control_plane_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        running = own_kubeconfig().replace("6443", str(server.getsockname()[1]))
+        write_kubeconfig(path, running)
+        with pytest.raises(
+            FileExistsError, match=r"of the control plane at https://127.0.0.1:\d+, which is still running"
+        ):
+            write_kubeconfig(path, own_kubeconfig())
+        assert path.read_text() == running
+        write_kubeconfig(path, running.replace("secret", "other"))  # its own plane writes it again
+    write_kubeconfig(path, own_kubeconfig())
+    assert path.read_text() == own_kubeconfig()
+
+
+def test_command_refuses_a_foreign_kubeconfig_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("kind: Config\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "envtest", "--kubeconfig", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert f"{path}: exists and was not written by a control plane" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert path.read_text() == "kind: Config\n"
+
+
+def test_command_ends_with_code_0_at_hangup_and_removes_its_kubeconfig(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    arguments = [sys.executable, "-m", "envtest", "--kubeconfig", str(path)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Serving on")
+        assert process.stdout.readline().startswith("export KUBECONFIG=")
+        assert path.exists()
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(30) == 0
+        assert not path.exists()
+    finally:
+        process.kill()
+        process.communicate()

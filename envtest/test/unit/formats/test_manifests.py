@@ -1,0 +1,31 @@
+"""Reading manifest files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envtest.formats.manifests import load_crds
+
+CRD = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a}\n"
+CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+
+
+def test_other_objects_next_to_a_crd_are_ignored(tmp_path: Path) -> None:
+    (tmp_path / "crd.yaml").write_text(CRD)
+    (tmp_path / "other.yaml").write_text(CONFIG_MAP)
+    assert [crd["metadata"]["name"] for crd in load_crds([tmp_path])] == ["a"]
+    assert load_crds([]) == []
+
+
+def test_source_without_any_crd_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(CONFIG_MAP)
+    for source in (file, str(file), tmp_path):
+        with pytest.raises(ValueError, match=r"^no CustomResourceDefinition in "):
+            load_crds([source])
+    with pytest.raises(ValueError, match=r"^no CustomResourceDefinition in an object of kind ConfigMap$"):
+        load_crds([{"kind": "ConfigMap"}])
+    with pytest.raises(FileNotFoundError):
+        load_crds([tmp_path / "missing"])

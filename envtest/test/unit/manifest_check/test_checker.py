@@ -1,0 +1,282 @@
+"""``envtest validate``: the problems of objects, and how they are reported."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from envtest.command import command
+from envtest.configuration.kubernetes_version import parse_version
+from envtest.manifest_check.checker import check_manifests
+from envtest.manifest_check.documents import read_source
+from test.support.toys import TOYS
+
+CRD = json.dumps(
+    {
+        **TOYS,
+        "spec": {
+            **TOYS["spec"],  # type: ignore[dict-item]
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "deprecated": True,
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "properties": {
+                                "spec": {
+                                    "type": "object",
+                                    "properties": {"size": {"type": "integer", "default": 1}},
+                                    "x-kubernetes-validations": [{"rule": "self.size < 9", "message": "too large"}],
+                                }
+                            },
+                        }
+                    },
+                }
+            ],
+        },
+    }
+)
+NAMESPACE = (
+    "{apiVersion: v1, kind: Namespace, metadata: {name: n, labels: {pod-security.kubernetes.io/enforce: baseline}}}"
+)
+POLICY = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: p}
+spec:
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints:
+    resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]
+  validations: [{expression: "object.spec.replicas <= int(params.data.limit)", message: too many}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: p}
+spec:
+  policyName: p
+  paramRef: {name: limits, namespace: default, parameterNotFoundAction: Deny}
+  validationActions: [Deny]
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: limits}, data: {limit: "3"}}
+"""
+
+
+def deployment(spec: str, labels: str = "{a: b}") -> str:
+    return textwrap.dedent(
+        f"""
+        apiVersion: apps/v1
+        kind: Deployment
+        metadata: {{name: d}}
+        spec:
+          {spec}
+          selector: {{matchLabels: {{a: b}}}}
+          template:
+            metadata: {{labels: {labels}}}
+            spec:
+              containers:
+              - {{name: c, image: i}}
+        """
+    )
+
+
+def pod(spec: str = "", **metadata: str) -> str:
+    shown = json.dumps({"name": "p", **metadata})
+    return f"apiVersion: v1\nkind: Pod\nmetadata: {shown}\nspec:\n  containers: [{{name: c, image: i}}]\n  {spec}\n"
+
+
+CASES = {
+    "valid": (deployment("replicas: 2") + "---\n" + pod(namespace="elsewhere"), []),
+    "wrong type": (deployment('replicas: "2"'), ["5: error: spec.replicas: json: cannot unmarshal string"]),
+    "unknown field": (deployment("replica: 2"), ["5: error: spec.replica: unknown field"]),
+    "unknown field and validation": (
+        deployment("replica: 2", labels="{a: c}"),
+        ["5: error: spec.replica: unknown field", '8: error: spec.template.metadata.labels: Invalid value: {"a":"c"}'],
+    ),
+    "name": (pod(name="A_B"), ['3: error: metadata.name: Invalid value: "A_B"']),
+    "no name": ("{apiVersion: v1, kind: ConfigMap}", ["1: error: metadata.name: Required value: name or generateName"]),
+    "no name, but a prefix": ("{apiVersion: v1, kind: ConfigMap, metadata: {generateName: a-}}", []),
+    "bad namespace": (pod(namespace="A_B"), ['3: error: metadata.namespace: namespaces "A_B" not found']),
+    "item of a List": (
+        "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, date: {}}",
+        ["4: error: items[0].date: unknown field"],
+    ),
+    "same object twice": (NAMESPACE + "\n---\n" + pod() + "---\n" + NAMESPACE + "\n---\n" + pod(), []),
+    "pods need no other objects": (pod("priorityClassName: p\n  runtimeClassName: r\n  serviceAccountName: s"), []),
+    "any service network": (
+        "{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {clusterIP: 172.30.0.9, ports: [{port: 1}]}}",
+        [],
+    ),
+    "pod security of a namespace that comes later": (
+        pod("hostNetwork: true", namespace="n") + "---\n" + NAMESPACE,
+        ['1: error: pods "p" is forbidden: violates PodSecurity "baseline:latest"'],
+    ),
+    "deprecated": (
+        "{apiVersion: v1, kind: Endpoints, metadata: {name: e}}",
+        ["1: warning: v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"],
+    ),
+    "removed": (
+        "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: b}",
+        ["1: error: apiVersion: policy/v1beta1 PodDisruptionBudget is not served since Kubernetes 1.25; use policy/v1"],
+    ),
+    "off by default": (
+        "apiVersion: admissionregistration.k8s.io/v1beta1\nkind: MutatingAdmissionPolicy\nmetadata: {name: b}",
+        ["is not served by default; use admissionregistration.k8s.io/v1 MutatingAdmissionPolicy"],
+    ),
+    "unknown kind of a built-in group": (
+        "{apiVersion: apps/v1, kind: Deploymnt}",
+        ["1: error: kind: apps/v1 has no kind Deploymnt"],
+    ),
+    "custom resource without a CRD": (
+        "{apiVersion: example.com/v1, kind: Toy, metadata: {name: t}}",
+        ["1: warning: no CRD for example.com/v1 Toy: not checked"],
+    ),
+    "custom resource": (
+        "{apiVersion: example.com/v1, kind: Toy, metadata: {name: t},\nspec: {size: 9, colour: red}}\n---\n" + CRD,
+        [
+            "1: warning: example.com/v1 Toy is deprecated",
+            "2: error: spec.colour: unknown field",
+            "2: error: spec: Invalid value: too large",
+        ],
+    ),
+    "invalid CRD": (
+        CRD.replace('"type": "integer", "default": 1', '"type": "int"'),
+        ['spec.validation.openAPIV3Schema.properties[spec].properties[size].type: Unsupported value: "int"'],
+    ),
+    "admission policy with parameters": (
+        deployment("replicas: 5") + "---" + POLICY,
+        ["too many"],
+    ),
+    "review": ("{apiVersion: authorization.k8s.io/v1, kind: SubjectAccessReview, spec: {}}", []),
+}
+
+
+def problems(text: str, *, version: str = "", strict: bool = False) -> list[str]:
+    source = read_source("f", text.lstrip("\n").encode())
+    assert not source.problems
+    findings = asyncio.run(check_manifests(source.manifests, version=parse_version(version), strict=strict))
+    return sorted(
+        f"{each.line}: {each.level}: " + (f"{each.path}: " if each.path else "") + each.message for each in findings
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_problems_of_objects(name: str) -> None:
+    text, expected = CASES[name]
+    found = problems(text)
+    assert len(found) == len(expected), found
+    for shown, wanted in zip(found, sorted(expected), strict=True):
+        assert wanted in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "results"),
+    [
+        (
+            pod("schedulingGroup: {podGroupName: a}"),
+            {"1.34": "unknown field", "1.35": "unknown field", "1.36": ""},
+        ),
+        (
+            POLICY.replace("Validating", "Mutating").partition("---")[2].partition("---")[0],
+            {"1.34": "is not served by Kubernetes 1.34, but by 1.36", "1.36": "spec.validationActions: unknown field"},
+        ),
+        (
+            "{apiVersion: resource.k8s.io/v1beta2, kind: DeviceTaintRule, metadata: {name: a}}",
+            {"1.34": "is not served before Kubernetes 1.36", "1.36": "is not served by default"},
+        ),
+    ],
+)
+def test_problems_depend_on_the_version(text: str, results: dict[str, str]) -> None:
+    for version, expected in results.items():
+        found = problems(text, version=version)
+        assert (expected in " ".join(found)) if expected else not found
+
+
+def test_custom_resource_without_a_crd_is_an_error_if_strict() -> None:
+    text = CASES["custom resource without a CRD"][0]
+    assert problems(text, strict=True) == ["1: error: no CRD for example.com/v1 Toy: not checked"]
+
+
+BAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndate: {}\n"
+
+
+def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    result = CliRunner().invoke(command, ["validate", *arguments], input=stdin)
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a valid file, an invalid one, and one without objects; the working directory."""
+    (tmp_path / "a.yaml").write_text(NAMESPACE)
+    (tmp_path / "b,c.yaml").write_text(BAD)
+    (tmp_path / "values.yaml").write_text("a: 1")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_text(folder: Path) -> None:
+    code, out, err = run(".")
+    assert (code, out) == (1, "b,c.yaml:4: date: unknown field\n")
+    assert err == "skipped values.yaml: no Kubernetes object\n2 objects in 2 files: 1 error, 0 warnings\n"
+    assert run("-q", "a.yaml") == (0, "", "")
+
+
+def test_standard_input(folder: Path) -> None:
+    assert run("-", "-q", stdin=BAD) == (1, "<stdin>:4: date: unknown field\n", "")
+
+
+def test_json(folder: Path) -> None:
+    code, out, _ = run("-o", "json", ".")
+    document = json.loads(out)
+    assert (code, document["files"], document["objects"]) == (1, 2, 2)
+    assert document["skipped"] == [{"file": "values.yaml", "reason": "no Kubernetes object"}]
+    assert document["problems"] == [
+        {
+            "file": "b,c.yaml",
+            "line": 4,
+            "level": "error",
+            "path": "date",
+            "message": "unknown field",
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "namespace": "",
+            "name": "a",
+        }
+    ]
+
+
+def test_annotations_of_github(folder: Path) -> None:
+    assert (
+        run("-o", "github", "b,c.yaml")[1] == "::error file=b%2Cc.yaml,line=4,title=ConfigMap a::date: unknown field\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.yaml"], "missing.yaml"),
+        (["--kubernetes-version", "1.20", "a.yaml"], "'1.20' is not supported"),
+        (["--crds", "bad.json", "a.yaml"], "--crds: CustomResourceDefinition"),
+        ([], "Missing argument"),
+    ],
+)
+def test_exit_code_if_a_check_is_not_possible(folder: Path, arguments: list[str], message: str) -> None:
+    (folder / "bad.json").write_text(CRD.replace('"type": "integer"', '"type": "int"'))
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_crds_of_an_option(folder: Path) -> None:
+    (folder / "crd.json").write_text(CRD)
+    (folder / "toy.yaml").write_text("{apiVersion: example.com/v1, kind: Toy, metadata: {name: t}, spec: {size: x}}")
+    code, out, _ = run("--crds", "crd.json", "toy.yaml")
+    assert (code, "toy.yaml:1: spec.size: Invalid value" in out) == (1, True)

@@ -1,0 +1,152 @@
+"""The control plane of real binaries, with scripts in their place: flags, start, readiness, failures, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from envtest import ControlPlane, RealControlPlane
+from envtest.api_client import APIClient
+from envtest.planes.real import StartFailed
+
+ETCD = "#!/bin/sh\necho $$ > {folder}/etcd.pid\nexec sleep 1000\n"
+MANAGER = """#!/bin/sh
+echo $$ > {folder}/manager.pid
+printf '%s\\n' "$@" > {folder}/manager.new
+mv {folder}/manager.new {folder}/manager.flags
+exec sleep 1000
+"""
+APISERVER = """#!{python}
+import http.server, json, ssl, sys
+
+open("{folder}/apiserver.flags", "w").write("\\n".join(sys.argv[1:]))
+flags = dict(each[2:].split("=", 1) for each in sys.argv[1:] if "=" in each)
+token = open(flags["token-auth-file"]).read().split(",")[0]
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def respond(self, document):
+        body = json.dumps(document).encode()
+        allowed = self.headers["Authorization"] == "Bearer " + token
+        self.send_response(200 if allowed else 401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.respond({{"status": {{"conditions": [{{"type": "Established", "status": "True"}}]}}}})
+
+    def do_PATCH(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.respond({{}})
+
+    def log_message(self, *_):
+        pass
+
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(flags["tls-cert-file"], flags["tls-private-key-file"])
+server = http.server.ThreadingHTTPServer((flags["bind-address"], int(flags["secure-port"])), Handler)
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"""
+TOYS = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "toys.a.b"}}
+
+
+def write_program(folder: Path, name: str, text: str) -> None:
+    file = folder / name
+    file.write_text(text.format(folder=folder, python=sys.executable))
+    file.chmod(0o755)
+
+
+async def test_both_processes_are_started_and_stopped(tmp_path: Path) -> None:
+    write_program(tmp_path, "etcd", ETCD)
+    write_program(tmp_path, "kube-apiserver", APISERVER)
+    async with ControlPlane.real(crds=[TOYS], assets=tmp_path) as plane, APIClient(plane) as api:
+        assert (await api.get("/readyz")).code == 200
+        assert plane.url in plane.kubeconfig()
+        etcd = int((tmp_path / "etcd.pid").read_text())
+        os.kill(etcd, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(etcd, 0)
+
+
+def flags_of(file: Path) -> dict[str, str]:
+    return dict(line.removeprefix("--").split("=", 1) for line in file.read_text().splitlines())
+
+
+async def flags_when_written(file: Path) -> dict[str, str]:
+    async with asyncio.timeout(20):
+        while True:
+            if file.exists():
+                return flags_of(file)
+            await asyncio.sleep(0.01)
+
+
+async def test_controllers_run_if_the_folder_has_their_program(tmp_path: Path) -> None:
+    for name, text in (("etcd", ETCD), ("kube-apiserver", APISERVER), ("kube-controller-manager", MANAGER)):
+        write_program(tmp_path, name, text)
+    async with ControlPlane.real(assets=tmp_path, controllers=("gc", "serviceaccount")) as plane:
+        flags = await flags_when_written(tmp_path / "manager.flags")
+        assert flags["controllers"].split(",") == [
+            "garbage-collector-controller",
+            "serviceaccount-controller",
+            "serviceaccount-token-controller",
+        ]
+        assert plane.url in Path(flags["kubeconfig"]).read_text()
+        assert Path(flags["kubeconfig"]).stat().st_mode & 0o077 == 0
+        assert "BEGIN CERTIFICATE" in Path(flags["root-ca-file"]).read_text()
+        assert flags["leader-elect"] == "false"
+        api_flags = flags_of(tmp_path / "apiserver.flags")
+        assert flags["service-account-private-key-file"] == api_flags["service-account-signing-key-file"]
+        assert "disable-admission-plugins" not in api_flags
+        manager = int((tmp_path / "manager.pid").read_text())
+        os.kill(manager, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(manager, 0)
+
+
+@pytest.mark.parametrize("program", [True, False])
+async def test_without_controllers_pods_need_no_service_account(tmp_path: Path, program: bool) -> None:
+    """No controllers are requested, or the folder has no program that runs them."""
+    programs = {"etcd": ETCD, "kube-apiserver": APISERVER} | ({"kube-controller-manager": MANAGER} if program else {})
+    for name, text in programs.items():
+        write_program(tmp_path, name, text)
+    async with ControlPlane.real(assets=tmp_path, controllers=() if program else ("gc", "serviceaccount")):
+        assert flags_of(tmp_path / "apiserver.flags")["disable-admission-plugins"] == "ServiceAccount"
+    assert not (tmp_path / "manager.pid").exists()
+
+
+async def test_controllers_that_end_are_reported(tmp_path: Path) -> None:
+    without_accounts = APISERVER.replace("allowed = ", 'allowed = "default/serviceaccounts" not in self.path and ')
+    manager = "#!/bin/sh\necho unknown flag\nexit 1\n"
+    for name, text in (("etcd", ETCD), ("kube-apiserver", without_accounts), ("kube-controller-manager", manager)):
+        write_program(tmp_path, name, text)
+    with pytest.raises(StartFailed, match="kube-controller-manager exited with code 1:\nunknown flag"):
+        await ControlPlane.real(assets=tmp_path).start()
+
+
+async def test_missing_binary_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(StartFailed, match="etcd not found in"):
+        await ControlPlane.real(assets=tmp_path).start()
+
+
+async def test_process_that_exits_at_start_is_reported(tmp_path: Path) -> None:
+    write_program(tmp_path, "etcd", ETCD)
+    write_program(tmp_path, "kube-apiserver", "#!/bin/sh\necho the flag is wrong\nexit 3\n")
+    with pytest.raises(StartFailed, match="kube-apiserver exited with code 3:\nthe flag is wrong"):
+        await ControlPlane.real(assets=tmp_path).start()
+
+
+def test_binaries_are_found_by_environment_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    with pytest.raises(StartFailed, match="set KUBEBUILDER_ASSETS"):
+        ControlPlane.real()
+    assert not isinstance(ControlPlane.auto(), RealControlPlane)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    assert isinstance(ControlPlane.auto(), RealControlPlane)

@@ -1,0 +1,286 @@
+"""CEL in Kubernetes: functions, error messages, and the validation rules of schemas."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from envtest.schema import cel
+from envtest.schema.cel import CELCompileError, CELError, compile_expression
+from envtest.schema.cel_rules import compile_rules, prepare_rule
+from envtest.schema.schema_node import Schema
+
+SELF = {"x": "AB", "l": ["abc"], "n": 3, "m": {"k": "v"}}
+
+
+def value(expression: str, **variables: Any) -> Any:
+    scope = {"self": SELF, **variables}
+    return compile_expression(expression, dict.fromkeys(scope, "dyn")).evaluate(scope)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "quantity('1Gi').isGreaterThan(quantity('1Mi'))",
+        "quantity('1000m') == quantity('1')",
+        "quantity('50Mi').add(quantity('50Mi')).compareTo(quantity('100Mi')) == 0",
+        "quantity('3').sub(1).asInteger() == 2",
+        "!isQuantity('x') && isQuantity('1.5Gi')",
+        "quantity('-1').sign() == -1",
+        "'abc'.indexOf('c') == 2 && 'abcabc'.lastIndexOf('b') == 4",
+        "'abc'.charAt(1) == 'b'",
+        "'a,b'.split(',') == ['a', 'b'] && 'a,b,c'.split(',', 2) == ['a', 'b,c']",
+        "['a', 'b'].join('-') == 'a-b' && ['a', 'b'].join() == 'ab'",
+        "self.x.lowerAscii() == 'ab' && 'ab'.upperAscii() == 'AB'",
+        "self.x.substring(1) == 'B' && 'hello'.substring(1, 3) == 'el'",
+        "'abc'.replace('b', 'x') == 'axc' && 'bbb'.replace('b', 'x', 2) == 'xxb'",
+        "'  a '.trim() == 'a'",
+        "'%s %d %.2f'.format(['a', 1, 1.234]) == 'a 1 1.23'",
+        "[1, 2].sum() == 3 && [1.5, 2.0].max() == 2.0 && [3, 1].min() == 1",
+        "[1, 2, 2].isSorted() && ![2, 1].isSorted()",
+        "[1, 2, 1].indexOf(1) == 0 && [1, 2, 1].lastIndexOf(1) == 2",
+        "'abc123'.find('[0-9]+') == '123' && 'a1b2'.findAll('[0-9]') == ['1', '2']",
+        "'abc'.matches('^[a-c]+$')",
+        "isIP('1.2.3.4') && ip('1.2.3.4').family() == 4 && ip('::1').isLoopback()",
+        "isCIDR('10.0.0.0/8') && !isCIDR('10.0.0.0')",
+        "cidr('10.0.0.0/8').containsIP('10.1.1.1') && cidr('10.0.0.0/8').containsIP(ip('10.1.1.1'))",
+        "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && cidr('10.0.0.0/8').prefixLength() == 8",
+        "cidr('10.0.0.1/8').masked() == cidr('10.0.0.0/8')",
+        "isURL('https://a') && !isURL('x')",
+        "url('https://x.y:80/p?a=b').getHost() == 'x.y:80' && url('https://x.y:80/p').getHostname() == 'x.y'",
+        "url('https://x.y/p?a=b').getQuery()['a'][0] == 'b' && url('https://x.y:80/p').getPort() == '80'",
+        "sets.contains([1, 2], [1]) && sets.intersects([1], [1, 2]) && sets.equivalent([1, 2], [2, 1])",
+        "semver('1.2.3').isLessThan(semver('1.10.0')) && isSemver('1.0.0') && semver('1.2.3').minor() == 2",
+        "self.l.exists(i, i.startsWith('a')) && self.l.all(i, size(i) == 3) && self.m.exists(k, k == 'k')",
+        "self.?y.orValue(3) == 3 && self.?n.orValue(0) == 3 && !self.?y.hasValue()",
+        "has(self.x) && !has(self.y)",
+        "duration('1h') > duration('59m') && timestamp('2024-01-01T00:00:00Z').getFullYear() == 2024",
+        "int('3') == 3 && string(3) == '3' && double('1.5') == 1.5 && type(self.x) == string",
+        "dyn([1, 'a'])[1] == 'a' && 3 in [1, 2, 3] && 'k' in self.m",
+        "!format.dns1123Label().validate('a-b').hasValue()",
+        "format.dns1123Label().validate('a.b').value() == ['must not contain dots']",
+        "format.named('uuid').value().validate('x').value()[0] == 'does not match the UUID format'",
+        "format.dns1123Subdomain().validate('(*.a)'.replace('(*.', '').replace(')', '')).orValue(['none']) == ['none']",
+        "['a', 'B'].filter(i, format.dns1035Label().validate(i).hasValue()) == ['B']",
+        "format.dns1123LabelPrefix().validate('a-').hasValue() == false",
+    ],
+)
+def test_expression_is_true(expression: str) -> None:
+    assert value(expression) is True
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("self.nope", "no such key: nope"),
+        ("1 / 0 == 0", "division by zero"),
+        ("self.l[5] == ''", "index out of bounds: 5"),
+    ],
+)
+def test_evaluation_error(expression: str, message: str) -> None:
+    with pytest.raises(CELError, match=message):
+        value(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["self ==", "unknown == 1", "1 + 'a'", "self.x.nofunction()", "format.zebra().validate('a').hasValue()"],
+)
+def test_compile_error(expression: str) -> None:
+    with pytest.raises(CELCompileError, match="ERROR: <input>:1:"):
+        compile_expression(expression, {"self": "dyn"})
+
+
+def schema_with(*rules: dict[str, Any], **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "x-kubernetes-validations": list(rules)}
+
+
+def rule_errors(schema: dict[str, Any], obj: Any, old: Any = None) -> list[str]:
+    rules = compile_rules(Schema(schema), resource_root=False)
+    assert rules is not None
+    return [str(error) for error in rules(obj, old, old is not None)]
+
+
+INTEGER = {"type": "integer"}
+RANGE = schema_with({"rule": "self.low <= self.high", "message": "low above high"}, low=INTEGER, high=INTEGER)
+
+
+def test_failed_rule_reports_its_message() -> None:
+    assert rule_errors(RANGE, {"low": 1, "high": 2}) == []
+    (text,) = rule_errors(RANGE, {"low": 3, "high": 2})
+    assert text.endswith("low above high")
+
+
+def test_message_expression_is_evaluated() -> None:
+    rule = {"rule": "self.low < 5", "messageExpression": "'low is ' + string(self.low)"}
+    (text,) = rule_errors(schema_with(rule, low=INTEGER), {"low": 7})
+    assert text.endswith("low is 7")
+
+
+def test_failed_rule_without_message_is_quoted() -> None:
+    (text,) = rule_errors(schema_with({"rule": "self.low < 5"}, low=INTEGER), {"low": 7})
+    assert text.endswith("failed rule: self.low < 5")
+
+
+def test_failed_rule_reports_reason_and_field_path() -> None:
+    rule = {"rule": "self.low < 5", "reason": "FieldValueForbidden", "fieldPath": ".low", "message": "no"}
+    rules = compile_rules(Schema(schema_with(rule, low=INTEGER)), resource_root=False)
+    assert rules is not None
+    (error,) = rules({"low": 7}, None, False)
+    assert (error.reason, error.field, error.detail) == ("FieldValueForbidden", "low", "no")
+
+
+def test_rules_of_list_items_and_map_values() -> None:
+    item = {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'bad'", "message": "bad"}]}
+    schema = {
+        "type": "object",
+        "properties": {
+            "list": {"type": "array", "items": item},
+            "map": {"type": "object", "additionalProperties": item},
+        },
+    }
+    found = rule_errors(schema, {"list": ["ok", "bad"], "map": {"k": "bad"}})
+    assert [text.partition(":")[0] for text in found] == ["list[1]", "map[k]"]
+
+
+def test_transition_rules_run_only_with_an_old_value() -> None:
+    immutable = {**INTEGER, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "fixed"}]}
+    schema = {"type": "object", "properties": {"n": immutable}}
+    assert rule_errors(schema, {"n": 1}) == [], "no old object"
+    assert rule_errors(schema, {"n": 1}, {}) == [], "no old value"
+    assert rule_errors(schema, {"n": 1}, {"n": 1}) == []
+    (text,) = rule_errors(schema, {"n": 2}, {"n": 1})
+    assert text.startswith("n: Invalid value")
+
+
+@pytest.mark.parametrize(
+    ("format_name", "rule", "good", "bad", "invalid"),
+    [
+        ("date-time", "self.getFullYear() > 2000", "2024-01-02T03:04:05Z", "1999-01-02T03:04:05Z", "yesterday"),
+        ("date", "self.getFullYear() > 2000", "2024-01-02", "1999-01-02", "yesterday"),
+        ("duration", "self > duration('1m')", "1h", "1s", "long"),
+        ("byte", "self.size() > 2", "YWJj", "YQ==", "!"),
+    ],
+)
+def test_strings_with_a_format_are_converted(format_name: str, rule: str, good: str, bad: str, invalid: str) -> None:
+    field = {"type": "string", "format": format_name, "x-kubernetes-validations": [{"rule": rule, "message": "no"}]}
+    schema = {"type": "object", "properties": {"f": field}}
+    assert rule_errors(schema, {"f": good}) == []
+    assert rule_errors(schema, {"f": bad})[0].endswith("no")
+    assert rule_errors(schema, {"f": invalid}), "an invalid string must not crash the server"
+    assert rule_errors(schema, {"f": 1}), "nor must a value of another type"
+
+
+def test_optional_old_self() -> None:
+    rule = {"rule": "oldSelf.hasValue() || self > 3", "optionalOldSelf": True, "message": "small at first"}
+    schema = {"type": "object", "properties": {"n": {**INTEGER, "x-kubernetes-validations": [rule]}}}
+    assert rule_errors(schema, {"n": 5}) == []
+    assert rule_errors(schema, {"n": 2})
+    assert rule_errors(schema, {"n": 2}, {"n": 9}) == []
+
+
+def test_property_names_are_escaped() -> None:
+    schema = schema_with({"rule": "self.a__dash__b == 'x' && self.__if__ == 'y'"}, **{"a-b": {}, "if": {}})
+    schema["properties"] = {"a-b": {"type": "string"}, "if": {"type": "string"}}
+    assert rule_errors(schema, {"a-b": "x", "if": "y"}) == []
+    assert rule_errors(schema, {"a-b": "x", "if": "z"})
+
+
+def test_items_of_map_lists_are_correlated_by_key() -> None:
+    items: dict[str, Any] = {"type": "object", "properties": {"k": {"type": "string"}, "v": INTEGER}, "required": ["k"]}
+    items["x-kubernetes-validations"] = [{"rule": "self.v >= oldSelf.v", "message": "shrunk"}]
+    schema = {
+        "type": "object",
+        "properties": {
+            "l": {"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
+        },
+    }
+    old = {"l": [{"k": "a", "v": 5}, {"k": "b", "v": 1}]}
+    assert rule_errors(schema, {"l": [{"k": "b", "v": 2}, {"k": "a", "v": 5}, {"k": "c", "v": 0}]}, old) == []
+    (text,) = rule_errors(schema, {"l": [{"k": "b", "v": 0}, {"k": "a", "v": 5}]}, old)
+    assert text.startswith("l[0]")
+
+
+def test_undefined_fields_are_compile_errors() -> None:
+    schema = Schema(schema_with(low=INTEGER))
+    prepared = prepare_rule({"rule": "self.nope > 1"}, schema, resource_root=False)
+    assert "undefined field 'nope'" in prepared.error
+    assert not prepare_rule({"rule": "self.low > 1"}, schema, resource_root=False).error
+    nested = prepare_rule({"rule": "[1].all(i, i > 0 && has(self.nope))"}, schema, resource_root=False)
+    assert "undefined field 'nope'" in nested.error
+
+
+def test_resource_root_has_metadata_and_kind() -> None:
+    schema = Schema(schema_with())
+    rule = {"rule": "self.metadata.name.size() < 5 && self.kind != '' && self.apiVersion != ''"}
+    assert not prepare_rule(rule, schema, resource_root=True).error
+    assert prepare_rule(rule, schema, resource_root=False).error
+    labels = {"rule": "has(self.metadata.labels)"}
+    assert "undefined field 'labels'" in prepare_rule(labels, schema, resource_root=True).error
+
+
+def test_rule_must_evaluate_to_a_bool() -> None:
+    prepared = prepare_rule({"rule": "self"}, Schema(INTEGER), resource_root=False)
+    assert "must evaluate to a bool" in prepared.error
+
+
+TYPED_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "n": INTEGER,
+        "share": {"type": "number"},
+        "text": {"type": "string"},
+        "since": {"type": "string", "format": "date-time"},
+        "names": {"type": "array", "items": {"type": "string"}},
+        "counts": {"type": "object", "additionalProperties": INTEGER},
+        "parts": {"type": "array", "items": {"type": "object", "properties": {"a-b": INTEGER}}},
+        "port": {"x-kubernetes-int-or-string": True},
+        "rows": {"type": "array", "items": {"type": "array", "items": {"type": "string"}}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "self.n > 1 && self.share > 0.5 && self.text.startsWith('a')",
+        "self.since > timestamp('2024-01-01T00:00:00Z')",
+        "self.names.all(name, name.size() < 5) && self.names.isSorted()",
+        "self.counts.all(name, self.counts[name] > 1)",
+        "self.parts.all(part, part.a__dash__b > 1) && self.parts.map(part, part.a__dash__b).sum() < 9",
+        "type(self.port) == int ? self.port > 1 : self.port == 'http'",
+        "self.rows.all(row, row.all(cell, cell != ''))",
+        "self.?n.orValue(1) > 0 && oldSelf.n <= self.n",
+        "self == oldSelf",
+    ],
+)
+def test_rule_with_correct_types_compiles(rule: str) -> None:
+    assert not prepare_rule({"rule": rule}, Schema(TYPED_SCHEMA), resource_root=False).error
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("self.n + 'a' == ''", "found no matching overload for '_+_' applied to '(int, string)'"),
+        ("self.names.all(name, name > 1)", "found no matching overload for '_>_' applied to '(string, int)'"),
+        ("self.counts.all(name, self.counts[name] == 'a')", "found no matching overload for '_==_'"),
+        ("self.parts.exists(part, part.other == 1)", "ERROR: <input>:1:29: undefined field 'other'\n"),
+        ("self.all(name, true)", "cannot be the range of a comprehension"),
+        ("self.n", "must evaluate to a bool"),
+    ],
+)
+def test_rule_with_wrong_types_is_rejected(rule: str, message: str) -> None:
+    assert message in prepare_rule({"rule": rule}, Schema(TYPED_SCHEMA), resource_root=False).error
+
+
+def test_expressions_are_refused_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    cel._cel.cache_clear()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "cel_expr_python", None)
+            with pytest.raises(CELCompileError, match="expressions need the package cel-expr-python"):
+                compile_expression("library.missing", {"library": "dyn"})
+    finally:
+        cel._cel.cache_clear()
