@@ -109,7 +109,7 @@ async def wait_until_written(env: Environment) -> None:
     """Wait until the controllers have nothing left to do, and their Events are written."""
     await env.wait_until_idle()
     assert env.manager is not None
-    broadcaster = env.manager._local.broadcaster
+    broadcaster = env.manager._events
     await eventually(partial(_has_written, broadcaster), "the Events are written")
 
 
