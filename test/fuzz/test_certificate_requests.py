@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import strategies as st
 
-from cfo.api.raycluster.node_certificates import CERTIFICATE_USAGES
+from cfo.api.raycluster.certificates import CERTIFICATE_USAGES
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.node_request import NodeNames, Refusal, check_names, parse_request, requester_of
 from test.fuzz.profiles import fuzz

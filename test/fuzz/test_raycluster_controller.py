@@ -14,9 +14,10 @@ from cfo.api.gateway import TLS_ROUTES
 from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
 from cfo.api.raycluster.cluster import has_injected_tls
 from cfo.api.raycluster.enforcement import enforce, merged
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.naming import client_host, dashboard_host, names_of
 from cfo.api.raycluster.ports import PROXY_PORT, ports_of
-from cfo.api.raycluster.responsibility import FEATURES, Concern, responsibility_of
+from cfo.api.raycluster.responsibility import FEATURES, Concern
 from cfo.config import GatewayConfiguration, KubeRayConfiguration
 from cfo.controllers.raycluster import ca, gateway_resources, ingress_resources, policies, resources
 from cfo.runtime.objects.unstructured import Object
@@ -36,33 +37,33 @@ DOMAIN = "apps.test"
 SUBDOMAIN = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 
-def backend(cluster: Object, authentication: Authentication) -> Backend:
-    found = dashboard_backend(cluster, authentication)
+def backend(facts: RayClusterFacts, authentication: Authentication) -> Backend:
+    found = dashboard_backend(facts, authentication)
     assert found is not None
     return found
 
 
-DESIRED: tuple[Callable[[Object], Object], ...] = (
-    lambda cluster: resources.desired_dashboard_route(cluster, backend(cluster, Authentication.OAUTH_PROXY)),
+DESIRED: tuple[Callable[[RayClusterFacts], Object], ...] = (
+    lambda facts: resources.desired_dashboard_route(facts, backend(facts, Authentication.OAUTH_PROXY)),
     resources.desired_client_route,
     resources.desired_proxy_service,
     resources.desired_proxy_service_account,
-    lambda cluster: resources.desired_cluster_role_binding(cluster, names_of(cluster).cluster_role_binding),
-    lambda cluster: resources.desired_secret(cluster, names_of(cluster).ca_secret, {"ca.key": b"key"}),
-    lambda cluster: ingress_resources.desired_dashboard_ingress(
-        cluster, DOMAIN, CONFIG.ingress, backend=backend(cluster, Authentication.DISABLED)
+    lambda facts: resources.desired_cluster_role_binding(facts, facts.names.cluster_role_binding),
+    lambda facts: resources.desired_secret(facts, facts.names.ca_secret, {"ca.key": b"key"}),
+    lambda facts: ingress_resources.desired_dashboard_ingress(
+        facts, DOMAIN, CONFIG.ingress, backend=backend(facts, Authentication.DISABLED)
     ),
-    lambda cluster: ingress_resources.desired_client_ingress(cluster, DOMAIN, CONFIG.ingress, "12345678"),
-    lambda cluster: policies.desired_head_policy(cluster, CONFIG, ["ray-system"]),
-    lambda cluster: policies.desired_workers_policy(cluster, RESTRICTED),
-    lambda cluster: gateway_resources.desired_dashboard_http_route(
-        cluster, backend(cluster, Authentication.DISABLED), GATEWAY, dashboard_host(cluster, DOMAIN)
+    lambda facts: ingress_resources.desired_client_ingress(facts, DOMAIN, CONFIG.ingress, "12345678"),
+    lambda facts: policies.desired_head_policy(facts, CONFIG, ["ray-system"]),
+    lambda facts: policies.desired_workers_policy(facts, RESTRICTED),
+    lambda facts: gateway_resources.desired_dashboard_http_route(
+        facts, backend(facts, Authentication.DISABLED), GATEWAY, dashboard_host(facts.cluster, DOMAIN)
     ),
-    lambda cluster: gateway_resources.desired_path_http_route(
-        cluster, backend(cluster, Authentication.DISABLED), GATEWAY
+    lambda facts: gateway_resources.desired_path_http_route(facts, backend(facts, Authentication.DISABLED), GATEWAY),
+    lambda facts: gateway_resources.desired_tls_route(
+        facts, TLS_ROUTES[0], GATEWAY, client_host(facts.cluster, DOMAIN)
     ),
-    lambda cluster: gateway_resources.desired_tls_route(cluster, TLS_ROUTES[0], GATEWAY, client_host(cluster, DOMAIN)),
-    lambda cluster: gateway_resources.desired_ca_config_map(cluster, "pem"),
+    lambda facts: gateway_resources.desired_ca_config_map(facts, "pem"),
 )
 
 
@@ -73,8 +74,8 @@ def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> Non
         return
     before = json.dumps(stored)
     for desired in DESIRED:
-        obj = desired(stored)
-        assert obj == desired(stored)
+        obj = desired(RayClusterFacts(stored))
+        assert obj == desired(RayClusterFacts(stored))
         assert len(json.dumps(obj)) < 20_000
         metadata = obj["metadata"]
         assert SUBDOMAIN.fullmatch(metadata["name"])
@@ -83,10 +84,11 @@ def test_each_stored_raycluster_gets_its_objects(cluster: Any, name: str) -> Non
         for host in [*spec.get("hostnames", ()), *(rule["host"] for rule in spec.get("rules", ()) if "host" in rule)]:
             assert host.endswith((f"-{DOMAIN}", f".{DOMAIN}"))
     assert names_of({**stored, "spec": {}, "status": {}}) == names_of(stored)
-    responsibility_of(stored, FEATURES)
-    required = enforce(stored, stored, tuple(Concern), FEATURES)
+    facts = RayClusterFacts(stored)
+    facts.responsibility(FEATURES)
+    required = enforce(facts, facts, tuple(Concern), FEATURES)
     changed = {**stored, "spec": merged(stored.get("spec") or {}, required.patch)}
-    assert not enforce(changed, stored, tuple(Concern), FEATURES)
+    assert not enforce(RayClusterFacts(changed), facts, tuple(Concern), FEATURES)
     assert json.dumps(stored) == before
 
 
@@ -96,7 +98,7 @@ def test_client_port_is_open_to_all_only_with_injected_tls(cluster: Any, mtls: b
     if stored is None:
         return
     config = KubeRayConfiguration.model_validate({"mTLSEnabled": mtls})
-    policy = policies.desired_head_policy(stored, config, ["ray-system"])
+    policy = policies.desired_head_policy(RayClusterFacts(stored), config, ["ray-system"])
     open_ports = {port["port"] for rule in policy["spec"]["ingress"] if "from" not in rule for port in rule["ports"]}
     ports = ports_of(stored)
     if open_ports - {PROXY_PORT}:

@@ -17,9 +17,8 @@ import yaml
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.naming import FINALIZER, names_of
 from cfo.console.demo import crds
-from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.client.errors import Forbidden

@@ -16,18 +16,17 @@ from structlog.testing import capture_logs
 
 from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, VERSION_ANNOTATION
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, VERSION_ANNOTATION
 from cfo.cli import cli
 from cfo.config import KubeRayConfiguration
 from cfo.console.demo import crds
-from cfo.console.migrate import applying
-from cfo.console.migrate.injected import clean
-from cfo.console.migrate.observation import Observer
-from cfo.console.migrate.planning import SUSPENDED_ANNOTATION, Options
-from cfo.console.migrate.session import Session
-from cfo.console.migrate.targets import KubeRay, Target, convert
+from cfo.console.migrate.raycluster import applying
+from cfo.console.migrate.raycluster.injected import clean
+from cfo.console.migrate.raycluster.observation import Observer
+from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, Options
+from cfo.console.migrate.raycluster.session import Session
+from cfo.console.migrate.raycluster.targets import KubeRay, Target, convert
 from cfo.console.migrate.undo_file import UndoFile, load
-from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.objects.kinds import (

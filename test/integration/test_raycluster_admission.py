@@ -16,8 +16,7 @@ import yaml
 
 from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.ingress_domain import IngressDomain
-from cfo.controllers.raycluster.platform import OptionalKind, Platform
+from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper

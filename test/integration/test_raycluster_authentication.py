@@ -11,10 +11,9 @@ import pytest
 from cryptography import x509
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.naming import FINALIZER, names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.controllers import raycluster
-from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,
@@ -30,7 +29,6 @@ from cfo.runtime.process.clock import SystemClock
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from test.support.gateways import GATEWAY_CRDS, GATEWAY_SETTINGS
-from test.support.permissions import create_token
 from test.support.raycluster_environment import (
     AUTHENTICATION_CONFIG_CRD,
     OAUTH_SETTINGS,
@@ -45,6 +43,7 @@ from test.support.raycluster_environment import (
     start_environment,
     wait_until_deleted,
 )
+from test.support.tenant_clients import service_account_token
 
 NAMES = names_of(ray_cluster())
 AUTHENTICATION = {
@@ -151,7 +150,9 @@ async def test_base_role_and_role_of_the_feature_are_sufficient() -> None:
             Rule("events.k8s.io", "events", ("create", "patch")),
             Rule("apiextensions.k8s.io", "customresourcedefinitions", ("list", "watch")),
         ]
-        token = await create_token(env, [*raycluster.rules(), *raycluster.authentication_rules(), *manager_rules])
+        token = await service_account_token(
+            env, *raycluster.rules(), *raycluster.authentication_rules(), *manager_rules
+        )
         settings = kuberay_config(**PROXY_SETTINGS, kubeRayFeatures=["authOptions"])
         async with run_controllers(env, settings, token=token):
             proxied = await env.create(admitted(ray_cluster()))
@@ -252,22 +253,6 @@ async def test_serving_certificate_is_renewed_by_the_same_ca() -> None:
             assert second["tls.crt"] != first["tls.crt"]
             leaf = x509.load_pem_x509_certificate(second["tls.crt"])
             leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(first["ca.crt"]))
-
-
-async def test_foreign_certificate_secret_is_kept_and_reported() -> None:
-    async with start_environment(*VANILLA_CRDS) as env:
-        await env.create_namespace()
-        foreign = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": NAMES.proxy_tls_secret, "namespace": "ns"},
-            "data": {"tls.crt": "Zm9yZWlnbg=="},
-        }
-        await env.create(foreign)
-        async with run_controllers(env, kuberay_config(**PROXY_SETTINGS)):
-            await env.create(admitted(ray_cluster()))
-            await env.wait_for_event("NameTaken", NAMES.proxy_tls_secret, "certificate")
-            assert (await env.get(SECRET, NAMES.proxy_tls_secret))["data"] == foreign["data"]
 
 
 async def test_openshift_routes_trust_the_certificate_of_the_proxies() -> None:

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.kinds import DSC_INITIALIZATION, RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.api.raycluster.naming import FIELD_MANAGER, FINALIZER, names_of
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.finalizer import FINALIZER
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import (
     GVK,

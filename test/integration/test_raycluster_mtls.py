@@ -156,19 +156,6 @@ async def test_foreign_secret_is_kept_and_reported() -> None:
             load_ca(await env.get(SECRET, SECRET_NAME))
 
 
-async def test_secret_with_foreign_controller_is_kept_despite_its_label() -> None:
-    async with start_environment(*VANILLA_CRDS) as env:
-        await env.create_namespace()
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other-owner", "namespace": "ns"}}
-        other_owner = await env.create(config_map)
-        foreign = await env.create(ca_secret({}, **OWN, ownerReferences=[owner_reference(other_owner)]))
-        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)):
-            await env.create(ray_cluster())
-            await env.wait_for_event("NameTaken", f"Secret {SECRET_NAME}")
-            await env.wait_until_idle()
-            assert await env.get(SECRET, SECRET_NAME) == foreign
-
-
 async def test_secret_with_owner_reference_is_adopted_without_label() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()

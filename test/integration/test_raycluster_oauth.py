@@ -6,8 +6,7 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, names_of
-from cfo.controllers.raycluster.finalizer import FINALIZER
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, FINALIZER, NAMESPACE_LABEL, names_of
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects.unstructured import NamespacedName, Object, is_controlled_by, name_of, owner_reference, uid_of
 from cfo.runtime.process.clock import rfc3339
@@ -223,38 +222,6 @@ async def test_foreign_secret_is_kept_and_other_children_are_created() -> None:
             await env.wait_until_idle()
             assert await env.get(SECRET, NAMES.cookie_secret) == foreign
             assert await env.child_names(ROUTE) == {NAMES.dashboard, NAMES.client}
-
-
-async def test_child_with_a_taken_name_is_reported_and_does_not_block_others() -> None:
-    async with start_environment(*OPENSHIFT_CRDS) as env:
-        await env.create_namespace()
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other-owner", "namespace": "ns"}}
-        other_owner = await env.create(config_map)
-        metadata = {
-            "name": NAMES.proxy_service_account,
-            "namespace": "ns",
-            "ownerReferences": [owner_reference(other_owner)],
-        }
-        foreign = await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
-            cluster = await env.create(ray_cluster())
-            await env.wait_for_event("NameTaken", f"ServiceAccount {NAMES.proxy_service_account}")
-
-            async def others_exist() -> bool:
-                return set(await env.children(openshift=True)) >= {
-                    (kind.kind, name) for kind, name in PROXY_OBJECTS if kind != SERVICE_ACCOUNT
-                }
-
-            await eventually(others_exist, "the other children exist")
-            assert await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account) == foreign
-            await env.delete(foreign)
-            await env.patch(cluster, {"metadata": {"annotations": {"checked": "again"}}})
-
-            async def account_is_created() -> bool:
-                account = await env.get(SERVICE_ACCOUNT, NAMES.proxy_service_account)
-                return is_controlled_by(account, await env.get(RAY_CLUSTER, "rc"))
-
-            await eventually(account_is_created, "the service account is created")
 
 
 async def test_clusters_with_colliding_binding_names_get_separate_bindings() -> None:

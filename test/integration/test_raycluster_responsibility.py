@@ -10,10 +10,9 @@ from collections import Counter
 
 import pytest
 
+from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import names_of
-from cfo.api.raycluster.responsibility import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
-from cfo.controllers.raycluster.finalizer import FINALIZER
+from cfo.api.raycluster.naming import FINALIZER, Derived, Names, names_of
 from cfo.runtime.objects.kinds import INGRESS, SECRET
 from cfo.runtime.objects.unstructured import Object
 from test.support.raycluster_environment import (
@@ -142,7 +141,9 @@ async def test_objects_of_cluster_that_was_created_for_multikueue_are_deleted() 
 def _moved(child: Object, cluster: Object) -> Object:
     """Return ``child`` of the cluster ``model`` as a child of ``cluster``."""
     names, own = names_of(ray_cluster("model")), names_of(cluster)
-    new_names = {getattr(names, field): getattr(own, field) for field in names.__slots__}
+    new_names = {
+        getattr(names, field): getattr(own, field) for field, value in vars(Names).items() if isinstance(value, Derived)
+    }
     metadata = {
         "name": new_names[child["metadata"]["name"]],
         "namespace": "ns",

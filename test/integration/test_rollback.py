@@ -20,9 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.api.raycluster.naming import FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, names_of
 from cfo.config import WebhookConfiguration, default_document
-from cfo.controllers.raycluster.finalizer import FINALIZER, FINALIZER_MANAGER
 from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations, webhook_options

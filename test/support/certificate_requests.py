@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cfo.api.raycluster.node_certificates import CERTIFICATE_USAGES, SIGNER_NAME
+from cfo.api.raycluster.certificates import CERTIFICATE_USAGES, SIGNER_NAME
 from cfo.runtime.objects.unstructured import Object
 
 __all__ = ["address", "certificate_request", "request_pem"]

@@ -9,6 +9,7 @@ __all__ = [
     "ACTIVE",
     "DEFAULT_IMAGE",
     "EVICTED",
+    "FIELD_MANAGER",
     "MINICLUSTER_LABEL",
     "OBJECTS_READY",
     "QUEUE_NAME_LABEL",
@@ -39,6 +40,9 @@ class State(StrEnum):
     READY = "JobMiniClusterReady"
     FINISHED = "JobFinished"
 
+
+FIELD_MANAGER: Final = "codeflare-flux"
+"""The field manager of the objects of MiniClusters, and of the statuses of all Flux kinds."""
 
 STATES: Final = tuple(State)
 

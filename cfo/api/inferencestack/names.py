@@ -18,9 +18,11 @@ __all__ = [
     "AUTOSCALED",
     "CHART_LABEL",
     "CHART_NAME",
+    "CLAIMS_FIELD_MANAGER",
     "COMPONENT_LABEL",
     "CONFIG_HASH",
     "CONFIG_KEY",
+    "FIELD_MANAGER",
     "GATEWAY",
     "GATEWAY_INTERNAL_PORT",
     "HELM_LABELS",
@@ -53,6 +55,10 @@ INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "inference-stack-operator"
 """The value of the label :data:`MANAGED_BY_LABEL` of every object of a stack."""
+FIELD_MANAGER: Final = MANAGED_BY
+"""The field manager of all writes. It is the same for all major versions, so that one can take over from another."""
+CLAIMS_FIELD_MANAGER: Final = f"{MANAGED_BY}-claims"
+"""The field manager of the condition ``Claimed``, which the operator of another version can write."""
 CHART_LABEL: Final = "helm.sh/chart"
 """Label of objects that Helm created: name and version of the chart."""
 HELM_LABELS: Final = (CHART_LABEL, "app.kubernetes.io/version", MANAGED_BY_LABEL)

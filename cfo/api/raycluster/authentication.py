@@ -6,36 +6,25 @@ nothing of its own, so that no dashboard is reachable in two ways of which only 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
-from cfo.api.raycluster.cluster import head_pod_spec, uses_kuberay_auth
-from cfo.api.raycluster.naming import head_service_name, names_of
-from cfo.api.raycluster.ports import service_port_of
+from cfo.api.raycluster.facts import RayClusterFacts
 
 __all__ = [
     "PROXY_PORT_NAME",
-    "RBAC_PROXY_CONTAINER",
     "Authentication",
     "Authenticators",
     "Backend",
     "authentication_of",
     "dashboard_backend",
-    "has_injected_auth_proxy",
-    "requests_ray_token",
-    "requires_ray_token",
 ]
 
 PROXY_PORT_NAME = "oauth-proxy"
 """The name of the proxy's port, on the Service and on the container."""
-RBAC_PROXY_CONTAINER = "rbac-proxy"
-"""The injected container with kube-rbac-proxy, through which all requests to the dashboard pass."""
 
 _DASHBOARD_PORT_NAME = "dashboard"
 _PROXY_SERVICE_PORT = 443
-_RAY_AUTH_MODE = "RAY_AUTH_MODE"
 
 
 class Authentication(Enum):
@@ -84,58 +73,28 @@ class Backend:
     tls: bool
 
 
-def authentication_of(cluster: Mapping[str, Any], available: Authenticators) -> Authentication:
-    """Return who authenticates the users of the dashboard of ``cluster``."""
+def authentication_of(facts: RayClusterFacts, available: Authenticators) -> Authentication:
+    """Return who authenticates the users of the dashboard of a RayCluster."""
     if not available.required:
         return Authentication.DISABLED
-    if available.ray_token and requests_ray_token(cluster):
+    if available.ray_token and facts.requests_ray_token:
         return Authentication.RAY_TOKEN
     if available.auth_proxy:
         return Authentication.AUTH_PROXY
     return Authentication.OAUTH_PROXY if available.openshift_oauth else Authentication.UNAVAILABLE
 
 
-def dashboard_backend(cluster: Mapping[str, Any], authentication: Authentication) -> Backend | None:
-    """Return what exposes the dashboard of ``cluster``; ``None`` if it must not be exposed.
+def dashboard_backend(facts: RayClusterFacts, authentication: Authentication) -> Backend | None:
+    """Return what exposes the dashboard of a RayCluster; ``None`` if it must not be exposed.
 
     A cluster that was created before ``kuberay.authentication`` was enabled has no proxy that could authenticate.
     """
     match authentication:
-        case Authentication.AUTH_PROXY if not has_injected_auth_proxy(cluster):
+        case Authentication.AUTH_PROXY if not facts.has_injected_auth_proxy:
             return None
         case Authentication.OAUTH_PROXY | Authentication.AUTH_PROXY:
-            return Backend(names_of(cluster).proxy_service, _PROXY_SERVICE_PORT, PROXY_PORT_NAME, tls=True)
+            return Backend(facts.names.proxy_service, _PROXY_SERVICE_PORT, PROXY_PORT_NAME, tls=True)
         case Authentication.RAY_TOKEN | Authentication.DISABLED:
-            return Backend(
-                head_service_name(cluster), service_port_of(cluster, "dashboard"), _DASHBOARD_PORT_NAME, tls=False
-            )
+            return Backend(facts.head_service, facts.service_port("dashboard"), _DASHBOARD_PORT_NAME, tls=False)
         case Authentication.OTHER | Authentication.UNAVAILABLE:
             return None
-
-
-def has_injected_auth_proxy(cluster: Mapping[str, Any]) -> bool:
-    """Return whether the head's pod template has the proxy that checks all requests."""
-    containers = head_pod_spec(cluster).get("containers") or ()
-    return any(item.get("name") == RBAC_PROXY_CONTAINER for item in containers[1:])
-
-
-def requests_ray_token(cluster: Mapping[str, Any]) -> bool:
-    """Return whether new pods of ``cluster`` require Ray's token, if KubeRay acts on ``authOptions``.
-
-    A template that sets ``RAY_AUTH_MODE`` to another value disables the token, whatever ``authOptions`` says.
-    """
-    return uses_kuberay_auth(cluster) and _ray_auth_modes(head_pod_spec(cluster)) <= {"token"}
-
-
-def requires_ray_token(pod_spec: Mapping[str, Any]) -> bool:
-    """Return whether Ray requires a token in a running pod with this spec.
-
-    KubeRay sets ``RAY_AUTH_MODE`` in the first container when it creates the pod, unless the variable is already in the
-    template, and does not change running pods when ``authOptions`` changes.
-    """
-    return _ray_auth_modes(pod_spec) == {"token"}
-
-
-def _ray_auth_modes(pod_spec: Mapping[str, Any]) -> set[str | None]:
-    ray: Mapping[str, Any] = next(iter(pod_spec.get("containers") or ()), {})
-    return {item.get("value") for item in ray.get("env") or () if item.get("name") == _RAY_AUTH_MODE}

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
-from cfo.runtime import labels_of, name_of, namespace_of, owner_references_of, uid_of
+from cfo.runtime import annotations_of, labels_of, name_of, namespace_of, owner_references_of, uid_of
 
 __all__ = [
     "CERTIFICATE_CONTAINER",
     "HEAD_LABELS",
+    "MULTIKUEUE_CONTROLLER",
     "POD_CLUSTER_LABEL",
+    "RBAC_PROXY_CONTAINER",
+    "SECURE_TRUSTED_NETWORK",
     "TLS_VARIABLE",
+    "PodGroup",
     "cluster_labels",
+    "enables_ingress",
     "has_cluster_labels",
+    "has_injected_auth_proxy",
     "has_injected_tls",
     "head_pod_spec",
+    "is_managed_by_multikueue",
     "is_owned_by",
     "is_suspended",
+    "pod_groups_of",
     "pod_labels",
+    "pod_path",
+    "requests_ray_token",
+    "requires_ray_token",
+    "restricts_ingress",
     "uses_kuberay_auth",
     "uses_kuberay_tls",
+    "uses_network_isolation",
+    "uses_secure_trusted_network",
 ]
 
 POD_CLUSTER_LABEL = "ray.io/cluster"
@@ -31,18 +46,25 @@ CERTIFICATE_CONTAINER = "create-cert"
 """The injected init container that creates a Ray node's certificate."""
 TLS_VARIABLE = {"name": "RAY_USE_TLS", "value": "1"}
 """The injected environment variable that makes Ray require TLS with client certificates."""
+RBAC_PROXY_CONTAINER = "rbac-proxy"
+"""The injected container with kube-rbac-proxy, through which all requests to the dashboard pass."""
+_RAY_AUTH_MODE = "RAY_AUTH_MODE"
+MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
+"""The value of ``spec.managedBy`` with which MultiKueue runs a RayCluster in another Kubernetes cluster."""
+SECURE_TRUSTED_NETWORK = "odh.ray.io/secure-trusted-network"
+"""The annotation with which Open Data Hub's KubeRay secures a RayCluster (only the value ``true``)."""
 HEAD_LABELS = f"{NODE_TYPE_LABEL}=head"
 """The label selector for the head pods of all clusters."""
 
 
 def _spec(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
-    return cluster.get("spec") or {}
+    spec = cluster.get("spec")
+    return spec if isinstance(spec, Mapping) else {}
 
 
 def head_pod_spec(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the spec of the head's pod template."""
-    group = _spec(cluster).get("headGroupSpec") or {}
-    return (group.get("template") or {}).get("spec") or {}
+    return _pod_of(_spec(cluster).get("headGroupSpec"))
 
 
 def is_suspended(cluster: Mapping[str, Any]) -> bool:
@@ -65,12 +87,71 @@ def has_injected_tls(cluster: Mapping[str, Any]) -> bool:
     init_containers = {item.get("name") for item in pod.get("initContainers") or ()}
     ray: Mapping[str, Any] = next(iter(pod.get("containers") or ()), {})
     values = [item.get("value") for item in ray.get("env") or () if item.get("name") == TLS_VARIABLE["name"]]
-    return CERTIFICATE_CONTAINER in init_containers and bool(values) and set(values) == {TLS_VARIABLE["value"]}
+    return CERTIFICATE_CONTAINER in init_containers and _are_all(values, TLS_VARIABLE["value"])
 
 
 def uses_kuberay_auth(cluster: Mapping[str, Any]) -> bool:
     """Return whether KubeRay itself protects the dashboard with tokens (``spec.authOptions.mode``)."""
     return (_spec(cluster).get("authOptions") or {}).get("mode") == "token"
+
+
+def has_injected_auth_proxy(cluster: Mapping[str, Any]) -> bool:
+    """Return whether the head's pod template has the proxy that checks all requests."""
+    containers = head_pod_spec(cluster).get("containers") or ()
+    return any(item.get("name") == RBAC_PROXY_CONTAINER for item in containers[1:])
+
+
+def requests_ray_token(cluster: Mapping[str, Any]) -> bool:
+    """Return whether new pods of ``cluster`` require Ray's token, if KubeRay acts on ``authOptions``.
+
+    A template that sets ``RAY_AUTH_MODE`` to another value disables the token, whatever ``authOptions`` says.
+    """
+    return uses_kuberay_auth(cluster) and all(mode == "token" for mode in _ray_auth_modes(head_pod_spec(cluster)))
+
+
+def requires_ray_token(pod_spec: Mapping[str, Any]) -> bool:
+    """Return whether Ray requires a token in a running pod with this spec.
+
+    KubeRay sets ``RAY_AUTH_MODE`` in the first container when it creates the pod, unless the variable is already in the
+    template, and does not change running pods when ``authOptions`` changes.
+    """
+    return _are_all(_ray_auth_modes(pod_spec), "token")
+
+
+def _are_all(values: list[Any], wanted: str) -> bool:
+    return bool(values) and all(value == wanted for value in values)
+
+
+def _ray_auth_modes(pod_spec: Mapping[str, Any]) -> list[Any]:
+    ray: Mapping[str, Any] = next(iter(pod_spec.get("containers") or ()), {})
+    return [item.get("value") for item in ray.get("env") or () if item.get("name") == _RAY_AUTH_MODE]
+
+
+def is_managed_by_multikueue(cluster: Mapping[str, Any]) -> bool:
+    """Return whether MultiKueue runs ``cluster`` in another Kubernetes cluster (``spec.managedBy``)."""
+    return _spec(cluster).get("managedBy") == MULTIKUEUE_CONTROLLER
+
+
+def uses_secure_trusted_network(cluster: Mapping[str, Any]) -> bool:
+    """Return whether Open Data Hub's KubeRay is requested to secure the cluster."""
+    return annotations_of(cluster).get(SECURE_TRUSTED_NETWORK) == "true"
+
+
+def uses_network_isolation(cluster: Mapping[str, Any]) -> bool:
+    """Return whether ``spec.networkIsolation`` is set; the fork restricts ingress in each of its modes."""
+    return _spec(cluster).get("networkIsolation") is not None
+
+
+def restricts_ingress(cluster: Mapping[str, Any]) -> bool:
+    """Return whether ``spec.networkPolicy`` restricts ingress; its mode can be for egress only."""
+    policy = _spec(cluster).get("networkPolicy")
+    return isinstance(policy, Mapping) and policy.get("mode") in (None, "DenyAll", "DenyAllIngress")
+
+
+def enables_ingress(cluster: Mapping[str, Any]) -> bool:
+    """Return whether KubeRay exposes the dashboard: it reads ``ingressOptions`` only with ``enableIngress``."""
+    head = _spec(cluster).get("headGroupSpec")
+    return isinstance(head, Mapping) and head.get("enableIngress") is True
 
 
 def cluster_labels(cluster: Mapping[str, Any], *, with_namespace: bool = False) -> dict[str, str]:
@@ -105,3 +186,50 @@ def pod_labels(cluster: Mapping[str, Any], node_type: str = "") -> dict[str, str
     if node_type:
         labels[NODE_TYPE_LABEL] = node_type
     return labels
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """The head group or a worker group.
+
+    ``position`` is the index of a worker group, and -1 for the head group, whose ``name`` is empty. ``pod`` is the pod
+    spec of the group's template.
+    """
+
+    position: int
+    name: str
+    is_head: bool
+    pod: dict[str, Any]
+
+    @property
+    def key(self) -> tuple[bool, str]:
+        """Identifies the group in other versions of the RayCluster."""
+        return self.is_head, self.name
+
+    def path(self, *steps: str | int) -> str:
+        """Return the path of a field of :attr:`pod`."""
+        return pod_path(self.position, *steps)
+
+
+def pod_path(position: int, *steps: str | int) -> str:
+    """Return the path of a field in the pod spec of a group (see :class:`PodGroup`), for errors and warnings."""
+    group = "headGroupSpec" if position < 0 else f"workerGroupSpecs[{position}]"
+    below = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return f"spec.{group}.template.spec{''.join(below)}"
+
+
+def pod_groups_of(cluster: Mapping[str, Any]) -> list[PodGroup]:
+    """Return the groups of ``cluster``, the head group first. Their pod specs are not copied."""
+    spec = _spec(cluster)
+    return [
+        PodGroup(-1, "", True, _pod_of(spec.get("headGroupSpec"))),
+        *(
+            PodGroup(at, str((group or {}).get("groupName") or f"#{at}"), False, _pod_of(group))
+            for at, group in enumerate(spec.get("workerGroupSpecs") or ())
+        ),
+    ]
+
+
+def _pod_of(group: Mapping[str, Any] | None) -> dict[str, Any]:
+    pod: dict[str, Any] = ((group or {}).get("template") or {}).get("spec") or {}
+    return pod

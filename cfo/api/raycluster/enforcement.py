@@ -18,8 +18,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfo.api.raycluster.cluster import has_injected_tls
-from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.responsibility import Actor, Concern
 
 __all__ = ["Enforcement", "enforce", "merged", "unmet"]
 
@@ -45,22 +45,17 @@ class Enforcement:
 
 
 def enforce(
-    cluster: Mapping[str, Any],
-    old: Mapping[str, Any] | None,
-    enforced: Collection[Concern],
-    active_features: Collection[str],
+    facts: RayClusterFacts, old: RayClusterFacts | None, enforced: Collection[Concern], active_features: Collection[str]
 ) -> Enforcement:
-    """Return what has to change in ``cluster``, which replaces ``old`` (``None``: it is new).
+    """Return what has to change in a RayCluster, which replaces ``old`` (``None``: it is new).
 
     For a stored RayCluster, ``old`` is the same object. ``active_features`` as in
-    :func:`~cfo.api.raycluster.responsibility.responsibility_of`.
+    :meth:`~cfo.api.raycluster.facts.RayClusterFacts.responsibility`.
     """
     result = Enforcement()
-    actors = responsibility_of(cluster, active_features)
-    if not enforced or actors.network_policy is Actor.MULTIKUEUE:
+    if not enforced or facts.is_managed_by_multikueue:
         return result
-    former = responsibility_of(old, active_features) if old is not None else None
-    spec = _mapping(cluster.get("spec"))
+    spec = _mapping(facts.cluster.get("spec"))
     if Concern.NETWORK_POLICY in enforced:
         for name in ("networkPolicy", "networkIsolation"):
             _remove_ingress_rules(result, name, _mapping(spec.get(name)))
@@ -68,9 +63,10 @@ def enforce(
         (Concern.MTLS, "tlsOptions", "enabled", True),
         (Concern.AUTHENTICATION, "authOptions", "mode", "token"),
     ):
-        by_kuberay = former is None or former.of(concern) is Actor.KUBERAY
+        by_kuberay = old is None or old.actor(concern, active_features) is Actor.KUBERAY
         current = _mapping(spec.get(name)).get(key)
-        is_required = concern in enforced and name in active_features and actors.of(concern) is Actor.OPERATOR
+        is_ours = facts.actor(concern, active_features) is Actor.OPERATOR
+        is_required = concern in enforced and name in active_features and is_ours
         if is_required and by_kuberay and current != value:
             is_change = old is not None or current is not None
             result.add((name, key), value, "set to the value that the profile requires", reported=is_change)
@@ -101,15 +97,14 @@ def _remove_ingress_rules(result: Enforcement, name: str, policy: Mapping[str, A
 
 
 def unmet(
-    cluster: Mapping[str, Any], enforced: Collection[Concern], active_features: Collection[str]
+    facts: RayClusterFacts, enforced: Collection[Concern], active_features: Collection[str]
 ) -> tuple[Concern, ...]:
-    """Return the enforced concerns that no one provides for the stored ``cluster``.
+    """Return the enforced concerns that no one provides for a stored RayCluster.
 
     Only mutual TLS can be missing: it needs parts of the pod template. The operator's policies do not depend on the
     RayCluster, and without the parts of a proxy, the dashboard cannot be reached through it.
     """
-    actor = responsibility_of(cluster, active_features).mtls
-    is_missing = actor is Actor.OPERATOR and not has_injected_tls(cluster)
+    is_missing = facts.responsibility(active_features).mtls is Actor.OPERATOR and not facts.has_injected_tls
     return (Concern.MTLS,) if Concern.MTLS in enforced and is_missing else ()
 
 

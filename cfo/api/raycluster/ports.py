@@ -13,13 +13,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from cfo.runtime import GVK, annotations_of, controller_of
 
-__all__ = ["CLIENT_PORT", "DASHBOARD_PORT", "MAX_SERVE_PORTS", "PROXY_PORT", "RayPorts", "ports_of", "service_port_of"]
+__all__ = [
+    "CLIENT_PORT",
+    "DASHBOARD_PORT",
+    "MAX_SERVE_PORTS",
+    "PROXY_PORT",
+    "RayPorts",
+    "Role",
+    "ports_of",
+    "service_port_of",
+]
 
 CLIENT_PORT: Final = 10001
 DASHBOARD_PORT: Final = 8265
@@ -135,13 +144,13 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
     )
 
 
-def service_port_of(cluster: Mapping[str, Any], role: Role) -> int:
+def service_port_of(cluster: Mapping[str, Any], role: Role, ports: Callable[[], RayPorts]) -> int:
     """Return the number of the port of ``role`` on the head's Service, which KubeRay copies from the Ray container.
 
-    If the container does not name one that is allowed, return the default.
+    ``ports`` returns its :func:`ports_of`. If the container does not name a port that is allowed, return the default.
     """
     number = _named_ports(cluster).get(role)
-    return number if number is not None and number == getattr(ports_of(cluster), role) else _PARAMETERS[role][1]
+    return number if number is not None and number == getattr(ports(), role) else _PARAMETERS[role][1]
 
 
 def _serve_ports(cluster: Mapping[str, Any], named: Mapping[str, int]) -> dict[str, int]:

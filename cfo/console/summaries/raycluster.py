@@ -5,43 +5,50 @@ State and conditions: ``raycluster_types.go`` of KubeRay 1.7.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.cluster import has_injected_tls, is_suspended, uses_kuberay_tls
-from cfo.api.raycluster.naming import names_of
-from cfo.api.raycluster.responsibility import Actor, Responsibility, responsibility_of
-from cfo.console.summaries import exposure
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.naming import CLUSTER_LABEL, label_value, names_of
+from cfo.api.raycluster.responsibility import Actor, Responsibility
+from cfo.console.summaries import raycluster_exposure as exposure
 from cfo.console.summaries.deletion import slow_deletion
+from cfo.console.summaries.kind_view import Children, KindView, Section, new_summary
 from cfo.console.summaries.pods import pod_problems
-from cfo.console.summaries.reading import condition_of, conditions_of, mapping, message_of, number, path, text, time_of
-from cfo.console.summaries.related import Related, have_succeeded, last_occurrence, number_of_pods, warnings_of
-from cfo.console.summaries.summary import (
-    MAX_FACTS,
-    Level,
-    Problem,
-    Summary,
-    WarningEvent,
-    combined_level,
-    distinct_problems,
+from cfo.console.summaries.reading import (
+    condition_of,
+    conditions_of,
+    mapping,
+    message_of,
+    milliseconds,
+    number,
+    path,
+    text,
+    time_of,
 )
+from cfo.console.summaries.related import Related, have_succeeded, last_occurrence, number_of_pods, warnings_of
+from cfo.console.summaries.summary import Level, Problem, Summary
 from cfo.runtime import (
+    GVK,
+    INGRESS,
     NETWORK_POLICY,
     SECRET,
     Object,
     controller_of,
-    gvk_of,
     is_deleting,
-    key_of,
     labels_of,
     name_of,
-    uid_of,
 )
 
-__all__ = ["summarize"]
+__all__ = ["VIEWS"]
 
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(T[0-9:.]+Z?)?")
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _RENEWAL_TOLERANCE: Final = timedelta(days=8)
 """The operator checks a CA at least every seven days."""
@@ -66,46 +73,32 @@ _REMEDIES: Final = {
 }
 
 
-def summarize(cluster: Object, related: Related) -> Summary:
+def _summarize(cluster: Object, related: Related) -> Summary:
     """Return the summary of a RayCluster."""
-    conditions = conditions_of(cluster)
-    warnings = warnings_of(related.events)
-    actors = responsibility_of(cluster, related.kuberay_features)
+    facts = RayClusterFacts(cluster)
+    actors = facts.responsibility(())
     state = text(path(cluster, "status", "state"), 40)
-    level = _level(cluster, state, related)
-    problems = distinct_problems(
-        [
-            *_status_problems(cluster, state),
-            *slow_deletion(cluster, related.now),
-            *(pod_problems(related.pods or ()) if level is not Level.IDLE else ()),
-            *(_protection_problems(cluster, related, actors) if level is Level.OK and state == "ready" else ()),
-            *exposure.problems(related),
-            *_certificate_problems(cluster, related, actors),
-            *_warning_problems(cluster, related, warnings, level),
-        ]
-    )
-    return Summary(
-        gvk=gvk_of(cluster),
-        key=key_of(cluster),
-        uid=uid_of(cluster),
-        state=state,
-        level=combined_level(level, problems),
-        ready=_ready(cluster),
-        created=text(path(cluster, "metadata", "creationTimestamp"), 40),
-        facts=tuple((name, value) for name, value in _facts(cluster, related, actors) if value)[:MAX_FACTS],
-        problems=problems,
-        conditions=conditions,
-        warnings=warnings,
-    )
+    level = _level(facts, state, related)
+    problems = [
+        *_status_problems(cluster, state),
+        *slow_deletion(cluster, related.now),
+        *(pod_problems(related.pods or ()) if level is not Level.IDLE else ()),
+        *(_protection_problems(cluster, related, actors) if level is Level.OK and state == "ready" else ()),
+        *exposure.problems(related),
+        *_certificate_problems(facts, related, actors),
+        *_warning_problems(facts, related, level),
+    ]
+    shown = _facts(facts, related, actors)
+    return new_summary(cluster, related, state, level, problems, shown, ready=_ready(cluster))
 
 
-def _level(cluster: Object, state: str, related: Related) -> Level:
-    if is_deleting(cluster):
+def _level(facts: RayClusterFacts, state: str, related: Related) -> Level:
+    if is_deleting(facts.cluster):
         return Level.PROGRESSING
     if state == "failed":
         return Level.ERROR
-    if is_suspended(cluster) or state == "suspended":
-        return Level.IDLE if is_suspended(cluster) and state in ("suspended", "") else Level.PROGRESSING
+    if facts.is_suspended or state == "suspended":
+        return Level.IDLE if facts.is_suspended and state in ("suspended", "") else Level.PROGRESSING
     return Level.OK if state == "ready" or have_succeeded(related) else Level.PROGRESSING
 
 
@@ -118,13 +111,14 @@ def _ready(cluster: Object) -> str:
     return f"{available}/{number(status.get('desiredWorkerReplicas'))}"
 
 
-def _facts(cluster: Object, related: Related, actors: Responsibility) -> Iterator[tuple[str, str]]:
+def _facts(facts: RayClusterFacts, related: Related, actors: Responsibility) -> Iterator[tuple[str, str]]:
+    cluster = facts.cluster
     if exposure.is_known(related):
-        yield "dashboard", exposure.dashboard_url(cluster, related) or _not_exposed(actors.exposure)
-        yield "ray client", exposure.client_address(cluster, related) or _not_exposed(actors.exposure)
-    yield "authentication", exposure.authentication(cluster, actors.authentication)
-    yield "mTLS", _mtls(cluster, actors.mtls)
-    yield "CA expires", _ca_expiry(cluster, related)
+        yield "dashboard", exposure.dashboard_url(facts, related) or _not_exposed(actors.exposure)
+        yield "ray client", exposure.client_address(facts, related) or _not_exposed(actors.exposure)
+    yield "authentication", exposure.authentication(facts, actors.authentication)
+    yield "mTLS", _mtls(facts, actors.mtls)
+    yield "CA expires", _ca_expiry(facts, related)
     yield "network policies", _policies(related, actors.network_policy)
     yield "resources", _resources(cluster)
     yield "pods", f"{number_of_pods(related)}{', all succeeded' if have_succeeded(related) else ''}"
@@ -138,12 +132,12 @@ def _not_exposed(actor: Actor) -> str:
     return "not exposed" if actor is Actor.OPERATOR else f"by {actor.value}"
 
 
-def _mtls(cluster: Object, actor: Actor) -> str:
+def _mtls(facts: RayClusterFacts, actor: Actor) -> str:
     if actor is not Actor.OPERATOR:
         return f"by {actor.value}"
-    if has_injected_tls(cluster):
+    if facts.has_injected_tls:
         return "by the operator"
-    return "requested of KubeRay" if uses_kuberay_tls(cluster) else "no"
+    return "requested of KubeRay" if facts.uses_kuberay_tls else "no"
 
 
 def _policies(related: Related, actor: Actor) -> str:
@@ -160,13 +154,13 @@ def _resources(cluster: Object) -> str:
     return ", ".join(f"{amount} {name}" for amount, name in amounts if amount and amount != "0")
 
 
-def _ca_secret(cluster: Object, related: Related) -> Object | None:
-    name = names_of(cluster).ca_secret
+def _ca_secret(facts: RayClusterFacts, related: Related) -> Object | None:
+    name = facts.names.ca_secret
     return next((secret for secret in related.children.get(SECRET, ()) if name_of(secret) == name), None)
 
 
-def _ca_expiry(cluster: Object, related: Related) -> str:
-    secret = _ca_secret(cluster, related)
+def _ca_expiry(facts: RayClusterFacts, related: Related) -> str:
+    secret = _ca_secret(facts, related)
     renewal = recorded_renewal(secret) if secret is not None else None
     return f"{renewal + CA_LIFETIME / 3:%Y-%m-%d} (renewed from {renewal:%Y-%m-%d})" if renewal is not None else ""
 
@@ -195,15 +189,15 @@ def _protection_problems(cluster: Object, related: Related, actors: Responsibili
         )
 
 
-def _certificate_problems(cluster: Object, related: Related, actors: Responsibility) -> Iterator[Problem]:
-    if SECRET not in related.children or actors.mtls is not Actor.OPERATOR or not has_injected_tls(cluster):
+def _certificate_problems(facts: RayClusterFacts, related: Related, actors: Responsibility) -> Iterator[Problem]:
+    if SECRET not in related.children or actors.mtls is not Actor.OPERATOR or not facts.has_injected_tls:
         return
-    if is_suspended(cluster) or is_deleting(cluster):
+    if facts.is_suspended or is_deleting(facts.cluster):
         return
-    secret = _ca_secret(cluster, related)
+    secret = _ca_secret(facts, related)
     if secret is None:
         yield Problem(
-            f"The Secret {names_of(cluster).ca_secret} with the CA is missing, so new pods cannot start",
+            f"The Secret {facts.names.ca_secret} with the CA is missing, so new pods cannot start",
             "check that the operator runs, and that kuberay.mTLSEnabled is true",
         )
         return
@@ -214,18 +208,16 @@ def _certificate_problems(cluster: Object, related: Related, actors: Responsibil
         )
 
 
-def _warning_problems(
-    cluster: Object, related: Related, warnings: tuple[WarningEvent, ...], level: Level
-) -> Iterator[Problem]:
+def _warning_problems(facts: RayClusterFacts, related: Related, level: Level) -> Iterator[Problem]:
     """Yield the Warning Events that are not resolved.
 
     Those about the exposure count while the dashboard is not exposed; others while the cluster is not well, or if they
     occurred after it became ready.
     """
-    is_exposed = bool(exposure.dashboard_url(cluster, related))
-    since = _ready_since(cluster)
+    is_exposed = bool(exposure.dashboard_url(facts, related))
+    since = _ready_since(facts.cluster)
     latest = {text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)}
-    for warning in warnings:
+    for warning in warnings_of(related.events):
         about_exposure = warning.reason in _EXPOSURE_REASONS
         last = time_of(warning.last) or latest.get(warning.reason)
         is_new = level is not Level.OK or since is None or (last is not None and last > since)
@@ -236,3 +228,53 @@ def _warning_problems(
 
 def _ready_since(cluster: Mapping[str, Any]) -> datetime | None:
     return time_of(path(cluster, "status", "stateTransitionTimes", "ready"))
+
+
+def _row(summary: Summary) -> Mapping[str, Any]:
+    expiry = _DATE.search(summary.fact("CA expires"))
+    if expiry is None or not (time := milliseconds(expiry[0])):
+        return {}
+    return {"expires": time, "certificate": "CA of the RayCluster"}
+
+
+def _expected(cluster: Object) -> list[tuple[GVK, str]]:
+    """Return the objects that a RayCluster gets on vanilla Kubernetes with OAuth disabled and mTLS enabled."""
+    if is_suspended(cluster):
+        return []
+    names = names_of(cluster)
+    return [
+        (INGRESS, names.dashboard),
+        (INGRESS, names.client),
+        (NETWORK_POLICY, names.head_policy),
+        (NETWORK_POLICY, names.workers_policy),
+        (SECRET, names.ca_secret),
+    ]
+
+
+VIEWS: Final = (
+    KindView(
+        gvk=RAY_CLUSTER,
+        summarize=_summarize,
+        children=(
+            *(Children(gvk, CLUSTER_LABEL) for gvk in (INGRESS, ROUTE, HTTP_ROUTE)),
+            Children(NETWORK_POLICY),
+            Children(SECRET, CLUSTER_LABEL, metadata_only=True),
+        ),
+        pod_label=POD_CLUSTER_LABEL,
+        pod_label_value=label_value,
+        short_title="Ray",
+        section=Section(
+            id="rayclusters",
+            kind=RAY_CLUSTER.kind,
+            type="table",
+            position=1,
+            title="RayClusters",
+            empty="No RayClusters.",
+            tile="RayClusters",
+            ready="Workers",
+            facts=(("Dashboard", "dashboard"), ("mTLS", "mTLS")),
+        ),
+        row=_row,
+        expected=_expected,
+    ),
+)

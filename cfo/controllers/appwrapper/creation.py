@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from cfo.api.appwrapper import APPWRAPPER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, desired_object
@@ -12,7 +11,6 @@ from cfo.controllers.appwrapper.decision import Observation
 from cfo.controllers.appwrapper.injection import InjectionError
 from cfo.controllers.appwrapper.transition import Creation, missing_components
 from cfo.runtime import (
-    AlreadyExists,
     APIError,
     BadRequest,
     Client,
@@ -20,11 +18,10 @@ from cfo.runtime import (
     Invalid,
     Object,
     UnknownKind,
-    controller_of,
     is_deleting,
-    name_of,
     uid_of,
 )
+from cfo.runtime.client import NameTaken, OwnedWrites
 
 __all__ = ["ComponentCreator"]
 
@@ -58,9 +55,14 @@ class ComponentCreator:
                 problem = f"{component.display_name} is cluster-scoped, so it cannot belong to an AppWrapper"
                 return Creation(component, error=problem, fatal=True)
             await self._components.synced(component.gvk)
-            return Creation(component, uid=uid_of(await self._client.create(obj)))
-        except AlreadyExists as error:
-            return await self._adopt(wrapper, component, error)
+            # An object that an earlier attempt created is used.
+            existing, is_new = await OwnedWrites(self._client, wrapper, block_owner_deletion=True).create(obj)
+            if not is_new and is_deleting(existing):
+                return Creation(component, error=f"resource {component.key.name} is being deleted")
+            return Creation(component, uid=uid_of(existing))
+        except NameTaken as taken:
+            problem = f"resource {component.key.name} exists, but is not controlled by appwrapper"
+            return Creation(component, error=problem, fatal=not taken.is_of_predecessor)
         except UnknownKind:
             gvk = component.gvk
             problem = f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"'
@@ -71,18 +73,3 @@ class ComponentCreator:
             return Creation(component, error=error.message, fatal=isinstance(error, _FATAL))
         except DiscoveryIncomplete as error:
             return Creation(component, error=str(error))
-
-    async def _adopt(self, wrapper: Object, component: Component, error: AlreadyExists) -> Creation:
-        """Use the existing object of that name if an earlier attempt created it; otherwise leave it unchanged."""
-        existing = await self._client.get(component.gvk, component.key, live=True)
-        if existing is None:
-            return Creation(component, error=error.message)
-        owner = controller_of(existing) or {}
-        if owner.get("uid") == uid_of(wrapper):
-            if is_deleting(existing):
-                return Creation(component, error=f"resource {component.key.name} is being deleted")
-            return Creation(component, uid=uid_of(existing))
-        # An object of a deleted AppWrapper with the same name is about to be garbage-collected.
-        has_same_owner_name = (owner.get("kind"), owner.get("name")) == (APPWRAPPER.kind, name_of(wrapper))
-        problem = f"resource {component.key.name} exists, but is not controlled by appwrapper"
-        return Creation(component, error=problem, fatal=not has_same_owner_name)

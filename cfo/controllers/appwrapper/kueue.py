@@ -19,9 +19,10 @@ from typing import Any, Final
 import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, PodSetError
+from cfo.api.appwrapper.names import FIELD_MANAGER
 from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.names import FIELD_MANAGER, PODS_READY, QUOTA_RESERVED, is_managed_here
+from cfo.controllers.appwrapper.names import PODS_READY, QUOTA_RESERVED, is_managed_here
 from cfo.controllers.appwrapper.status import is_true, set_condition
 from cfo.controllers.appwrapper.workload import (
     PRIORITY_CLASS_LABEL,
@@ -60,8 +61,8 @@ from cfo.runtime import (
     key_of,
     labels_of,
     namespace_of,
-    resource_version_of,
 )
+from cfo.runtime.client import patch_checked
 from cfo.runtime.objects import PRIORITY_CLASS
 
 __all__ = ["KueueInformers", "KueueReconciler", "setup"]
@@ -145,8 +146,8 @@ class KueueReconciler:
         if not suspended:
             await self._stop(wrapper, "Not admitted by cluster queue")
         elif workload["spec"].get("queueName") != queue_of(wrapper):
-            patch = {"metadata": _precondition(workload), "spec": {"queueName": queue_of(wrapper)}}
-            await self._client.patch(self.workload, key_of(workload), patch)
+            patch = {"spec": {"queueName": queue_of(wrapper)}}
+            await patch_checked(self._client, workload, patch, unchanged=True)
         return Result()
 
     def _workload_of(self, wrapper: Mapping[str, Any]) -> Object | None:
@@ -214,7 +215,7 @@ class KueueReconciler:
         spec: Object = {"suspend": suspend}
         if components != wrapper["spec"]["components"]:
             spec["components"] = components
-        await self._client.patch(APPWRAPPER, key_of(wrapper), {"metadata": _precondition(wrapper), "spec": spec})
+        await patch_checked(self._client, wrapper, {"spec": spec}, unchanged=True)
 
     async def _report(self, wrapper: Object, workload: Object) -> Result:
         """Update in the Workload whether the pods are ready, and how many of them no longer need quota."""
@@ -276,18 +277,9 @@ class KueueReconciler:
     async def _patch_status(self, workload: Object, status: Mapping[str, Any]) -> None:
         """Patch a Workload's status with its resourceVersion as a precondition, because Kueue also writes it."""
         try:
-            await self._client.patch(
-                self.workload,
-                key_of(workload),
-                {"metadata": _precondition(workload), "status": status},
-                subresource="status",
-            )
+            await patch_checked(self._client, workload, {"status": status}, unchanged=True, subresource="status")
         except NotFound:
             _log.debug("Workload was deleted", workload=str(key_of(workload)))
-
-
-def _precondition(obj: Object) -> Object:
-    return {"resourceVersion": resource_version_of(obj)}
 
 
 def _reclaims_more(before: list[Object], after: list[Object]) -> bool:

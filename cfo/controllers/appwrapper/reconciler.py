@@ -14,6 +14,8 @@ from typing import Final
 import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, Phase
+from cfo.api.appwrapper.inference import RAY_RESOURCES
+from cfo.api.appwrapper.names import FIELD_MANAGER, FINALIZER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
@@ -21,13 +23,7 @@ from cfo.controllers.appwrapper.creation import ComponentCreator
 from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
 from cfo.controllers.appwrapper.kueue import KueueReconciler
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
-from cfo.controllers.appwrapper.names import (
-    APPWRAPPER_LABEL,
-    DELETING_RESOURCES,
-    FIELD_MANAGER,
-    FINALIZER,
-    is_managed_here,
-)
+from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, DELETING_RESOURCES, is_managed_here
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import AppWrapperInformers, Observer
 from cfo.controllers.appwrapper.pods import add_indexes, pod_of, pods_on_node, wrapper_of
@@ -53,13 +49,11 @@ from cfo.runtime import (
     TerminalError,
     UnknownKind,
     has_finalizer,
-    key_of,
-    name_of,
     namespace_of,
     on_update,
-    resource_version_of,
-    uid_of,
+    set_finalizer,
 )
+from cfo.runtime.client import apply_status, raise_together
 from cfo.runtime.controller import Kind
 from cfo.runtime.objects import NODE, VALIDATING_WEBHOOK_CONFIGURATION
 
@@ -92,7 +86,7 @@ class AppWrapperReconciler:
         Rule("scheduling.x-k8s.io", "podgroups", CRUD),
         Rule("kubeflow.org", ("mpijobs", "pytorchjobs"), CRUD),
         Rule("leaderworkerset.x-k8s.io", "leaderworkersets", CRUD),
-        Rule("ray.io", ("rayclusters", "rayjobs", "rayservices"), CRUD),
+        Rule("ray.io", RAY_RESOURCES, CRUD),
     )
 
     def __init__(
@@ -129,7 +123,10 @@ class AppWrapperReconciler:
     async def _carry_out(self, observation: Observation, decision: Decision) -> None:
         wrapper = observation.wrapper
         if decision.add_finalizer:
-            wrapper = await self._set_finalizer(wrapper, present=True)
+            stored = await set_finalizer(self._client, wrapper, FINALIZER, present=True)
+            if stored is None:
+                return  # it was deleted in the meantime
+            wrapper = stored
         if decision.deletions:
             await self._observer.remember_owned_pods(observation)
         wrapper = await self._write_status(wrapper, observation, decision)
@@ -142,7 +139,7 @@ class AppWrapperReconciler:
             decision.requeue_at(observation.now)
         await self._delete(decision.deletions[:_DELETIONS_PER_STEP])
         if decision.remove_finalizer and has_finalizer(wrapper, FINALIZER):
-            await self._set_finalizer(wrapper, present=False)
+            await set_finalizer(self._client, wrapper, FINALIZER, present=False)
             self._observer.forget(wrapper)
         if not deleting:
             self._observer.forget_owned_pods(wrapper)
@@ -152,19 +149,7 @@ class AppWrapperReconciler:
         status, before = decision.status.as_object(), observation.status()
         if status == before.as_object():
             return wrapper
-        written = await self._client.apply(
-            {
-                "apiVersion": APPWRAPPER.api_version,
-                "kind": APPWRAPPER.kind,
-                "metadata": {
-                    "namespace": namespace_of(wrapper),
-                    "name": name_of(wrapper),
-                    "uid": uid_of(wrapper),
-                },
-                "status": status,
-            },
-            subresource="status",
-        )
+        written = await apply_status(self._client, wrapper, status)
         phase = decision.status.phase
         if phase is not before.phase:
             self._metrics.count_transition(namespace_of(wrapper), phase.value)
@@ -176,32 +161,18 @@ class AppWrapperReconciler:
         failures: list[Exception] = []
         for deletion in deletions:
             try:
-                await self._delete_object(deletion)
+                await self._client.delete(
+                    deletion.gvk,
+                    deletion.key,
+                    uid=deletion.uid,
+                    propagation_policy=Propagation.BACKGROUND,
+                    grace_period_seconds=0 if deletion.force else None,
+                )
             except (Conflict, UnknownKind):
                 continue  # another object has the name, or the kind is no longer served
             except Exception as error:  # noqa: BLE001 - raised below
                 failures.append(error)
-        if len(failures) == 1:
-            raise failures[0]
-        if failures:
-            raise ExceptionGroup("failed to delete several objects", failures)
-
-    async def _delete_object(self, deletion: Deletion) -> None:
-        await self._client.delete(
-            deletion.gvk,
-            deletion.key,
-            uid=deletion.uid,
-            propagation_policy=Propagation.BACKGROUND,
-            grace_period_seconds=0 if deletion.force else None,
-        )
-
-    async def _set_finalizer(self, wrapper: Object, *, present: bool) -> Object:
-        finalizers = [item for item in wrapper["metadata"].get("finalizers") or () if item != FINALIZER]
-        metadata = {
-            "resourceVersion": resource_version_of(wrapper),
-            "finalizers": [*finalizers, FINALIZER] if present else finalizers or None,
-        }
-        return await self._client.patch(APPWRAPPER, key_of(wrapper), {"metadata": metadata})
+        raise_together(failures, "failed to delete several objects")
 
 
 def setup(

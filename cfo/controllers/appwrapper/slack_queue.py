@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import structlog
 
+from cfo.api.appwrapper.names import FIELD_MANAGER
 from cfo.api.quantity import format_quantity, parse_quantity
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
-from cfo.controllers.appwrapper.names import FIELD_MANAGER
 from cfo.controllers.appwrapper.nodes import decode_node, marked_resources
 from cfo.runtime import (
     GVK,
@@ -34,11 +34,10 @@ from cfo.runtime import (
     Request,
     Result,
     Rule,
-    key_of,
     name_of,
     on_update,
-    resource_version_of,
 )
+from cfo.runtime.client import patch_checked
 from cfo.runtime.objects import NODE
 
 __all__ = [
@@ -133,11 +132,8 @@ class SlackQueueReconciler:
                 total[name] = total.get(name, Decimal(0)) + amount
         groups = lending_limits(queue, total)
         if groups is not None:
-            patch = {
-                "metadata": {"resourceVersion": resource_version_of(queue)},
-                "spec": {"resourceGroups": groups},
-            }
-            await self._client.patch(self._gvk, key_of(queue), patch)
+            # A list is replaced as a whole, so a change of it by another client must not be lost.
+            await patch_checked(self._client, queue, {"spec": {"resourceGroups": groups}}, unchanged=True)
             amounts = [f"{name}: {format_quantity(amount)}" for name, amount in sorted(total.items())]
             capacity = ", ".join(amounts) or "none"
             self._events.event(

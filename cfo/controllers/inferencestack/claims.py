@@ -24,7 +24,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL
-from cfo.controllers.inferencestack.names import CLAIMS_FIELD_MANAGER
+from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER
 from cfo.controllers.inferencestack.operator_leases import OperatorLeases
 from cfo.runtime import (
     GVK,
@@ -46,6 +46,7 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.cache import Meta
+from cfo.runtime.client import identity_of
 
 __all__ = ["GRACE_SECONDS", "ClaimMetrics", "ClaimReconciler"]
 
@@ -139,7 +140,7 @@ class ClaimReconciler:
         if problem is None:
             self._forget(request)
             if _has_condition(entry):
-                await self._remove_condition(request, entry.meta)
+                await self._remove_condition(entry.object())
             return Result()
         if (wait := GRACE_SECONDS - self._leases.unchanged_seconds(version)) > 0:
             return Result(requeue_after=wait)
@@ -148,19 +149,12 @@ class ClaimReconciler:
             is_new = await self._set_condition(request, entry.meta, problem, is_new)
             self._written[request] = (entry.meta.uid, problem)
             if is_new:
-                self._events.event(self._identity(request, entry.meta), "Warning", problem.reason, problem.note)
+                self._events.event(identity_of(entry.object()), "Warning", problem.reason, problem.note)
         return Result()
 
     def _forget(self, request: Request) -> None:
         self._written.pop(request, None)
         self._metrics.set(self._kind, request, "")
-
-    def _identity(self, request: Request, meta: Meta) -> Object:
-        return {
-            "apiVersion": self._kind.api_version,
-            "kind": self._kind.kind,
-            "metadata": {"namespace": request.namespace, "name": request.name, "uid": meta.uid},
-        }
 
     async def _set_condition(self, request: Request, meta: Meta, problem: _Problem, is_new: bool) -> bool:
         """Write the condition; return whether the stack did not have it for this reason.
@@ -178,15 +172,15 @@ class ClaimReconciler:
         conditions = [{"type": _CONDITION, **known}] if known else []
         set_condition(conditions, {**condition, "observedGeneration": meta.generation}, now=rfc3339(self._clock.now()))
         try:
-            await self._apply({**self._identity(request, meta), "status": {"conditions": conditions}})
+            await self._apply({**identity_of(stack), "status": {"conditions": conditions}})
         except (Conflict, Invalid, Forbidden) as error:
             _log.info("Condition not written", condition=_CONDITION, object=str(request), error=str(error))
             return is_new
         return before.get("status") != "False" or before.get("reason") != problem.reason
 
-    async def _remove_condition(self, request: Request, meta: Meta) -> None:
+    async def _remove_condition(self, stack: Object) -> None:
         with suppress(Conflict, NotFound):  # the stack was deleted, and perhaps created again
-            await self._apply(self._identity(request, meta))
+            await self._apply(identity_of(stack))
 
     async def _apply(self, obj: Object) -> None:
         # not forced: it would replace all conditions if the schema does not make them a map

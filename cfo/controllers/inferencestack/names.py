@@ -8,19 +8,11 @@ from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL
 from cfo.api.inferencestack.names import MANAGED_BY
 
 __all__ = [
-    "CLAIMS_FIELD_MANAGER",
-    "FIELD_MANAGER",
     "HELM_FINALIZERS",
     "HELM_RELEASE_NAME",
     "PAUSE_ANNOTATION",
     "version_selector",
 ]
-
-FIELD_MANAGER: Final = MANAGED_BY
-"""The field manager of all writes. It is the same for all major versions, so that one can take over from another."""
-
-CLAIMS_FIELD_MANAGER: Final = f"{MANAGED_BY}-claims"
-"""The field manager of the condition ``Claimed``, which the operator of another version can write."""
 
 PAUSE_ANNOTATION: Final = f"{MANAGED_BY}/pause-reconcile"
 """Annotation of a stack: with the value ``true``, only its status is written."""

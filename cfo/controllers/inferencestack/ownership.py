@@ -14,12 +14,13 @@ from typing import Any, Final
 from cfo.api.inferencestack.names import (
     CHART_LABEL,
     CHART_NAME,
+    FIELD_MANAGER,
     INSTANCE_LABEL,
     MANAGED_BY,
     MANAGED_BY_LABEL,
     is_retained,
 )
-from cfo.controllers.inferencestack.names import FIELD_MANAGER, HELM_RELEASE_NAME
+from cfo.controllers.inferencestack.names import HELM_RELEASE_NAME
 from cfo.runtime import DEPLOYMENT, Object, annotations_of, controller_of, gvk_of, labels_of, name_of, uid_of
 
 __all__ = ["belongs_to", "is_autoscaled", "is_of_chart", "is_of_helm", "owns_replicas", "taken_over"]

@@ -28,7 +28,7 @@ from cfo.controllers.inferencestack.profile_choice import choose_profile, render
 from cfo.controllers.inferencestack.rendering import LiveDeployment, unserved_kinds
 from cfo.controllers.inferencestack.rollout import ComponentState, component_state
 from cfo.controllers.inferencestack.status import Outcome, stack_status
-from cfo.controllers.inferencestack.writes import NAME_CONFLICT_RETRY_SECONDS, StackWrites
+from cfo.controllers.inferencestack.writes import StackWrites
 from cfo.runtime import (
     DEPLOYMENT,
     GVK,
@@ -50,10 +50,10 @@ from cfo.runtime import (
     key_of,
     name_of,
     namespace_of,
-    resource_version_of,
     rfc3339,
     uid_of,
 )
+from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, apply_status, patch_checked
 from cfo.version import __version__
 
 __all__ = ["InferenceStackReconciler"]
@@ -141,7 +141,7 @@ class InferenceStackReconciler:
         paused = annotations_of(stack).get(PAUSE_ANNOTATION) == "true"
         if not paused:
             for obj in desired:
-                written = await writes.apply(obj, existing.uncached.get((gvk_of(obj), key_of(obj))))
+                written = await writes.write(obj, existing.uncached.get((gvk_of(obj), key_of(obj))))
                 if written is not None and gvk_of(obj) == DEPLOYMENT:
                     existing.deployments[name_of(obj)] = written
             await writes.prune(desired)
@@ -217,21 +217,9 @@ class InferenceStackReconciler:
         self._record_transitions(stack, before, status)
         if "manifest" in (before.get("deployedRelease") or {}):
             # the original stored all rendered objects there, and its field manager still owns them
-            await self._client.patch(
-                self._kind,
-                key_of(stack),
-                {"metadata": {"uid": uid_of(stack)}, "status": {"deployedRelease": {"manifest": None}}},
-                subresource="status",
-            )
-        await self._client.apply(
-            {
-                "apiVersion": self._kind.api_version,
-                "kind": self._kind.kind,
-                "metadata": {"namespace": namespace_of(stack), "name": name_of(stack), "uid": uid_of(stack)},
-                "status": status,
-            },
-            subresource="status",
-        )
+            patch = {"status": {"deployedRelease": {"manifest": None}}}
+            await patch_checked(self._client, stack, patch, subresource="status")
+        await apply_status(self._client, stack, status)
 
     def _record_transitions(self, stack: Object, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Record an Event when the stack becomes ready or degraded."""
@@ -248,13 +236,10 @@ class InferenceStackReconciler:
         kept = [finalizer for finalizer in finalizers if finalizer not in HELM_FINALIZERS]
         if kept == finalizers:
             return
-        latest = self._stacks.get(key_of(stack)) or stack
-        metadata = {
-            "uid": uid_of(stack),
-            "resourceVersion": resource_version_of(latest),
-            "finalizers": kept or None,
-        }
-        await self._client.patch(self._kind, key_of(stack), {"metadata": metadata})
+        latest = self._stacks.get(key_of(stack)) or stack  # after the write of the status
+        if uid_of(latest) != uid_of(stack):
+            return  # it was deleted and created again
+        await patch_checked(self._client, latest, {"metadata": {"finalizers": kept or None}}, unchanged=True)
         _log.info("Removed finalizer of the Helm operator", namespace=namespace_of(stack), name=name_of(stack))
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.inferencestack.names import FIELD_MANAGER
 from cfo.config import InferenceStackConfiguration
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.claims import ClaimMetrics, ClaimReconciler
 from cfo.controllers.inferencestack.metrics import StackMetrics
-from cfo.controllers.inferencestack.names import FIELD_MANAGER, version_selector
+from cfo.controllers.inferencestack.names import version_selector
 from cfo.controllers.inferencestack.operator_leases import LEASE_LABELS, LEASE_SELECTOR, OperatorLeases, lease_name
 from cfo.controllers.inferencestack.pod_informers import POD_SELECTOR, PodInformers
 from cfo.controllers.inferencestack.pods import failure_has_changed, stack_of

@@ -1,4 +1,4 @@
-"""Maintains the Secrets of the operator's own proxies: the cookie key and settings, and the serving certificate.
+"""Maintains the Secrets of the proxies: cookie keys and, for the operator's own, settings and serving certificate.
 
 The Secret of the cookie key also contains the settings of kube-rbac-proxy, which reads them from a file. Both are in
 one Secret because users who are allowed to change one gain nothing by changing the other, and the operator then needs
@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import json
 import secrets as random
-from base64 import b64decode, urlsafe_b64encode
+from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import digest, names_of
+from cfo.api.raycluster.naming import digest
 from cfo.config import AuthenticationConfiguration
-from cfo.controllers.raycluster.children import Children, NameConflict
+from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.resources import COOKIE_KEY, desired_secret
 from cfo.controllers.raycluster.secrets import NEVER, ClusterSecrets
 from cfo.runtime import (
@@ -42,7 +43,14 @@ from cfo.runtime import (
 )
 from cfo.runtime.webhook import RotatedCertificates, ensure_certificates, parse_secret
 
-__all__ = ["SETTINGS_KEY", "AuthProxySecrets", "certificate_names", "rbac_proxy_settings", "recorded_ca"]
+__all__ = [
+    "SETTINGS_KEY",
+    "AuthProxySecrets",
+    "CookieSecret",
+    "certificate_names",
+    "rbac_proxy_settings",
+    "recorded_ca",
+]
 
 SETTINGS_KEY = "rbac-proxy.json"
 """The key of kube-rbac-proxy's settings in the Secret of the cookie key."""
@@ -51,6 +59,7 @@ _SETTINGS_ANNOTATION = "ray.openshift.ai/rbac-proxy-settings"
 _CA_ANNOTATION = "ray.openshift.ai/proxy-ca"
 _CERTIFICATE_CONTENT = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 _COOKIE_BYTES = 32
+_OPENSHIFT_COOKIE_BYTES = 20
 _MAX_COOKIE_LENGTH = 64
 _MAX_RECHECK_INTERVAL = timedelta(days=7)
 _LIFETIME = timedelta(days=3650)
@@ -74,32 +83,28 @@ class AuthProxySecrets:
 
     async def write_config(self, children: Children) -> None:
         """Write the cookie key, which is kept if oauth2-proxy accepts it, and the settings of kube-rbac-proxy."""
-        cluster = children.cluster
-        key = NamespacedName(namespace_of(cluster), names_of(cluster).cookie_secret)
+        cluster, facts = children.cluster, children.facts
+        key = NamespacedName(facts.names.namespace, facts.names.cookie_secret)
         settings = rbac_proxy_settings(cluster, self._config)
-        if self._settings.known_validity(children, _settings_secret(cluster, key.name, {}, settings)) is not None:
+        if self._settings.known_validity(children, _settings_secret(facts, key.name, {}, settings)) is not None:
             return
 
         async def desired(existing: Object | None) -> Object:
             cookie = b64decode(((existing or {}).get("data") or {}).get(COOKIE_KEY) or "")
             if not _is_usable_cookie(cookie):
                 cookie = urlsafe_b64encode(random.token_bytes(_COOKIE_BYTES))
-            return _settings_secret(cluster, key.name, {COOKIE_KEY: cookie, SETTINGS_KEY: settings}, settings)
+            return _settings_secret(facts, key.name, {COOKIE_KEY: cookie, SETTINGS_KEY: settings}, settings)
 
         current = await self._settings.read(key)
-        try:
-            stored = await children.create_or_update(key, SECRET, current, desired, trust_labels=False)
-        except NameConflict as error:
-            children.report_name_conflict(error, "the proxies have no settings")
-            return
+        consequence = "the proxies have no settings"
+        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
         if stored is not None:
             self._settings.remember(key_of(cluster), stored)
 
     async def write_certificate(self, children: Children) -> float:
         """Create or renew the serving certificate; return in how many seconds, at most, to call this again."""
-        cluster = children.cluster
-        key = self._certificate_key(cluster)
-        due = self._certificates.known_validity(children, desired_secret(cluster, key.name, {}))
+        key = _certificate_key(children.facts)
+        due = self._certificates.known_validity(children, desired_secret(children.facts, key.name, {}))
         now = self._clock.now()
         if due is None or not now < due <= now + _LIFETIME:
             due = await self._issue(children, key)
@@ -115,36 +120,72 @@ class AuthProxySecrets:
         async def desired(existing: Object | None) -> Object:
             nonlocal due
             stored = parse_secret((existing or {}).get("data") or {})
-            issued, _ = ensure_certificates(stored, policy, certificate_names(cluster), now=self._clock.now())
+            issued, _ = ensure_certificates(stored, policy, certificate_names(children.facts), now=self._clock.now())
             due = issued.next_change(policy)
-            secret = desired_secret(cluster, key.name, {})
+            secret = desired_secret(children.facts, key.name, {})
             annotations = {RENEWAL_ANNOTATION: rfc3339(due), _CA_ANNOTATION: issued.bundle.decode()}
             secret["metadata"]["annotations"] = annotations
             return {**secret, "data": issued.data()}
 
         current = await self._certificates.read(key)
-        try:
-            stored = await children.create_or_update(key, SECRET, current, desired, trust_labels=False)
-        except NameConflict as error:
-            children.report_name_conflict(error, "the proxies have no certificate")
-            return None
+        consequence = "the proxies have no certificate"
+        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
         if stored is None or due is None:
             return None
         self._certificates.remember(key_of(cluster), stored, due)
         return due
 
-    def certificate_ca(self, cluster: Object) -> str:
+    def certificate_ca(self, facts: RayClusterFacts) -> str:
         """Return the CA of the serving certificate, PEM; empty if there is none."""
-        return recorded_ca(self._certificates.metadata(self._certificate_key(cluster)))
+        return recorded_ca(self._certificates.metadata(_certificate_key(facts)))
 
     async def delete_certificate(self, children: Children) -> None:
         """Delete the serving certificate, if it is the operator's."""
-        cluster = children.cluster
-        self.forget(key_of(cluster))
-        await children.delete(SECRET, self._certificates.metadata(self._certificate_key(cluster)))
+        self.forget(key_of(children.cluster))
+        await children.delete(SECRET, self._certificates.metadata(_certificate_key(children.facts)))
 
-    def _certificate_key(self, cluster: Object) -> NamespacedName:
-        return NamespacedName(namespace_of(cluster), names_of(cluster).proxy_tls_secret)
+
+class CookieSecret:
+    """Creates and deletes the Secret with the key with which OpenShift's OAuth proxy encrypts its cookies.
+
+    The key is created once and never replaced. ``secrets`` reads the metadata of the Secrets with a cluster label.
+    """
+
+    def __init__(self, client: Client, secrets: Reader) -> None:
+        self._secrets = ClusterSecrets(client, secrets, content=(COOKIE_KEY,), valid_until=lambda _: NEVER)
+
+    def forget(self, cluster: NamespacedName) -> None:
+        """Forget the Secret of a cluster that no longer exists."""
+        self._secrets.forget(cluster)
+
+    async def write(self, children: Children) -> None:
+        """Create the Secret unless it has a key; a Secret of another owner is left unchanged, with an Event."""
+        cluster = children.cluster
+        key = NamespacedName(children.facts.names.namespace, children.facts.names.cookie_secret)
+        if self._secrets.known_validity(children, desired_secret(children.facts, key.name, {})) is not None:
+            return
+        current = await self._secrets.read(key)
+
+        async def desired(existing: Object | None) -> Object:
+            encoded = ((existing or {}).get("data") or {}).get(COOKIE_KEY)
+            cookie = b64decode(encoded) if encoded else b64encode(random.token_bytes(_OPENSHIFT_COOKIE_BYTES))
+            return desired_secret(children.facts, key.name, {COOKIE_KEY: cookie})
+
+        consequence = "the OAuth proxy has no cookie secret"
+        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
+        if stored is not None:
+            self._secrets.remember(key_of(cluster), stored)
+
+    async def delete(self, children: Children) -> None:
+        """Delete the Secret."""
+        cluster = children.cluster
+        key = NamespacedName(children.facts.names.namespace, children.facts.names.cookie_secret)
+        self._secrets.forget(key_of(cluster))
+        await children.delete(SECRET, self._secrets.metadata(key))
+
+
+def _certificate_key(facts: RayClusterFacts) -> NamespacedName:
+    return NamespacedName(facts.names.namespace, facts.names.proxy_tls_secret)
 
 
 def recorded_ca(secret: Object | None) -> str:
@@ -170,14 +211,14 @@ def rbac_proxy_settings(cluster: Mapping[str, Any], config: AuthenticationConfig
     return json.dumps({"authorization": {"resourceAttributes": present}}, sort_keys=True).encode()
 
 
-def certificate_names(cluster: Mapping[str, Any]) -> tuple[str, ...]:
+def certificate_names(facts: RayClusterFacts) -> tuple[str, ...]:
     """Return the names in the serving certificate: of the Service, and of the connection between the proxies."""
-    service = f"{names_of(cluster).proxy_service}.{namespace_of(cluster)}.svc"
+    service = f"{facts.names.proxy_service}.{facts.names.namespace}.svc"
     return service, f"{service}.cluster.local", "localhost", "127.0.0.1"
 
 
-def _settings_secret(cluster: Object, name: str, data: Mapping[str, bytes], settings: bytes) -> Object:
-    secret = desired_secret(cluster, name, data)
+def _settings_secret(facts: RayClusterFacts, name: str, data: Mapping[str, bytes], settings: bytes) -> Object:
+    secret = desired_secret(facts, name, data)
     # The informer holds no content, so the annotation shows whether the settings are current.
     secret["metadata"]["annotations"] = {_SETTINGS_ANNOTATION: digest(settings.decode())}
     return secret

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from cfo.api.raycluster.certificates import requests_certificates
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, fit
-from cfo.api.raycluster.node_certificates import requests_certificates
+from cfo.api.raycluster.naming import FIELD_MANAGER, REQUESTER_ROLE, REQUESTER_RULES, REQUESTERS_LABEL, fit
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.runtime import (
@@ -34,19 +34,11 @@ from cfo.runtime import (
     TerminalError,
     uid_of,
 )
+from cfo.runtime.client import apply_to
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
-__all__ = ["REQUESTERS_LABEL", "REQUESTER_ROLE", "REQUESTER_RULES", "CertificateRequesters", "setup"]
-
-REQUESTER_ROLE: Final = "codeflare-operator-certificate-requester-role"
-"""The ClusterRole of pods; the manifests contain it."""
-
-REQUESTER_RULES: Final = (Rule("certificates.k8s.io", "certificatesigningrequests", ("create", "get")),)
-"""The rules of the role. Names of requests are random, and requests contain no secrets; listing is not allowed."""
-
-REQUESTERS_LABEL: Final = "ray.openshift.ai/certificate-requesters"
-"""The label of the bindings; its value is the namespace."""
+__all__ = ["CertificateRequesters", "setup"]
 
 _SELECTION: Final[SelectionKeywords] = {"label_selector": REQUESTERS_LABEL, "max_bytes": MAX_CACHED_BYTES}
 
@@ -92,7 +84,7 @@ class CertificateRequesters:
                 message = f"ClusterRoleBinding {key.name} exists without the label {REQUESTERS_LABEL}"
                 raise TerminalError(message) from error
         else:
-            await self._client.apply({**desired, "metadata": {**desired["metadata"], "uid": uid_of(current)}})
+            await apply_to(self._client, desired, uid_of(current))
         return Result()
 
 

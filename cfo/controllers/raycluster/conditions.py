@@ -12,7 +12,6 @@ manages has none: MultiKueue overwrites its status with that of another Kubernet
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -20,13 +19,12 @@ import structlog
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.cluster import has_injected_tls, is_suspended
-from cfo.api.raycluster.conditions import CONDITION_TYPES, EXPOSED, MUTUAL_TLS, NETWORK_POLICIES
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
-from cfo.api.raycluster.responsibility import Actor, is_managed_by_multikueue, responsibility_of
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
+from cfo.api.raycluster.responsibility import Actor
 from cfo.config import KubeRayConfiguration
-from cfo.console.summaries import exposure as addresses
+from cfo.console.summaries import raycluster_exposure as addresses
 from cfo.console.summaries.related import Related
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, belongs_to
 from cfo.controllers.raycluster.clusters import add_indexes
@@ -62,17 +60,34 @@ from cfo.runtime import (
     is_deleting,
     key_of,
     name_of,
-    namespace_of,
     on_update,
     or_,
     rfc3339,
     set_condition,
-    uid_of,
 )
+from cfo.runtime.client import apply_status
 
-__all__ = ["QUIET_SECONDS", "ConditionReconciler", "conditions_of", "setup"]
+__all__ = [
+    "CONDITION_TYPES",
+    "EXPOSED",
+    "MUTUAL_TLS",
+    "NETWORK_POLICIES",
+    "QUIET_SECONDS",
+    "ConditionReconciler",
+    "conditions_of",
+    "setup",
+]
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
+
+EXPOSED: Final = "ray.openshift.ai/Exposed"
+"""The dashboard is reachable from outside; the message has its URL, and the address of the Ray client."""
+MUTUAL_TLS: Final = "ray.openshift.ai/MutualTLS"
+"""The nodes authenticate each other with certificates of a CA, whose end of validity is in the message."""
+NETWORK_POLICIES: Final = "ray.openshift.ai/NetworkPolicies"
+"""NetworkPolicies isolate the pods; the message names them and who created them."""
+
+CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
 
 QUIET_SECONDS = 1.0
 """How long the conditions must have been the same before they are written."""
@@ -110,71 +125,55 @@ OWN_CONDITIONS_CHANGED = on_update(lambda old, new: _own_conditions(old) != _own
 """Passes updates in which another client changed the conditions that the operator writes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Condition:
-    type: str
-    is_true: bool
-    reason: str
-    message: str
-
-    def as_object(self) -> Object:
-        return {"type": self.type, "status": str(self.is_true), "reason": self.reason, "message": self.message}
+def _condition(type_: str, reason: str, message: str, *, is_true: bool = False) -> Object:
+    return {"type": type_, "status": str(is_true), "reason": reason, "message": message}
 
 
 def conditions_of(
-    cluster: Object, children: Mapping[GVK, Sequence[Object]], exposure: Exposure, config: KubeRayConfiguration
+    facts: RayClusterFacts, children: Mapping[GVK, Sequence[Object]], exposure: Exposure, config: KubeRayConfiguration
 ) -> list[Object]:
-    """Return the conditions of ``cluster``, without times.
+    """Return the conditions of a cluster, without times.
 
     ``children`` are its objects, of Secrets only the metadata. ``exposure`` is the decision about its dashboard, and
     ``config`` the configuration of its namespace.
     """
-    actors = responsibility_of(cluster, config.kuberay_features)
-    found = (
-        _exposed(cluster, children, exposure, actors.exposure),
-        _mutual_tls(cluster, children.get(SECRET, ()), actors.mtls, is_enabled=config.mtls_enabled),
-        _network_policies(cluster, children.get(NETWORK_POLICY, ())),
-    )
-    return [condition.as_object() for condition in found]
+    actors = facts.responsibility(config.kuberay_features)
+    return [
+        _exposed(facts, children, exposure, actors.exposure),
+        _mutual_tls(facts, children.get(SECRET, ()), actors.mtls, is_enabled=config.mtls_enabled),
+        _network_policies(facts, children.get(NETWORK_POLICY, ())),
+    ]
 
 
-def _exposed(cluster: Object, children: Mapping[GVK, Sequence[Object]], exposure: Exposure, actor: Actor) -> _Condition:
+def _exposed(
+    facts: RayClusterFacts, children: Mapping[GVK, Sequence[Object]], exposure: Exposure, actor: Actor
+) -> Object:
     related = Related(children=children)
-    url = addresses.dashboard_url(cluster, related)
+    url = addresses.dashboard_url(facts, related)
     if url:
-        client = addresses.client_address(cluster, related)
+        client = addresses.client_address(facts, related)
         message = f"Dashboard: {url}" + (f"; Ray client: {client}" if client else "")
-        return _Condition(type=EXPOSED, is_true=True, reason="Exposed", message=message)
+        return _condition(EXPOSED, "Exposed", message, is_true=True)
     if exposure.reason:
-        return _Condition(type=EXPOSED, is_true=False, reason=exposure.reason, message=exposure.message)
+        return _condition(EXPOSED, exposure.reason, exposure.message)
     if actor is not Actor.OPERATOR:
-        return _Condition(
-            type=EXPOSED, is_true=False, reason=_BY[actor], message=f"{actor.value} exposes the dashboard"
-        )
-    if is_suspended(cluster):
-        return _Condition(type=EXPOSED, is_true=False, reason="Suspended", message="The RayCluster is suspended")
-    return _Condition(
-        type=EXPOSED,
-        is_true=False,
-        reason="NotExposed",
-        message="The dashboard has no Route, Ingress or HTTPRoute; the Events of this RayCluster give the reason",
-    )
+        return _condition(EXPOSED, _BY[actor], f"{actor.value} exposes the dashboard")
+    if facts.is_suspended:
+        return _condition(EXPOSED, "Suspended", "The RayCluster is suspended")
+    message = "The dashboard has no Route, Ingress or HTTPRoute; the Events of this RayCluster give the reason"
+    return _condition(EXPOSED, "NotExposed", message)
 
 
-def _mutual_tls(cluster: Object, secrets: Sequence[Object], actor: Actor, *, is_enabled: bool) -> _Condition:
-    if actor is not Actor.OPERATOR and not has_injected_tls(cluster):
-        return _Condition(
-            type=MUTUAL_TLS, is_true=False, reason=_BY[actor], message=f"{actor.value} provides mutual TLS"
-        )
-    if not has_injected_tls(cluster):
+def _mutual_tls(facts: RayClusterFacts, secrets: Sequence[Object], actor: Actor, *, is_enabled: bool) -> Object:
+    if actor is not Actor.OPERATOR and not facts.has_injected_tls:
+        return _condition(MUTUAL_TLS, _BY[actor], f"{actor.value} provides mutual TLS")
+    if not facts.has_injected_tls:
         cause = "was created without it" if is_enabled else "has none: kuberay.mTLSEnabled is false"
-        return _Condition(type=MUTUAL_TLS, is_true=False, reason="NotInjected", message=f"The RayCluster {cause}")
-    name = names_of(cluster).ca_secret
+        return _condition(MUTUAL_TLS, "NotInjected", f"The RayCluster {cause}")
+    name = facts.names.ca_secret
     secret = next((item for item in secrets if name_of(item) == name), None)
     if secret is None:
-        return _Condition(
-            type=MUTUAL_TLS, is_true=False, reason="NoCertificateAuthority", message=f"The Secret {name} does not exist"
-        )
+        return _condition(MUTUAL_TLS, "NoCertificateAuthority", f"The Secret {name} does not exist")
     renewal = recorded_renewal(secret)
     message = f"The CA in the Secret {name} exists"
     if renewal is not None:
@@ -182,18 +181,18 @@ def _mutual_tls(cluster: Object, secrets: Sequence[Object], actor: Actor, *, is_
             f"The CA in the Secret {name} is valid until {renewal + CA_LIFETIME / 3:%Y-%m-%d} and is renewed "
             f"on {renewal:%Y-%m-%d}"
         )
-    return _Condition(type=MUTUAL_TLS, is_true=True, reason="CertificateAuthority", message=message)
+    return _condition(MUTUAL_TLS, "CertificateAuthority", message, is_true=True)
 
 
-def _network_policies(cluster: Object, policies: Sequence[Object]) -> _Condition:
-    ours = {names_of(cluster).head_policy, names_of(cluster).workers_policy}
+def _network_policies(facts: RayClusterFacts, policies: Sequence[Object]) -> Object:
+    ours = {facts.names.head_policy, facts.names.workers_policy}
     names = sorted(name_of(policy) for policy in policies)
     if not names:
         message = "No NetworkPolicy of the operator or of KubeRay protects the pods"
-        return _Condition(type=NETWORK_POLICIES, is_true=False, reason="NoNetworkPolicy", message=message)
+        return _condition(NETWORK_POLICIES, "NoNetworkPolicy", message)
     actor = Actor.OPERATOR if ours.intersection(names) else Actor.KUBERAY
     message = f"By {actor.value}: {', '.join(names)}"
-    return _Condition(type=NETWORK_POLICIES, is_true=True, reason=_BY[actor], message=message)
+    return _condition(NETWORK_POLICIES, _BY[actor], message, is_true=True)
 
 
 _BY: Final = {
@@ -229,15 +228,16 @@ class ConditionReconciler:
     async def reconcile(self, request: Request) -> Result:
         """Write the conditions of one cluster if they changed a second ago."""
         cluster = await self._client.get(RAY_CLUSTER, request)
-        if cluster is None or is_deleting(cluster) or is_managed_by_multikueue(cluster) or self._is_forbidden:
+        facts = RayClusterFacts(cluster or {})
+        if cluster is None or is_deleting(cluster) or facts.is_managed_by_multikueue or self._is_forbidden:
             self.pending.pop(request, None)
             return Result()
         settings = await self._environment.profiles.settings(self._client, request.namespace)
         try:
-            exposure = await self._environment.access.exposure_of(cluster, settings)
+            exposure = await self._environment.access.exposure_of(facts, settings)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
-        desired = conditions_of(cluster, self._children_of(cluster), exposure, settings.kuberay)
+        desired = conditions_of(facts, self._children_of(facts), exposure, settings.kuberay)
         stored = (cluster.get("status") or {}).get("conditions") or []
         changed = [condition for condition in desired if not _is_stored(condition, stored)]
         if not changed:
@@ -254,14 +254,14 @@ class ConditionReconciler:
         await self._write(cluster, desired, changed, stored)
         return Result()
 
-    def _children_of(self, cluster: Object) -> dict[GVK, list[Object]]:
-        """Return the objects of ``cluster`` by kind: of the names that the operator uses, and KubeRay's policies."""
+    def _children_of(self, facts: RayClusterFacts) -> dict[GVK, list[Object]]:
+        """Return the objects of a cluster by kind: of the names that the operator uses, and KubeRay's policies."""
         readers = dict(self._children)
         environment = self._environment
         for gvk, kind in ((ROUTE, environment.routes), (HTTP_ROUTE, environment.gateway_kinds.http_routes)):
             if kind.served is not None:
                 readers[gvk] = kind.served.reader
-        return {gvk: list(_read(reader, gvk, cluster)) for gvk, reader in readers.items()}
+        return {gvk: list(_read(reader, gvk, facts)) for gvk, reader in readers.items()}
 
     async def _write(
         self, cluster: Object, desired: Sequence[Object], changed: Sequence[Object], stored: Sequence[Object]
@@ -270,19 +270,9 @@ class ConditionReconciler:
         conditions = [dict(known) for known in stored if known.get("type") in CONDITION_TYPES]
         for condition in desired:
             set_condition(conditions, condition, now=rfc3339(self._clock.now()))
-        identity = {"namespace": namespace_of(cluster), "name": name_of(cluster), "uid": uid_of(cluster)}
         try:
             # not forced: it would replace all conditions if the schema does not make them a map
-            await self._client.apply(
-                {
-                    "apiVersion": RAY_CLUSTER.api_version,
-                    "kind": RAY_CLUSTER.kind,
-                    "metadata": identity,
-                    "status": {"conditions": conditions},
-                },
-                subresource="status",
-                force=False,
-            )
+            await apply_status(self._client, cluster, {"conditions": conditions}, force=False)
         except Forbidden as error:
             self._is_forbidden = True  # until a restart; everything else works without the conditions
             _log.warning("Permission denied, cannot write the conditions of RayClusters", cause=error.message)
@@ -299,21 +289,15 @@ def _is_stored(condition: Object, stored: Sequence[Mapping[str, Any]]) -> bool:
     return condition.items() <= (find_condition(stored, condition["type"]) or {}).items()
 
 
-def _read(reader: Reader, gvk: GVK, cluster: Object) -> Iterator[Object]:
-    names = names_of(cluster)
-    wanted = {
-        NETWORK_POLICY: (names.head_policy, names.workers_policy, *_kuberay_policies(cluster)),
-        SECRET: (names.ca_secret,),
-    }.get(gvk, (names.dashboard, names.client))
+def _read(reader: Reader, gvk: GVK, facts: RayClusterFacts) -> Iterator[Object]:
+    names = facts.names
+    wanted: tuple[str, ...] = (names.ca_secret,) if gvk == SECRET else (names.dashboard, names.client)
+    if gvk == NETWORK_POLICY:  # also those that KubeRay 1.7 creates for nodes of each kind
+        wanted = (names.head_policy, names.workers_policy, f"{names.cluster}-head", f"{names.cluster}-workers")
     for name in dict.fromkeys(wanted):
-        obj = reader.get(NamespacedName(namespace_of(cluster), name))
-        if obj is not None and belongs_to(obj, cluster):
+        obj = reader.get(NamespacedName(names.namespace, name))
+        if obj is not None and belongs_to(obj, facts.cluster):
             yield obj
-
-
-def _kuberay_policies(cluster: Object) -> Iterator[str]:
-    """Yield the names of the NetworkPolicies that KubeRay 1.7 creates for nodes of each kind."""
-    yield from (f"{name_of(cluster)}-{node_type}" for node_type in ("head", "workers"))
 
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:

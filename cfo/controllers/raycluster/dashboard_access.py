@@ -16,11 +16,11 @@ from cfo.api.raycluster.authentication import (
     Backend,
     authentication_of,
     dashboard_backend,
-    requires_ray_token,
 )
-from cfo.api.raycluster.cluster import HEAD_LABELS
+from cfo.api.raycluster.cluster import HEAD_LABELS, requires_ray_token
 from cfo.api.raycluster.enforcement import unmet
-from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.clusters import all_clusters
 from cfo.controllers.raycluster.oauth_informers import HeadPods, clusters_of_pod
@@ -110,24 +110,24 @@ class DashboardAccess:
             never = on_update(lambda _old, _new: False)
             controller.watch(Kind(self._head_pods.informer, clusters_of, never, mapper=manager.mapper, optional=True))
 
-    async def exposure_of(self, cluster: Object, settings: NamespaceSettings) -> Exposure:
-        """Return the decision for ``cluster``, whose namespace has ``settings``.
+    async def exposure_of(self, facts: RayClusterFacts, settings: NamespaceSettings) -> Exposure:
+        """Return the decision for a cluster, whose namespace has ``settings``.
 
         Raises :class:`~cfo.runtime.DiscoveryIncomplete` while the platform, or the head pods that have to be
         checked, are unknown.
         """
-        actors = responsibility_of(cluster, settings.kuberay.kuberay_features)
+        actors = facts.responsibility(settings.kuberay.kuberay_features)
         if actors.authentication in (Actor.OPEN_DATA_HUB, Actor.MULTIKUEUE):
             return Exposure(Authentication.OTHER, None, is_exposed=False)
-        decision = await self._decide(cluster, settings.kuberay)
+        decision = await self._decide(facts, settings.kuberay)
         enforced = frozenset(map(Concern, settings.enforced))
-        has_all = not unmet(cluster, enforced, settings.kuberay.kuberay_features)
+        has_all = not unmet(facts, enforced, settings.kuberay.kuberay_features)
         return replace(decision, is_exposed=has_all and actors.exposure is Actor.OPERATOR)
 
-    async def _decide(self, cluster: Object, config: KubeRayConfiguration) -> Exposure:
+    async def _decide(self, facts: RayClusterFacts, config: KubeRayConfiguration) -> Exposure:
         available = authenticators(config, openshift=await self._platform.has_oauth_server())
-        authentication = authentication_of(cluster, available)
-        backend = dashboard_backend(cluster, authentication)
+        authentication = authentication_of(facts, available)
+        backend = dashboard_backend(facts, authentication)
         match authentication:
             case Authentication.UNAVAILABLE:
                 openshift = await self._platform.is_openshift()
@@ -143,7 +143,7 @@ class DashboardAccess:
                     return Exposure(authentication, None, "RayTokenUnverified", _HEADS_UNKNOWN)
                 if not informer.has_synced:
                     raise DiscoveryIncomplete("head pods are not listed yet")
-                pods = self._heads_of(cluster)
+                pods = self._heads_of(facts.cluster)
                 without = [name_of(pod) for pod in pods if not requires_ray_token(pod.get("spec") or {})]
                 if without:
                     message = _RUNNING_WITHOUT.format(pod=without[0])

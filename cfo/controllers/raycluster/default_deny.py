@@ -15,15 +15,14 @@ from collections.abc import Iterable
 
 import structlog
 
-from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.api.raycluster.naming import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, FIELD_MANAGER
 from cfo.config import DefaultDenyConfiguration
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, NAME_CONFLICT_RETRY_SECONDS
-from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, desired_default_deny
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
+from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED
 from cfo.runtime import (
     NAMESPACE,
     NETWORK_POLICY,
-    AlreadyExists,
     Builder,
     Client,
     EnqueueRequestsFromMapFunc,
@@ -39,6 +38,7 @@ from cfo.runtime import (
     labels_of,
     uid_of,
 )
+from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, create_or_read
 
 __all__ = ["DefaultDenyReconciler", "setup"]
 
@@ -71,13 +71,9 @@ class DefaultDenyReconciler:
             return Result()
         desired = desired_default_deny(request.name)
         if current is None:
-            try:
-                await self._client.create(desired)
+            current, is_new = await create_or_read(self._client, desired)
+            if is_new:
                 return Result()
-            except AlreadyExists:
-                current = await self._client.get(NETWORK_POLICY, key, live=True)
-                if current is None:
-                    raise
         if not _is_ours(current):
             self._report(current)
             return Result(requeue_after=NAME_CONFLICT_RETRY_SECONDS)

@@ -27,9 +27,8 @@ from cfo.runtime import (
     Result,
     Rule,
     is_deleting,
-    resource_version_of,
-    uid_of,
 )
+from cfo.runtime.client import patch_checked
 
 __all__ = ["EnforcementReconciler", "setup"]
 
@@ -52,11 +51,10 @@ class EnforcementReconciler:
         settings = await self._profiles.settings(self._client, request.namespace)
         enforced, features = frozenset(map(Concern, settings.enforced)), settings.kuberay.kuberay_features
         children = Children(self._client, self._events, cluster)
-        required = enforce(cluster, cluster, enforced, features)
+        required = enforce(children.facts, children.facts, enforced, features)
         if required:
-            metadata = {"uid": uid_of(cluster), "resourceVersion": resource_version_of(cluster)}
             try:
-                await self._client.patch(RAY_CLUSTER, request, {"metadata": metadata, "spec": required.patch})
+                await patch_checked(self._client, cluster, {"spec": required.patch}, unchanged=True)
             except NotFound:
                 return Result()
             paths = ", ".join("spec." + ".".join(path) for path in required.reasons)
@@ -65,7 +63,7 @@ class EnforcementReconciler:
                 f"The operator changed {paths}, because the profile {settings.profile} of this namespace does not "
                 "allow the former value",
             )
-        if unmet(cluster, enforced, features):
+        if unmet(children.facts, enforced, features):
             children.record_warning(
                 "ProfileNotMet",
                 f"The profile {settings.profile} of this namespace requires mutual TLS, but the RayCluster was created "

@@ -11,8 +11,7 @@ from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
-from cfo.controllers.raycluster.ingress_domain import IngressDomain
-from cfo.controllers.raycluster.platform import OptionalKind, Platform
+from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
 from cfo.controllers.raycluster.profiles import Profiles
 from cfo.runtime import Clock, Manager
 

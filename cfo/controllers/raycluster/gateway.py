@@ -5,12 +5,14 @@ The Ingress controller (:mod:`.ingress`) decides whether routes or Ingresses are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from cfo.api.gateway import is_accepted
+from cfo.api.gateway import RouteProblem, is_accepted, route_problems
 from cfo.api.raycluster.authentication import Backend
 from cfo.api.raycluster.cluster import is_owned_by
-from cfo.api.raycluster.naming import client_host, dashboard_host, names_of
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.naming import client_host, dashboard_host
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.auth_proxy import recorded_ca
 from cfo.controllers.raycluster.children import Children
@@ -25,15 +27,28 @@ from cfo.controllers.raycluster.gateway_resources import (
     target_services,
 )
 from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostClaims, choose_host
-from cfo.controllers.raycluster.ingress_domain import missing_domain_message
-from cfo.controllers.raycluster.platform import OptionalKind
+from cfo.controllers.raycluster.platform import OptionalKind, missing_domain_message
 from cfo.controllers.raycluster.policies import requires_certificates
-from cfo.controllers.raycluster.route_events import RouteEvents
-from cfo.runtime import Informer, NamespacedName, Object, Reader, UnknownKind, key_of, namespace_of
+from cfo.runtime import (
+    GVK,
+    Informer,
+    NamespacedName,
+    Object,
+    Reader,
+    UnknownKind,
+    gvk_of,
+    key_of,
+    name_of,
+    namespace_of,
+)
 
 __all__ = ["CLIENT_NOT_EXPOSED", "GatewayRoutes"]
 
 _SYNC_RETRY_SECONDS = 0.5
+_ACCEPTED = "accepted"
+_PENDING = "pending"
+
+_State = str | tuple[RouteProblem, ...]
 
 
 class GatewayRoutes:
@@ -57,7 +72,7 @@ class GatewayRoutes:
         self._claims = claims
         self._clusters = clusters
         self._secrets = secrets
-        self._events = RouteEvents()
+        self._events = _RouteEvents()
 
     def forget(self, cluster: NamespacedName) -> None:
         """Forget a cluster that no longer exists."""
@@ -65,64 +80,64 @@ class GatewayRoutes:
 
     async def apply(self, children: Children, backend: Backend, domain: str, config: KubeRayConfiguration) -> None:
         """Bring the routes of one cluster up to date; ``domain`` is that of the hosts, empty if it is unknown."""
-        cluster = children.cluster
+        facts = children.facts
         await self._apply_dashboard(children, backend, domain)
         if not self._gateway.client_listener:
-            await self._delete(children, self._kinds.tls_routes, names_of(cluster).client)
-        elif requires_certificates(cluster, config):
+            await self._delete(children, self._kinds.tls_routes, facts.names.client)
+        elif requires_certificates(facts, config):
             await self._apply_client(children, domain)
         else:
-            await self._delete(children, self._kinds.tls_routes, names_of(cluster).client)
+            await self._delete(children, self._kinds.tls_routes, facts.names.client)
             children.record_warning("RayClientNotExposed", CLIENT_NOT_EXPOSED)
 
     async def delete(self, children: Children) -> None:
         """Delete all routes of one cluster."""
-        names = names_of(children.cluster)
+        names = children.facts.names
         await self._delete(children, self._kinds.http_routes, names.dashboard)
         await self._delete(children, self._kinds.tls_routes, names.client)
         await self._delete(children, self._kinds.backend_tls_policies, names.dashboard)
 
     async def delete_outdated(self, children: Children, backend: Backend) -> None:
         """Delete the HTTPRoute if it could not be updated and targets another Service than that of ``backend``."""
-        name = names_of(children.cluster).dashboard
+        name = children.facts.names.dashboard
         route = _read(self._kinds.http_routes, NamespacedName(namespace_of(children.cluster), name))
         if route is not None and target_services(route) - {backend.service}:
             await self._delete(children, self._kinds.http_routes, name)
 
-    def replaces(self, cluster: Object, name: str, config: KubeRayConfiguration) -> bool:
-        """Return whether the Gateway accepted the route that replaces the Ingress ``name`` of ``cluster``.
+    def replaces(self, facts: RayClusterFacts, name: str, config: KubeRayConfiguration) -> bool:
+        """Return whether the Gateway accepted the route that replaces the Ingress ``name`` of a cluster.
 
         A client Ingress that no route replaces is superseded together with that of the dashboard.
         """
-        names = names_of(cluster)
-        has_client_route = bool(self._gateway.client_listener) and requires_certificates(cluster, config)
+        names = facts.names
+        has_client_route = bool(self._gateway.client_listener) and requires_certificates(facts, config)
         kind = self._kinds.tls_routes if name == names.client and has_client_route else self._kinds.http_routes
         route_name = names.client if kind is self._kinds.tls_routes else names.dashboard
-        route = _read(kind, NamespacedName(namespace_of(cluster), route_name))
-        return route is not None and is_owned_by(route, cluster) and is_accepted(route)
+        route = _read(kind, NamespacedName(names.namespace, route_name))
+        return route is not None and is_owned_by(route, facts.cluster) and is_accepted(route)
 
     async def _apply_dashboard(self, children: Children, backend: Backend, domain: str) -> None:
-        cluster, gateway = children.cluster, self._gateway
+        facts, gateway = children.facts, self._gateway
         informer = self._served(children, self._kinds.http_routes, "HTTPRoute", "the dashboard has no route")
         if informer is None:
             return
         if not await self._apply_backend_tls(children, backend):
-            await self._delete(children, self._kinds.http_routes, names_of(cluster).dashboard)
+            await self._delete(children, self._kinds.http_routes, facts.names.dashboard)
             return
         if gateway.dashboard_host:
-            hosts = CandidateHosts(dashboard_path(cluster))
+            hosts = CandidateHosts(dashboard_path(facts))
             await self._apply(
                 children,
                 self._kinds.http_routes,
                 hosts,
-                lambda _: desired_path_http_route(cluster, backend, gateway),
+                lambda _: desired_path_http_route(facts, backend, gateway),
             )
         elif domain:
             await self._apply(
                 children,
                 self._kinds.http_routes,
-                CandidateHosts.of(cluster, domain, dashboard_host),
-                lambda host: desired_dashboard_http_route(cluster, backend, gateway, host),
+                CandidateHosts.of(facts.cluster, domain, dashboard_host),
+                lambda host: desired_dashboard_http_route(facts, backend, gateway, host),
             )
         else:
             children.record_warning("IngressDomainMissing", missing_domain_message("HTTPRoute"))
@@ -130,7 +145,7 @@ class GatewayRoutes:
 
     async def _apply_backend_tls(self, children: Children, backend: Backend) -> bool:
         """Let the Gateway connect to ``backend`` over TLS if it needs that; return whether a route can target it."""
-        cluster, names = children.cluster, names_of(children.cluster)
+        facts, names = children.facts, children.facts.names
         policies, config_maps = self._kinds.backend_tls_policies, self._kinds.config_maps
         if not backend.tls:
             await self._delete(children, policies, names.dashboard)
@@ -139,15 +154,15 @@ class GatewayRoutes:
         if informer is None or config_maps is None or config_maps.informer is None:
             children.record_warning("BackendTLSUnavailable", _BACKEND_TLS_UNAVAILABLE)
             return False
-        secret = self._secrets.get(NamespacedName(namespace_of(cluster), names.proxy_tls_secret))
-        ca = recorded_ca(secret) if secret is not None and is_owned_by(secret, cluster) else ""
+        secret = self._secrets.get(NamespacedName(names.namespace, names.proxy_tls_secret))
+        ca = recorded_ca(secret) if secret is not None and is_owned_by(secret, facts.cluster) else ""
         if not ca:
             return False  # the Secret is being written, and its event follows
         consequence = "the Gateway cannot connect to the dashboard's proxy"
         try:
             for kind, desired in (
-                (config_maps, desired_ca_config_map(cluster, ca)),
-                (policies, desired_backend_tls_policy(cluster, informer.gvk, backend)),
+                (config_maps, desired_ca_config_map(facts, ca)),
+                (policies, desired_backend_tls_policy(facts, informer.gvk, backend)),
             ):
                 assert kind.informer is not None
                 current = kind.informer.reader.get(key_of(desired))
@@ -160,7 +175,7 @@ class GatewayRoutes:
         return True
 
     async def _apply_client(self, children: Children, domain: str) -> None:
-        cluster = children.cluster
+        facts = children.facts
         informer = self._served(children, self._kinds.tls_routes, "TLSRoute", "the Ray client has no route")
         if informer is None:
             return
@@ -170,8 +185,8 @@ class GatewayRoutes:
         await self._apply(
             children,
             self._kinds.tls_routes,
-            CandidateHosts.of(cluster, domain, client_host),
-            lambda host: desired_tls_route(cluster, informer.gvk, self._gateway, host),
+            CandidateHosts.of(facts.cluster, domain, client_host),
+            lambda host: desired_tls_route(facts, informer.gvk, self._gateway, host),
         )
 
     async def _apply(
@@ -211,7 +226,7 @@ class GatewayRoutes:
                 "administrator to install its CRD, or to unset kuberay.gateway",
             )
         elif not informer.has_synced and not informer.is_forbidden:
-            children.retry_after(_SYNC_RETRY_SECONDS)
+            children.retry(_SYNC_RETRY_SECONDS)
             return None
         return informer
 
@@ -224,6 +239,55 @@ class GatewayRoutes:
             await children.delete(informer.gvk, informer.reader.get(key))
         except UnknownKind:
             kind.mark_lost()
+
+
+class _RouteEvents:
+    """Records what a Gateway says about routes: one Event for each change of a route's state.
+
+    A route that is already accepted when the operator starts causes none. The state is kept in memory, because a route
+    has no place for it; after a restart, a problem that persists is reported again.
+    """
+
+    def __init__(self) -> None:
+        self._reported: dict[NamespacedName, dict[GVK, _State]] = {}
+
+    def forget(self, cluster: NamespacedName) -> None:
+        """Forget a cluster that no longer exists."""
+        self._reported.pop(cluster, None)
+
+    def report(self, children: Children, route: Mapping[str, Any], *, gateway: str) -> None:
+        """Record the state of ``route`` on its cluster, unless it was the last one that was recorded.
+
+        ``gateway``: what the route waits for, for the message.
+        """
+        states = self._reported.setdefault(key_of(children.cluster), {})
+        gvk, state = gvk_of(route), _state_of(route)
+        previous = states.get(gvk)
+        if state == previous:
+            return
+        states[gvk] = state
+        title = f"{gvk.kind} {name_of(route)}"
+        if isinstance(state, tuple):
+            for problem in state:
+                children.record_warning(
+                    "RouteNotAccepted",
+                    f"{title}: {problem.parent} reports {problem.condition}: False ({problem.reason}): "
+                    f"{problem.message}",
+                )
+        elif state == _PENDING and previous is None:
+            children.record_normal(
+                "RoutePending",
+                f"{title} waits until {gateway} accepts it. If this takes long, ask the administrator whether the "
+                "Gateway exists and its listeners admit routes of this namespace",
+            )
+        elif state == _ACCEPTED and previous is not None:
+            children.record_normal("RouteAccepted", f"{title} is accepted by {gateway}")
+
+
+def _state_of(route: Mapping[str, Any]) -> _State:
+    if is_accepted(route):
+        return _ACCEPTED
+    return tuple(route_problems(route)) or _PENDING
 
 
 def _read(kind: OptionalKind, key: NamespacedName) -> Object | None:

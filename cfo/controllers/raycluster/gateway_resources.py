@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE, backend_reference, parent_reference, path_match
 from cfo.api.raycluster.authentication import Backend
-from cfo.api.raycluster.naming import head_service_name, label_value, names_of
-from cfo.api.raycluster.ports import service_port_of
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.naming import label_value
 from cfo.config import GatewayConfiguration
-from cfo.controllers.raycluster.child_object import child_object
 from cfo.controllers.raycluster.host_collisions import DASHBOARD_PATHS
-from cfo.runtime import CONFIG_MAP, GVK, Object, name_of, namespace_of
+from cfo.controllers.raycluster.resources import child_object
+from cfo.runtime import CONFIG_MAP, GVK, Object
 
 __all__ = [
     "dashboard_path",
@@ -32,27 +32,27 @@ _SDK_NAME_LABEL: Final = "ray.io/cluster-name"
 _SDK_NAMESPACE_LABEL: Final = "ray.io/cluster-namespace"
 
 
-def dashboard_path(cluster: Mapping[str, Any]) -> str:
+def dashboard_path(facts: RayClusterFacts) -> str:
     """Return the path of the dashboard on the host that all dashboards share."""
-    return f"{DASHBOARD_PATHS}{namespace_of(cluster)}/{name_of(cluster)}"
+    return f"{DASHBOARD_PATHS}{facts.names.namespace}/{facts.names.cluster}"
 
 
 def desired_dashboard_http_route(
-    cluster: Mapping[str, Any], backend: Backend, config: GatewayConfiguration, host: str
+    facts: RayClusterFacts, backend: Backend, config: GatewayConfiguration, host: str
 ) -> Object:
     """Return the HTTPRoute of a dashboard that has a ``host`` of its own."""
     rule = {"matches": [{"path": path_match()}], "backendRefs": [_reference(backend)]}
-    return _dashboard_route(cluster, config, host, [rule])
+    return _dashboard_route(facts, config, host, [rule])
 
 
-def desired_path_http_route(cluster: Mapping[str, Any], backend: Backend, config: GatewayConfiguration) -> Object:
+def desired_path_http_route(facts: RayClusterFacts, backend: Backend, config: GatewayConfiguration) -> Object:
     """Return the HTTPRoute of a dashboard at its path on the host that all dashboards share.
 
     CodeFlare SDK 0.32 and later finds the route by its labels, and derives the address from the host of the Gateway's
     first listener and this path. The dashboard does not know the path, so the Gateway removes it; the dashboard's links
     are relative, so the path must end in a slash.
     """
-    path = dashboard_path(cluster)
+    path = dashboard_path(facts)
     redirect = {"path": {"type": "ReplaceFullPath", "replaceFullPath": f"{path}/"}, "statusCode": 302}
     rewrite = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}}
     rules = [
@@ -66,23 +66,23 @@ def desired_path_http_route(cluster: Mapping[str, Any], backend: Backend, config
             "backendRefs": [_reference(backend)],
         },
     ]
-    route = _dashboard_route(cluster, config, config.dashboard_host, rules)
+    route = _dashboard_route(facts, config, config.dashboard_host, rules)
     route["metadata"]["labels"] |= {
-        _SDK_NAME_LABEL: label_value(name_of(cluster)),
-        _SDK_NAMESPACE_LABEL: namespace_of(cluster),
+        _SDK_NAME_LABEL: label_value(facts.names.cluster),
+        _SDK_NAMESPACE_LABEL: facts.names.namespace,
     }
     return route
 
 
-def desired_tls_route(cluster: Mapping[str, Any], gvk: GVK, config: GatewayConfiguration, host: str) -> Object:
+def desired_tls_route(facts: RayClusterFacts, gvk: GVK, config: GatewayConfiguration, host: str) -> Object:
     """Return the TLSRoute (of the version ``gvk``) of the Ray client, which verifies the certificates itself."""
-    backend = backend_reference({"name": head_service_name(cluster), "port": service_port_of(cluster, "client")})
+    backend = backend_reference({"name": facts.head_service, "port": facts.service_port("client")})
     spec = {
         "parentRefs": [_parent(config, config.client_listener)],
         "hostnames": [host],
         "rules": [{"backendRefs": [backend]}],
     }
-    return child_object(cluster, gvk, names_of(cluster).client, spec=spec)
+    return child_object(facts, gvk, facts.names.client, spec=spec)
 
 
 def target_services(route: Mapping[str, Any]) -> set[str]:
@@ -91,28 +91,28 @@ def target_services(route: Mapping[str, Any]) -> set[str]:
     return {str(reference.get("name")) for rule in rules for reference in rule.get("backendRefs") or ()}
 
 
-def desired_ca_config_map(cluster: Mapping[str, Any], ca: str) -> Object:
+def desired_ca_config_map(facts: RayClusterFacts, ca: str) -> Object:
     """Return the ConfigMap with the CA (PEM) of the proxy's certificate: every Gateway reads it from a ConfigMap."""
-    return child_object(cluster, CONFIG_MAP, names_of(cluster).proxy_tls_secret, data={"ca.crt": ca})
+    return child_object(facts, CONFIG_MAP, facts.names.proxy_tls_secret, data={"ca.crt": ca})
 
 
-def desired_backend_tls_policy(cluster: Mapping[str, Any], gvk: GVK, backend: Backend) -> Object:
+def desired_backend_tls_policy(facts: RayClusterFacts, gvk: GVK, backend: Backend) -> Object:
     """Return the policy (of the version ``gvk``) with which the Gateway connects to ``backend`` over TLS.
 
     The certificate of ``backend`` must be for the Service's DNS name.
     """
     target = {"group": "", "kind": "Service", "name": backend.service}
-    ca = {"group": "", "kind": "ConfigMap", "name": names_of(cluster).proxy_tls_secret}
-    hostname = f"{backend.service}.{namespace_of(cluster)}.svc"
+    ca = {"group": "", "kind": "ConfigMap", "name": facts.names.proxy_tls_secret}
+    hostname = f"{backend.service}.{facts.names.namespace}.svc"
     spec = {"targetRefs": [target], "validation": {"caCertificateRefs": [ca], "hostname": hostname}}
-    return child_object(cluster, gvk, names_of(cluster).dashboard, spec=spec)
+    return child_object(facts, gvk, facts.names.dashboard, spec=spec)
 
 
 def _dashboard_route(
-    cluster: Mapping[str, Any], config: GatewayConfiguration, host: str, rules: list[dict[str, Any]]
+    facts: RayClusterFacts, config: GatewayConfiguration, host: str, rules: list[dict[str, Any]]
 ) -> Object:
     spec = {"parentRefs": [_parent(config, config.dashboard_listener)], "hostnames": [host], "rules": rules}
-    return child_object(cluster, HTTP_ROUTE, names_of(cluster).dashboard, spec=spec)
+    return child_object(facts, HTTP_ROUTE, facts.names.dashboard, spec=spec)
 
 
 def _parent(config: GatewayConfiguration, listener: str) -> Object:

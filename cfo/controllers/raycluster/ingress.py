@@ -18,16 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cfo.api.raycluster.authentication import Authentication, Backend
-from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import INGRESS_CLASS, RAY_CLUSTER
-from cfo.api.raycluster.naming import (
-    CLUSTER_LABEL,
-    FIELD_MANAGER,
-    client_host,
-    dashboard_host,
-    head_service_name,
-    names_of,
-)
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host
 from cfo.api.raycluster.responsibility import Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
@@ -46,15 +38,15 @@ from cfo.controllers.raycluster.host_collisions import (
     clusters_at_address,
 )
 from cfo.controllers.raycluster.ingress_classes import NGINX_CLASS, IngressClass, choose_ingress_class
-from cfo.controllers.raycluster.ingress_domain import IngressDomain, missing_domain_message
 from cfo.controllers.raycluster.ingress_resources import (
     desired_client_ingress,
     desired_dashboard_ingress,
     target_services,
 )
-from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
+from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, IngressDomain, missing_domain_message
 from cfo.controllers.raycluster.policies import requires_certificates
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, ROUTE_CHANGED
+from cfo.controllers.raycluster.responsibility_events import record_responsibility
 from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.runtime import (
     INGRESS,
@@ -145,31 +137,31 @@ class IngressReconciler:
             self._routes.forget(request)
             return Result()
         settings = await self._environment.profiles.settings(self._client, request.namespace)
+        children = Children(self._client, self._events, cluster)
+        facts, names = children.facts, children.facts.names
         try:
             openshift = await self._environment.platform.is_openshift()
-            exposure = await self._environment.access.exposure_of(cluster, settings)
+            exposure = await self._environment.access.exposure_of(facts, settings)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
-        children = Children(self._client, self._events, cluster)
-        names = names_of(cluster)
         backend = None
         if not openshift:
-            children.record_responsibility(Concern.EXPOSURE, settings.kuberay.kuberay_features, "exposure")
+            record_responsibility(children, Concern.EXPOSURE, settings.kuberay.kuberay_features, "exposure")
             backend = exposure.route_backend
         required = exposure.authentication is not Authentication.DISABLED
-        with_client = backend is not None and (not required or requires_certificates(cluster, settings.kuberay))
+        with_client = backend is not None and (not required or requires_certificates(facts, settings.kuberay))
         for name, is_exposed in ((names.dashboard, backend is not None), (names.client, with_client)):
             if not is_exposed:
                 await self._delete_ingress(children, name)
         if backend is None:
             await self._routes.delete(children)
-        if backend is None or is_suspended(cluster):
+        if backend is None or facts.is_suspended:
             return children.result()
         domain = await self._environment.domain.read(self._client)
         if self._config.gateway.enabled:
             await self._routes.apply(children, backend, domain, settings.kuberay)
-            for name, service in ((names.dashboard, backend.service), (names.client, head_service_name(cluster))):
-                if self._routes.replaces(cluster, name, settings.kuberay):
+            for name, service in ((names.dashboard, backend.service), (names.client, facts.head_service)):
+                if self._routes.replaces(facts, name, settings.kuberay):
                     await self._delete_ingress(children, name)
                 else:
                     await self._delete_outdated(children, name, service)
@@ -184,39 +176,38 @@ class IngressReconciler:
         await self._apply_dashboard(children, domain, backend, requires_tls=required)
         if with_client:
             await self._apply_client(children, domain)
-        if not children.failed:
+        if not children.errors:
             await self._routes.delete(children)
         return children.result()
 
     async def _apply_dashboard(self, children: Children, domain: str, backend: Backend, *, requires_tls: bool) -> None:
-        cluster, config = children.cluster, self._config.ingress
+        facts, config = children.facts, self._config.ingress
         chosen = choose_ingress_class(config.class_name, "", self._informers.ingress_classes())
         if backend.tls and config.annotations is None and chosen.https_backend(backend.service) is None:
             children.record_warning("IngressTLSUnavailable", _unavailable("dashboard", "HTTPS backends", chosen))
-            await self._delete_outdated(children, names_of(cluster).dashboard, backend.service, chosen.name)
+            await self._delete_outdated(children, facts.names.dashboard, backend.service, chosen.name)
             return
-        hosts = CandidateHosts.of(cluster, domain, dashboard_host)
-        suffix = self._choose_host(children, names_of(cluster).dashboard, hosts)
+        hosts = CandidateHosts.of(facts.cluster, domain, dashboard_host)
+        suffix = self._choose_host(children, facts.names.dashboard, hosts)
         if suffix is None:
-            await self._delete_outdated(children, names_of(cluster).dashboard, backend.service, chosen.name)
+            await self._delete_outdated(children, facts.names.dashboard, backend.service, chosen.name)
             return
         ingress = desired_dashboard_ingress(
-            cluster, domain, config, suffix, backend=backend, requires_tls=requires_tls, ingress_class=chosen
+            facts, domain, config, suffix, backend=backend, requires_tls=requires_tls, ingress_class=chosen
         )
         await self._apply(children, ingress)
 
     async def _apply_client(self, children: Children, domain: str) -> None:
-        cluster, config = children.cluster, self._config.ingress
+        facts, config = children.facts, self._config.ingress
         chosen = choose_ingress_class(config.class_name, NGINX_CLASS, self._informers.ingress_classes())
         if config.annotations is None and chosen.passthrough is None:
             children.record_warning("IngressTLSUnavailable", _unavailable("Ray client", "TLS passthrough", chosen))
-            service = head_service_name(cluster)
-            await self._delete_outdated(children, names_of(cluster).client, service, chosen.name)
+            await self._delete_outdated(children, facts.names.client, facts.head_service, chosen.name)
             return
-        hosts = CandidateHosts.of(cluster, domain, client_host)
-        suffix = self._choose_host(children, names_of(cluster).client, hosts)
+        hosts = CandidateHosts.of(facts.cluster, domain, client_host)
+        suffix = self._choose_host(children, facts.names.client, hosts)
         if suffix is not None:
-            await self._apply(children, desired_client_ingress(cluster, domain, config, suffix, ingress_class=chosen))
+            await self._apply(children, desired_client_ingress(facts, domain, config, suffix, ingress_class=chosen))
 
     def _choose_host(self, children: Children, name: str, hosts: CandidateHosts) -> str | None:
         """Return the suffix of the host of the Ingress ``name``; ``None`` if another object has each of ``hosts``."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from cfo.api.raycluster.authentication import Backend
-from cfo.api.raycluster.naming import client_host, dashboard_host, head_service_name, names_of
-from cfo.api.raycluster.ports import service_port_of
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.naming import client_host, dashboard_host
 from cfo.config import IngressConfiguration
-from cfo.controllers.raycluster.child_object import child_object
 from cfo.controllers.raycluster.ingress_classes import NGINX_CLASS, IngressClass, choose_ingress_class
+from cfo.controllers.raycluster.resources import child_object
 from cfo.runtime import INGRESS, Object
 
 __all__ = ["desired_client_ingress", "desired_dashboard_ingress", "target_services"]
@@ -20,7 +20,7 @@ _HTTPS_FOR_SDK = {"route.openshift.io/termination": "reencrypt"}
 
 
 def desired_dashboard_ingress(
-    cluster: Mapping[str, Any],
+    facts: RayClusterFacts,
     domain: str,
     config: IngressConfiguration,
     suffix: str = "",
@@ -36,10 +36,10 @@ def desired_dashboard_ingress(
     have annotations for ``backend`` if that serves HTTPS (default: ingress-nginx); configured annotations are added.
     """
     ingress_class = ingress_class or choose_ingress_class(config.class_name, "", None)
-    host = dashboard_host(cluster, domain, suffix)
+    host = dashboard_host(facts.cluster, domain, suffix)
     ingress = _ingress(
-        cluster,
-        names_of(cluster).dashboard,
+        facts,
+        facts.names.dashboard,
         host,
         path_type="Prefix",
         service={"name": backend.service, "port": {"name": backend.port_name}},
@@ -57,7 +57,7 @@ def desired_dashboard_ingress(
 
 
 def desired_client_ingress(
-    cluster: Mapping[str, Any],
+    facts: RayClusterFacts,
     domain: str,
     config: IngressConfiguration,
     suffix: str = "",
@@ -70,11 +70,11 @@ def desired_client_ingress(
     """
     ingress_class = ingress_class or choose_ingress_class(config.class_name, NGINX_CLASS, None)
     return _ingress(
-        cluster,
-        names_of(cluster).client,
-        client_host(cluster, domain, suffix),
+        facts,
+        facts.names.client,
+        client_host(facts.cluster, domain, suffix),
         path_type="ImplementationSpecific",
-        service={"name": head_service_name(cluster), "port": {"number": service_port_of(cluster, "client")}},
+        service={"name": facts.head_service, "port": {"number": facts.service_port("client")}},
         config=config,
         class_name=ingress_class.name,
         annotations=ingress_class.passthrough,
@@ -89,7 +89,7 @@ def target_services(ingress: Mapping[str, Any]) -> set[str]:
 
 
 def _ingress(
-    cluster: Mapping[str, Any],
+    facts: RayClusterFacts,
     name: str,
     host: str,
     *,
@@ -100,7 +100,7 @@ def _ingress(
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
     path = {"path": "/", "pathType": path_type, "backend": {"service": dict(service)}}
-    ingress = child_object(cluster, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
+    ingress = child_object(facts, INGRESS, name, spec={"rules": [{"host": host, "http": {"paths": [path]}}]})
     if class_name:
         ingress["spec"]["ingressClassName"] = class_name
     effective_annotations = annotations if config.annotations is None else config.annotations

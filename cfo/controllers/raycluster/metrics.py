@@ -12,9 +12,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.cluster import has_injected_tls
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.naming import names_of
-from cfo.api.raycluster.responsibility import Actor, responsibility_of
+from cfo.api.raycluster.responsibility import Actor
 from cfo.config import KubeRayConfiguration
 from cfo.runtime import Entry, NamespacedName, Object, Reader
 
@@ -114,8 +114,9 @@ class RayClusterMetrics(Collector):
                 "headGroupSpec": {"template": {"spec": head.spec if head is not None else None}},
             },
         }
-        actor = responsibility_of(relevant, self._config.kuberay_features).mtls
-        return actor is Actor.OPERATOR and not has_injected_tls(relevant)
+        facts = RayClusterFacts(relevant)
+        is_ours = facts.responsibility(self._config.kuberay_features).mtls is Actor.OPERATOR
+        return is_ours and not facts.has_injected_tls
 
 
 def _decode(entry: Entry) -> _Cluster:

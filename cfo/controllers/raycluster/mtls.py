@@ -23,19 +23,20 @@ from functools import partial
 
 from anyio import to_thread
 
-from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal
-from cfo.api.raycluster.cluster import has_injected_tls, pod_labels
+from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal, requests_certificates
+from cfo.api.raycluster.cluster import pod_labels
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
-from cfo.api.raycluster.node_certificates import requests_certificates
-from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of
+from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
-from cfo.controllers.raycluster.children import Children, NameConflict
+from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.controllers.raycluster.profiles import Profiles
 from cfo.controllers.raycluster.resources import desired_secret
+from cfo.controllers.raycluster.responsibility_events import record_responsibility
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, ClusterSecrets, secret_informer
 from cfo.runtime import (
     READ,
@@ -128,13 +129,13 @@ class MTLSReconciler:
         children = Children(self._client, self._events, cluster)
         if requests_certificates(cluster) and self._config.ca.issuer != "certificateSigningRequest":
             children.record_warning("CertificateRequestsDisabled", _REQUESTS_DISABLED)
-        key = NamespacedName(namespace_of(cluster), names_of(cluster).ca_secret)
+        key = NamespacedName(namespace_of(cluster), children.facts.names.ca_secret)
         settings = await self._profiles.settings(self._client, request.namespace)
         if not _needs_ca(children, settings.kuberay):
             self._secrets.forget(request)
             await children.delete(SECRET, self._secrets.metadata(key))
             return children.result()
-        renewal_due = self._secrets.known_validity(children, _secret(cluster, key.name, {}))
+        renewal_due = self._secrets.known_validity(children, _secret(children.facts, key.name, {}))
         now = self._clock.now()
         if renewal_due is None or not now < renewal_due <= now + ca.LIFETIME:
             renewal_due = await self._write(children, key)
@@ -147,20 +148,21 @@ class MTLSReconciler:
         """Read the Secret, bring it up to date, and return when it is due for renewal; ``None`` if it has no CA."""
         cluster = children.cluster
         current = await self._secrets.read(key)
-        was_deleted = current is None and (self._secrets.was_verified(key_of(cluster)) or _has_running_head(cluster))
+        was_deleted = current is None and (
+            self._secrets.was_verified(key_of(cluster)) or _has_running_head(children.facts)
+        )
         note = _restart_note(cluster, f"the Secret {key.name} was deleted") if was_deleted else ""
         desired: _DesiredCA | None = None
 
         async def desired_from(existing: Object | None) -> Object:
             nonlocal desired
             desired = await (self._desired_ca(cluster, existing) if existing else self._new_ca(note))
-            return _secret(cluster, key.name, desired.data, desired)
+            return _secret(children.facts, key.name, desired.data, desired)
 
-        try:
-            stored = await children.create_or_update(key, SECRET, current, desired_from, trust_labels=False)
-        except NameConflict as error:
-            children.report_name_conflict(error, "the cluster has no CA, so mutual TLS does not work")
-            return None
+        consequence = "the cluster has no CA, so mutual TLS does not work"
+        stored = await children.create_or_update(
+            SECRET, key.name, current, desired_from, consequence, trust_labels=False
+        )
         if stored is None or desired is None:
             return None
         self._secrets.remember(key_of(cluster), stored, desired.authority.renewal_due)
@@ -198,16 +200,16 @@ def _needs_ca(children: Children, config: KubeRayConfiguration) -> bool:
     if not config.mtls_enabled:
         return False
     features = config.kuberay_features
-    actor = responsibility_of(children.cluster, features).mtls
-    if actor not in (Actor.OPERATOR, Actor.MULTIKUEUE) and has_injected_tls(children.cluster):
+    actor = children.facts.responsibility(features).mtls
+    if actor not in (Actor.OPERATOR, Actor.MULTIKUEUE) and children.facts.has_injected_tls:
         return True  # its pods cannot start without the Secret
-    return children.record_responsibility(Concern.MTLS, features, "mutual TLS") is Actor.OPERATOR
+    return record_responsibility(children, Concern.MTLS, features, "mutual TLS") is Actor.OPERATOR
 
 
-def _secret(cluster: Object, name: str, data: Mapping[str, bytes], desired: _DesiredCA | None = None) -> Object:
-    secret = desired_secret(cluster, name, data)
+def _secret(facts: RayClusterFacts, name: str, data: Mapping[str, bytes], desired: _DesiredCA | None = None) -> Object:
+    secret = desired_secret(facts, name, data)
     annotations = {}
-    requested = annotations_of(cluster).get(ROTATE_ANNOTATION)
+    requested = annotations_of(facts.cluster).get(ROTATE_ANNOTATION)
     if requested is not None:
         annotations[ROTATE_ANNOTATION] = requested
     if desired is not None and desired.records_renewal:
@@ -217,10 +219,10 @@ def _secret(cluster: Object, name: str, data: Mapping[str, bytes], desired: _Des
     return secret
 
 
-def _has_running_head(cluster: Object) -> bool:
+def _has_running_head(facts: RayClusterFacts) -> bool:
     """Return whether the head pod runs with a certificate: it cannot start without the CA's Secret."""
-    head = (cluster.get("status") or {}).get("head") or {}
-    return bool(head.get("podIP")) and has_injected_tls(cluster)
+    head = (facts.cluster.get("status") or {}).get("head") or {}
+    return bool(head.get("podIP")) and facts.has_injected_tls
 
 
 def _data_of(secret: Object) -> dict[str, bytes]:

@@ -23,16 +23,10 @@ from typing import Any
 
 from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import has_cluster_labels
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit, names_of
-from cfo.api.raycluster.ports import ports_of
-from cfo.api.raycluster.responsibility import (
-    Actor,
-    Concern,
-    is_managed_by_multikueue,
-    responsibility_of,
-    unconfirmed_request,
-)
+from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit
+from cfo.api.raycluster.responsibility import Actor, Concern
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
@@ -43,6 +37,7 @@ from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
 from cfo.controllers.raycluster.profiles import Profiles
+from cfo.controllers.raycluster.responsibility_events import record_responsibility
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,
@@ -111,37 +106,38 @@ class NetworkPolicyReconciler:
         if cluster is None or is_deleting(cluster):
             return Result()
         children = Children(self._client, self._events, cluster)
-        if is_managed_by_multikueue(cluster):
-            children.record_responsibility(Concern.NETWORK_POLICY, ())
+        facts = children.facts
+        if facts.is_managed_by_multikueue:
+            record_responsibility(children, Concern.NETWORK_POLICY, ())
             if cluster["metadata"].get("generation") == 1:
-                await self._delete(children, *self._policy_names(cluster, "head"))
-                await self._delete(children, *self._policy_names(cluster, "workers"))
+                await self._delete(children, *self._policy_names(facts, "head"))
+                await self._delete(children, *self._policy_names(facts, "workers"))
             return children.result()
         settings = await self._profiles.settings(self._client, request.namespace)
         workers_observed = head_observed = frozenset[str]()
         if Concern.NETWORK_POLICY.value not in settings.enforced:
             directions = policy_types(settings.kuberay)
-            workers_observed = self._observed_features(cluster, "workers", directions)
-            head_observed = self._observed_features(cluster, "head", directions)
+            workers_observed = self._observed_features(facts, "workers", directions)
+            head_observed = self._observed_features(facts, "head", directions)
             self._record_actor(children, workers_observed & head_observed)
-        if _provider(cluster, workers_observed) is Actor.OPERATOR:
-            await self._apply(children, "workers", desired_workers_policy(cluster, settings.kuberay))
+        if _provider(facts, workers_observed) is Actor.OPERATOR:
+            await self._apply(children, "workers", desired_workers_policy(facts, settings.kuberay))
         else:
-            await self._delete(children, *self._policy_names(cluster, "workers"))
-        if _provider(cluster, head_observed) is not Actor.OPERATOR:
-            await self._delete(children, *self._policy_names(cluster, "head"))
+            await self._delete(children, *self._policy_names(facts, "workers"))
+        if _provider(facts, head_observed) is not Actor.OPERATOR:
+            await self._delete(children, *self._policy_names(facts, "head"))
             return children.result()
         self._record_refused_ports(children)
         try:
             namespaces = await self._namespaces.current()
-            exposure = await self._access.exposure_of(cluster, settings)
+            exposure = await self._access.exposure_of(facts, settings)
         except DiscoveryIncomplete:
             return children.result(requeue_after=UNKNOWN_RETRY_SECONDS)
         await self._apply(
             children,
             "head",
             desired_head_policy(
-                cluster,
+                facts,
                 settings.kuberay,
                 namespaces,
                 behind_proxy=exposure.authentication is Authentication.AUTH_PROXY and exposure.backend is not None,
@@ -151,15 +147,15 @@ class NetworkPolicyReconciler:
         )
         return children.result()
 
-    def _observed_features(self, cluster: Object, node_type: str, directions: Sequence[str]) -> frozenset[str]:
+    def _observed_features(self, facts: RayClusterFacts, node_type: str, directions: Sequence[str]) -> frozenset[str]:
         """Return the features whose policies for the ``head`` or ``workers`` exist and restrict the ``directions``."""
-        if _provider(cluster, _POLICY_FEATURES) is Actor.OPERATOR:
+        if _provider(facts, _POLICY_FEATURES) is Actor.OPERATOR:
             return frozenset()  # it requests none
-        groups = (cluster.get("spec") or {}).get("workerGroupSpecs") or ()
+        groups = (facts.cluster.get("spec") or {}).get("workerGroupSpecs") or ()
         # Without worker groups, KubeRay has a policy of the head only.
         by_group = [f"workers-{group.get('groupName')}" for group in groups] or ["head"]
         for names in [["head"]] if node_type == "head" else [["workers"], by_group]:
-            if all(self._is_restricted_by_kuberay(cluster, name, directions) for name in names):
+            if all(self._is_restricted_by_kuberay(facts.cluster, name, directions) for name in names):
                 return _POLICY_FEATURES
         return frozenset()
 
@@ -174,25 +170,25 @@ class NetworkPolicyReconciler:
         return entry.object() if entry is not None else {}
 
     def _record_actor(self, children: Children, observed: frozenset[str]) -> None:
-        children.record_responsibility(Concern.NETWORK_POLICY, observed)
-        request = unconfirmed_request(children.cluster, Concern.NETWORK_POLICY, observed)
+        record_responsibility(children, Concern.NETWORK_POLICY, observed)
+        request = children.facts.unconfirmed_request(Concern.NETWORK_POLICY, observed)
         if request is not None:
             children.record_normal(
                 "KubeRayFeatureUnconfirmed",
-                f"The RayCluster sets {request[0]}, but KubeRay has not created NetworkPolicies that restrict the "
+                f"The RayCluster sets {request.setting}, but KubeRay has not created NetworkPolicies that restrict the "
                 "ingress to its head and workers: the operator's own NetworkPolicies stay until then",
             )
 
     def _record_refused_ports(self, children: Children) -> None:
-        refused = ports_of(children.cluster).refused
+        refused = children.facts.ports.refused
         if refused:
             children.record_warning("PortRefused", f"The NetworkPolicies do not open all ports: {'; '.join(refused)}")
 
-    def _policy_names(self, cluster: Object, node_type: str) -> tuple[str, str]:
+    def _policy_names(self, facts: RayClusterFacts, node_type: str) -> tuple[str, str]:
         """Return the name of our policy, and the other name that it can have; both can be the same."""
-        names = names_of(cluster)
+        cluster, names = facts.cluster, facts.names
         usual = names.head_policy if node_type == "head" else names.workers_policy
-        kuberay_name = f"{name_of(cluster)}-{node_type}"
+        kuberay_name = f"{names.cluster}-{node_type}"
         other = fit(f"{kuberay_name}-{digest(kuberay_name)}")
         is_taken = usual == kuberay_name and (
             "networkIsolation" in self._config.kuberay_features
@@ -202,7 +198,7 @@ class NetworkPolicyReconciler:
 
     async def _apply(self, children: Children, node_type: str, desired: Object) -> None:
         """Apply ``desired`` with its current name, then delete the policy with the other name."""
-        name, other = self._policy_names(children.cluster, node_type)
+        name, other = self._policy_names(children.facts, node_type)
         desired["metadata"]["name"] = name
         if await self._claim(children, desired) and other != name:
             await self._delete(children, other)
@@ -217,7 +213,8 @@ class NetworkPolicyReconciler:
                 "it is left unchanged",
             )
             return False
-        return await children.apply(desired, current.meta.uid if current is not None else "") is not None
+        write = children.apply_to(desired, current.meta.uid if current is not None else "")
+        return await children.attempt(write, NETWORK_POLICY, name_of(desired)) is not None
 
     async def _delete(self, children: Children, *names: str) -> None:
         for name in names:
@@ -226,8 +223,8 @@ class NetworkPolicyReconciler:
                 await children.delete(NETWORK_POLICY, current.object())
 
 
-def _provider(cluster: Object, observed: frozenset[str]) -> Actor:
-    return responsibility_of(cluster, observed).network_policy
+def _provider(facts: RayClusterFacts, observed: frozenset[str]) -> Actor:
+    return facts.responsibility(observed).network_policy
 
 
 def _is_by_kuberay(policy: Mapping[str, Any], cluster: Object) -> bool:

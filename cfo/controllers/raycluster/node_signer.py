@@ -13,7 +13,8 @@ answer requests whose pods have given up long ago.
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
+from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
@@ -21,13 +22,13 @@ from typing import Final
 import msgspec
 import structlog
 
+from cfo.api.raycluster.certificates import SIGNER_NAME
+from cfo.api.raycluster.cluster import is_owned_by
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER
-from cfo.api.raycluster.node_certificates import SIGNER_NAME
+from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.ingress_domain import IngressDomain
 from cfo.controllers.raycluster.node_request import (
     Refusal,
     check_names,
@@ -37,18 +38,20 @@ from cfo.controllers.raycluster.node_request import (
     parse_request,
     requester_of,
 )
+from cfo.controllers.raycluster.platform import IngressDomain
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.controllers.raycluster.signing_authority import SigningAuthorities
 from cfo.runtime import (
     GVK,
     POD,
     READ,
+    SECRET,
     Builder,
     Client,
     Clock,
     Entry,
     EventRecorder,
     Manager,
+    NamespacedName,
     Object,
     Reader,
     Request,
@@ -56,12 +59,14 @@ from cfo.runtime import (
     Rule,
     find_condition,
     name_of,
+    namespace_of,
+    resource_version_of,
     rfc3339,
     uid_of,
 )
 from cfo.runtime.manager import SelectionKeywords
 
-__all__ = ["NodeSigner", "setup"]
+__all__ = ["NodeSigner", "SigningAuthorities", "setup"]
 
 CERTIFICATE_SIGNING_REQUEST: Final = GVK("certificates.k8s.io", "v1", "CertificateSigningRequest")
 
@@ -78,6 +83,8 @@ _SETTLING_SECONDS: Final = 60.0
 _MIN_RETRY_SECONDS: Final = 0.5
 _DECIDED: Final = "decided"
 _SELECTION: Final[SelectionKeywords] = {"field_selector": f"spec.signerName={SIGNER_NAME}", "max_bytes": 16 << 10}
+
+_MAX_AUTHORITIES: Final = 64
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
@@ -213,6 +220,52 @@ class NodeSigner:
 
     async def _update(self, csr: Object, subresource: str, status: Object) -> Object:
         return await self._client.update({**csr, "status": status}, subresource=subresource)
+
+
+class SigningAuthorities:
+    """The CAs of RayClusters, read from their Secrets; the last ones are kept, because many pods start at once.
+
+    ``secrets`` reads the metadata of the Secrets that have a cluster label. Like the controller of CAs, this trusts
+    only Secrets that have an owner reference with the uid of the RayCluster.
+    """
+
+    def __init__(self, client: Client, secrets: Reader) -> None:
+        self._client = client
+        self._secrets = secrets
+        self._loaded: OrderedDict[tuple[str, str], ca.CertificateAuthority] = OrderedDict()
+        """By uid and resourceVersion of the Secret."""
+
+    async def load(self, cluster: Object) -> ca.CertificateAuthority:
+        """Return the CA of ``cluster``. Raises :class:`Refusal`, and the errors of :meth:`Client.get`."""
+        key = NamespacedName(namespace_of(cluster), names_of(cluster).ca_secret)
+        metadata = self._secrets.get(key)
+        if metadata is not None and not is_owned_by(metadata, cluster):
+            metadata = None  # also if it is loaded: a RayCluster can get the name of a deleted one
+        loaded = self._loaded.get(_version(metadata)) if metadata is not None else None
+        if loaded is not None:
+            return loaded
+        secret = await self._client.get(SECRET, key, live=True) if metadata is not None else None
+        if secret is None or not is_owned_by(secret, cluster):
+            raise Refusal(
+                "NoCertificateAuthority", f"The RayCluster has no CA in a Secret {key.name}.", may_change=True
+            )
+        data = secret.get("data") or {}
+        try:
+            certificate, private_key = (
+                b64decode(data.get(name) or "") for name in (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)
+            )
+            authority = ca.load(certificate, private_key)
+        except ValueError:
+            message = f"The CA in the Secret {key.name} is invalid."
+            raise Refusal("NoCertificateAuthority", message, may_change=True) from None
+        self._loaded[_version(secret)] = authority
+        while len(self._loaded) > _MAX_AUTHORITIES:
+            self._loaded.popitem(last=False)
+        return authority
+
+
+def _version(secret: Object) -> tuple[str, str]:
+    return uid_of(secret), resource_version_of(secret)
 
 
 class _WaitingRequests:

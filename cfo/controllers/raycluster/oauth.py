@@ -17,17 +17,14 @@ from __future__ import annotations
 from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import is_suspended
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
+from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER
 from cfo.config import AuthenticationConfiguration, KubeRayConfiguration, ProfileTable
-from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets
-from cfo.controllers.raycluster.authentication_events import record_authentication, record_missing_client
+from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets, CookieSecret
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
-from cfo.controllers.raycluster.cookie_secret import CookieSecret
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.finalizer import FINALIZER, FINALIZER_MANAGER
-from cfo.controllers.raycluster.head_pods import HeadPodReplacer
 from cfo.controllers.raycluster.oauth_informers import (
+    HeadPodReplacer,
     OAuthInformers,
     OpenShiftInformers,
     OptionalOpenShiftInformers,
@@ -49,6 +46,7 @@ from cfo.controllers.raycluster.resources import (
     desired_proxy_service,
     desired_proxy_service_account,
 )
+from cfo.controllers.raycluster.responsibility_events import record_authentication, record_missing_client
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
 from cfo.runtime import (
     CRUD,
@@ -69,7 +67,6 @@ from cfo.runtime import (
     Rule,
     is_deleting,
     key_of,
-    namespace_of,
     on_update,
     or_,
     set_finalizer,
@@ -140,7 +137,7 @@ class OAuthReconciler:
         settings = await self._profiles.settings(self._client, request.namespace)
         try:
             is_openshift = await self._platform.is_openshift()
-            exposure = await self._access.exposure_of(cluster, settings)
+            exposure = await self._access.exposure_of(children.facts, settings)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         openshift = self._informers.openshift.current
@@ -168,11 +165,11 @@ class OAuthReconciler:
         self, children: Children, backend: Backend | None, proxy: ProxyInformers, openshift: OpenShiftInformers | None
     ) -> float:
         """Write the objects of the operator's own proxies; return in how many seconds their certificate is renewed."""
-        cluster = children.cluster
-        if not await self._may_write(cluster):
+        facts = children.facts
+        if not await self._may_write(facts.cluster):
             return 0.0
-        account = desired_proxy_service_account(cluster, openshift_client=False)
-        service = desired_proxy_service(cluster, openshift_certificate=False)
+        account = desired_proxy_service_account(facts, openshift_client=False)
+        service = desired_proxy_service(facts, openshift_certificate=False)
         for reader, desired, consequence in (
             (proxy.accounts, account, "the proxies cannot check tokens"),
             (proxy.services, service, "the dashboard is not reachable through the proxies"),
@@ -182,7 +179,7 @@ class OAuthReconciler:
         renewal = await self._auth_proxy.write_certificate(children)
         await self._bindings.create_or_update(children)
         if openshift is not None:
-            destination_ca = self._auth_proxy.certificate_ca(cluster)
+            destination_ca = self._auth_proxy.certificate_ca(facts)
             if destination_ca:
                 await self._write_routes(children, openshift, backend, destination_ca)
         return renewal
@@ -191,10 +188,10 @@ class OAuthReconciler:
         self, children: Children, openshift: OpenShiftInformers, backend: Backend | None
     ) -> None:
         """Write the objects of OpenShift's OAuth proxy, and replace head pods that started before they existed."""
-        cluster = children.cluster
-        if not await self._may_write(cluster):
+        facts = children.facts
+        if not await self._may_write(facts.cluster):
             return
-        account, service = desired_proxy_service_account(cluster), desired_proxy_service(cluster)
+        account, service = desired_proxy_service_account(facts), desired_proxy_service(facts)
         for reader, desired, consequence in (
             (openshift.accounts, account, "the OAuth proxy cannot log users in"),
             (openshift.services, service, "the dashboard is not reachable through the OAuth proxy"),
@@ -215,23 +212,21 @@ class OAuthReconciler:
         self, children: Children, openshift: OpenShiftInformers, backend: Backend | None, destination_ca: str = ""
     ) -> None:
         """Write the Routes; delete them if there is no ``backend``: the operator does not expose the cluster."""
-        cluster = children.cluster
+        facts, names = children.facts, children.facts.names
         if backend is None:
-            names = names_of(cluster)
             for name in (names.dashboard, names.client):
-                await children.delete(ROUTE, openshift.routes.get(NamespacedName(namespace_of(cluster), name)))
+                await children.delete(ROUTE, openshift.routes.get(NamespacedName(names.namespace, name)))
             return
         for desired, consequence in (
-            (desired_dashboard_route(cluster, backend, destination_ca), "the dashboard has no Route"),
-            (desired_client_route(cluster), "the Ray client has no Route"),
+            (desired_dashboard_route(facts, backend, destination_ca), "the dashboard has no Route"),
+            (desired_client_route(facts), "the Ray client has no Route"),
         ):
             await children.claim_and_apply(desired, openshift.routes.get(key_of(desired)), consequence)
 
     async def _delete(self, children: Children, openshift: OpenShiftInformers | None, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
-        cluster = children.cluster
-        names, namespace = names_of(cluster), namespace_of(cluster)
-        if openshift is not None and (backend is None or not is_suspended(cluster)):
+        names, namespace = children.facts.names, children.facts.names.namespace
+        if openshift is not None and (backend is None or not children.facts.is_suspended):
             await self._write_routes(children, openshift, backend)
         for informers in (self._informers.proxy, openshift):
             if informers is not None:
@@ -247,7 +242,7 @@ class OAuthReconciler:
         """Delete the cluster's ClusterRoleBindings, regardless of their names, then remove the finalizer."""
         cluster = children.cluster
         await self._bindings.delete(children)
-        if not children.failed:
+        if not children.errors:
             await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=False)
 
 

@@ -1,4 +1,4 @@
-"""Informers of the OAuth controller, and the mapping of its objects to RayClusters."""
+"""Informers of the OAuth controller, the mapping of its objects to RayClusters, and the replacement of head pods."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cfo.api.raycluster.cluster import HEAD_LABELS, POD_CLUSTER_LABEL
+from cfo.api.raycluster.cluster import HEAD_LABELS, POD_CLUSTER_LABEL, head_pod_spec
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
+from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
 from cfo.controllers.raycluster.clusters import clusters_with_label
 from cfo.controllers.raycluster.platform import OptionalKind
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED
@@ -17,6 +17,7 @@ from cfo.runtime import (
     POD,
     SERVICE,
     SERVICE_ACCOUNT,
+    Clock,
     Controller,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
@@ -24,14 +25,20 @@ from cfo.runtime import (
     Informer,
     Manager,
     NamespacedName,
+    Object,
     Reader,
     Request,
+    is_controlled_by,
     key_of,
+    namespace_of,
     on_update,
+    rfc3339,
+    uid_of,
 )
 from cfo.runtime.controller import Kind
 
 __all__ = [
+    "HeadPodReplacer",
     "HeadPods",
     "OAuthInformers",
     "OpenShiftInformers",
@@ -162,6 +169,54 @@ def clusters_of_binding(clusters: Reader, binding: Entry) -> Collection[Request]
 def clusters_of_pod(clusters: Reader, pod: Entry) -> Collection[Request]:
     """Return the clusters to which KubeRay's label assigns a pod."""
     return clusters_with_label(clusters, pod.key.namespace, pod.meta.labels.get(POD_CLUSTER_LABEL, ""))
+
+
+class HeadPodReplacer:
+    """Deletes head pods that lack pull secrets, so that KubeRay recreates them.
+
+    OpenShift adds pull secrets to a new ServiceAccount a moment after its creation, and a pod gets the pull secrets of
+    its account only when it is created. Pods that set their own pull secrets, or use a ServiceAccount chosen by the
+    user, never get any. If the pod template names no account (nothing was injected at admission), only pods older than
+    the pull secrets are deleted: a newer pod that lacks them shows that its successor would lack them as well.
+
+    Only pods whose controller is the cluster, by uid, are deleted: any client can set the labels of a head pod.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[str, tuple[frozenset[str], str]] = {}
+        """By uid of the cluster: the account's pull secrets, and when they were first observed (RFC 3339)."""
+
+    def forget(self, cluster: Object) -> None:
+        """Forget the pull secrets of ``cluster``, which is being deleted."""
+        self._seen.pop(uid_of(cluster), None)
+
+    async def replace(self, children: Children, openshift: OpenShiftInformers) -> None:
+        """Delete the head pods of one cluster that lack pull secrets."""
+        cluster = children.cluster
+        pod_spec = head_pod_spec(cluster)
+        account_name = children.facts.names.proxy_service_account
+        chosen = pod_spec.get("serviceAccountName")
+        if pod_spec.get("imagePullSecrets") or chosen not in (None, "", account_name):
+            return
+        account = openshift.accounts.get(NamespacedName(namespace_of(cluster), account_name)) or {}
+        required = _pull_secrets(account)
+        if not required:
+            return
+        seen, since = self._seen.get(uid_of(cluster), (frozenset(), ""))
+        if seen != required:
+            since = rfc3339(self._clock.now())
+            self._seen[uid_of(cluster)] = (frozenset(required), since)
+        for entry in openshift.head_pods(cluster):
+            if not chosen and entry.meta.creation_timestamp > since:
+                continue
+            pod = entry.object()
+            if not required <= _pull_secrets(pod.get("spec") or {}):
+                await children.delete(POD, pod, belongs=lambda pod: is_controlled_by(pod, cluster))
+
+
+def _pull_secrets(obj: Object) -> set[str]:
+    return {reference.get("name") or "" for reference in obj.get("imagePullSecrets") or ()}
 
 
 def _index_binding(binding: Entry) -> list[str]:

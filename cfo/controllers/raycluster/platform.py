@@ -1,31 +1,46 @@
-"""Detects whether the cluster is OpenShift, and which optional kinds it serves."""
+"""Detects whether the cluster is OpenShift, which optional kinds it serves, and the domain of the hosts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, ROUTE
+import structlog
+
+from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
+from cfo.config import KubeRayConfiguration
 from cfo.runtime import (
     GVK,
+    READ,
     Channel,
+    Client,
+    Clock,
     Controller,
     DiscoveryIncomplete,
     EventHandler,
+    Forbidden,
     Informer,
     Manager,
     NamespacedName,
+    Object,
     Predicate,
     Request,
     RESTMapper,
     Rule,
+    UnknownKind,
 )
 from cfo.runtime.controller import Kind
 
-__all__ = ["UNKNOWN_RETRY_SECONDS", "OptionalKind", "Platform"]
+__all__ = ["UNKNOWN_RETRY_SECONDS", "IngressDomain", "OptionalKind", "Platform", "missing_domain_message"]
 
 UNKNOWN_RETRY_SECONDS = 5.0
 """How long a reconcile waits before it retries discovery that was incomplete."""
+
+_CLUSTER = NamespacedName("", "cluster")
+_DOMAIN_CACHE_SECONDS = 300.0
+_EXTERNAL_LOGIN = ("OIDC", "None")
+
+_log = structlog.get_logger("cfo.controllers.raycluster")
 
 
 class OptionalKind:
@@ -153,7 +168,7 @@ class Platform:
             return True
         if not informer.has_synced:
             raise DiscoveryIncomplete(f"{AUTHENTICATION_CONFIG.kind} is not listed yet")
-        settings = informer.reader.get(NamespacedName("", "cluster")) or {}
+        settings = informer.reader.get(_CLUSTER) or {}
         return (settings.get("spec") or {}).get("type") not in _EXTERNAL_LOGIN
 
     def subscribe(self, controller: Controller, handler: EventHandler) -> None:
@@ -161,4 +176,75 @@ class Platform:
         self._authentication.subscribe(controller, handler)
 
 
-_EXTERNAL_LOGIN = ("OIDC", "None")
+class IngressDomain:
+    """The configured domain or, if unset, the domain in OpenShift's ``ingresses.config.openshift.io/cluster``.
+
+    ``settings`` watches that one object. If the operator is not allowed to watch it (the Go operator's role only allows
+    ``get``) or the kind is not served yet (``settings`` notices when it is), the object is read when the domain is
+    needed, and the result is cached for five minutes. If ``get`` is forbidden as well, the domain is treated as
+    unset.
+    """
+
+    rules = (Rule(INGRESS_CONFIG.group, "ingresses", READ),)
+
+    def __init__(self, config: KubeRayConfiguration, settings: OptionalKind, clock: Clock) -> None:
+        self._configured = config.ingress_domain
+        self._settings = settings
+        self._clock = clock
+        self._cached = ""
+        self._cached_until = 0.0
+        self._warned = False
+
+    def subscribe(self, controller: Controller, handler: EventHandler) -> None:
+        """Feed ``controller`` with the events of OpenShift's setting."""
+        self._settings.subscribe(controller, handler)
+
+    def current(self) -> str:
+        """Return the domain, without a leading dot, if it is known without a request; otherwise an empty string."""
+        informer = self._settings.informer
+        if self._configured or informer is None:
+            return self._configured
+        return _domain_in(informer.reader.get(_CLUSTER)) if informer.has_synced else self._cached
+
+    async def read(self, client: Client) -> str:
+        """Return the domain; read OpenShift's setting with ``client`` if it is not watched.
+
+        Raises the errors of the read, except :class:`~cfo.runtime.client.errors.Forbidden`.
+        """
+        informer = self._settings.informer
+        if self._configured or (informer is not None and informer.has_synced):
+            return self.current()
+        is_unwatched = informer is None or informer.is_forbidden
+        if is_unwatched and self._clock.monotonic() < self._cached_until:
+            return self._cached
+        domain = await self._fetch(client)
+        if is_unwatched:
+            self._cached, self._cached_until = domain, self._clock.monotonic() + _DOMAIN_CACHE_SECONDS
+        return domain
+
+    async def _fetch(self, client: Client) -> str:
+        try:
+            return _domain_in(await client.get(INGRESS_CONFIG, _CLUSTER, live=True))
+        except UnknownKind:
+            return ""
+        except Forbidden as error:
+            if not self._warned:
+                _log.warning(
+                    "Permission denied, cannot read the ingress domain; set kuberay.ingressDomain",
+                    missing_rule=f'{{apiGroups: ["{INGRESS_CONFIG.group}"], resources: ["ingresses"], verbs: ["get"]}}',
+                    cause=error.message,
+                )
+                self._warned = True
+            return ""
+
+
+def missing_domain_message(kind: str) -> str:
+    """Return the message of the Event that no object of this kind is created, because its domain is unknown."""
+    return (
+        f"No {kind} is created, because kuberay.ingressDomain is not set in the operator's configuration, "
+        "and ingresses.config.openshift.io/cluster does not define a domain"
+    )
+
+
+def _domain_in(settings: Object | None) -> str:
+    return str(((settings or {}).get("spec") or {}).get("domain") or "")

@@ -6,30 +6,25 @@ nothing remains. Ports are open to all sources only if what listens there authen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, has_injected_tls, pod_labels, uses_kuberay_tls
-from cfo.api.raycluster.naming import names_of
-from cfo.api.raycluster.ports import RayPorts, ports_of
-from cfo.api.raycluster.responsibility import Actor, responsibility_of
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, pod_labels
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.naming import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
+from cfo.api.raycluster.ports import RayPorts
+from cfo.api.raycluster.responsibility import Actor
 from cfo.config import EgressConfiguration, KubeRayConfiguration
-from cfo.controllers.raycluster.child_object import child_object
+from cfo.controllers.raycluster.resources import child_object
 from cfo.runtime import NETWORK_POLICY, Object
 
 __all__ = [
-    "DEFAULT_DENY_LABEL",
-    "DEFAULT_DENY_NAME",
     "desired_default_deny",
     "desired_head_policy",
     "desired_workers_policy",
     "policy_types",
     "requires_certificates",
 ]
-
-DEFAULT_DENY_NAME: Final = "ray-default-deny"
-DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
-"""The label of the policies for whole namespaces that the operator creates."""
 
 _KUBERAY_LABELS: Final = {"app.kubernetes.io/component": "kuberay-operator"}
 _JOB_LABEL: Final = "batch.kubernetes.io/job-name"
@@ -44,7 +39,7 @@ def policy_types(config: KubeRayConfiguration) -> list[str]:
 
 
 def desired_head_policy(
-    cluster: Mapping[str, Any],
+    facts: RayClusterFacts,
     config: KubeRayConfiguration,
     operator_namespaces: Sequence[str],
     *,
@@ -60,12 +55,12 @@ def desired_head_policy(
     ``requires_token`` is whether the dashboard requires Ray's token. ``direct_ingress`` is whether ingress controllers
     connect to the dashboard itself, and not to a proxy: anyone in the namespace can create an Ingress for it.
     """
-    ports = ports_of(cluster)
+    ports = facts.ports
     kuberay = {**_namespaces(operator_namespaces), "podSelector": {"matchLabels": _KUBERAY_LABELS}}
     jobs = {"podSelector": {"matchExpressions": [{"key": _JOB_LABEL, "operator": "Exists"}]}}
     direct = None if behind_proxy else ports.dashboard
     rules = [
-        *_own_cluster("from", cluster),
+        *_own_cluster("from", facts),
         *_rule("from", [{"podSelector": {}}], _tcp(ports.client, direct, *ports.serve)),
         *_rule("from", [jobs], _tcp(ports.dashboard if behind_proxy else None)),
         # KubeRay probes Serve's port of a RayService's head before it sends requests to the head
@@ -78,36 +73,36 @@ def desired_head_policy(
     rules += _serve_consumers(ports, config.network_policy.serve_namespaces)
     open_ports = _tcp(
         ports.proxy,
-        ports.client if ports.client_is_started and requires_certificates(cluster, config) else None,
+        ports.client if ports.client_is_started and requires_certificates(facts, config) else None,
         ports.dashboard if ports.dashboard_is_started and requires_token else None,
     )
     if open_ports:
         rules.append({"ports": open_ports})
-    return _policy(cluster, names_of(cluster).head_policy, "head", rules, config)
+    return _policy(facts, facts.names.head_policy, "head", rules, config)
 
 
-def requires_certificates(cluster: Mapping[str, Any], config: KubeRayConfiguration) -> bool:
-    """Return whether Ray in ``cluster`` accepts only clients with our certificates.
+def requires_certificates(facts: RayClusterFacts, config: KubeRayConfiguration) -> bool:
+    """Return whether Ray accepts only clients with our certificates.
 
     Enabling mTLS changes no existing pod template, and whether KubeRay acts on ``tlsOptions`` is unknown. If another
     actor provides mTLS, parts that look like ours are the user's.
     """
-    is_ours = responsibility_of(cluster, config.kuberay_features).mtls is Actor.OPERATOR
-    return config.mtls_enabled and is_ours and not uses_kuberay_tls(cluster) and has_injected_tls(cluster)
+    is_ours = facts.responsibility(config.kuberay_features).mtls is Actor.OPERATOR
+    return config.mtls_enabled and is_ours and not facts.uses_kuberay_tls and facts.has_injected_tls
 
 
-def desired_workers_policy(cluster: Mapping[str, Any], config: KubeRayConfiguration) -> Object:
+def desired_workers_policy(facts: RayClusterFacts, config: KubeRayConfiguration) -> Object:
     """Return the policy of the workers, which admits the cluster itself, and to Serve those whom the head admits.
 
     KubeRay's Service for Serve selects heads and workers, with the ports of the head.
     """
-    ports = ports_of(cluster)
+    ports = facts.ports
     rules = [
-        *_own_cluster("from", cluster),
+        *_own_cluster("from", facts),
         *_rule("from", [{"podSelector": {}}], _tcp(*ports.serve)),
         *_serve_consumers(ports, [*config.ingress.namespaces, *config.network_policy.serve_namespaces]),
     ]
-    return _policy(cluster, names_of(cluster).workers_policy, "worker", rules, config)
+    return _policy(facts, facts.names.workers_policy, "worker", rules, config)
 
 
 def desired_default_deny(namespace: str) -> Object:
@@ -126,10 +121,10 @@ def desired_default_deny(namespace: str) -> Object:
     }
 
 
-def _egress(cluster: Mapping[str, Any], config: EgressConfiguration) -> list[Object]:
+def _egress(facts: RayClusterFacts, config: EgressConfiguration) -> list[Object]:
     dns_ports = [{"protocol": protocol, "port": port} for port in _DNS_PORTS for protocol in ("UDP", "TCP")]
     return [
-        *_own_cluster("to", cluster),
+        *_own_cluster("to", facts),
         *([{"to": [{"podSelector": {}}]}] if config.own_namespace else []),
         *_rule("to", _destinations(config.dns_namespaces, config.dns_cidrs), dns_ports),
         *_rule("to", _destinations([], config.api_server_cidrs), _tcp(*config.api_server_ports)),
@@ -142,16 +137,16 @@ def _egress(cluster: Mapping[str, Any], config: EgressConfiguration) -> list[Obj
 
 
 def _policy(
-    cluster: Mapping[str, Any], name: str, node_type: str, ingress: list[Object], config: KubeRayConfiguration
+    facts: RayClusterFacts, name: str, node_type: str, ingress: list[Object], config: KubeRayConfiguration
 ) -> Object:
     egress = config.network_policy.egress
     spec = {
-        "podSelector": {"matchLabels": pod_labels(cluster, node_type)},
+        "podSelector": {"matchLabels": pod_labels(facts.cluster, node_type)},
         "ingress": ingress,
-        **({"egress": _egress(cluster, egress)} if egress.restrict else {}),
+        **({"egress": _egress(facts, egress)} if egress.restrict else {}),
         "policyTypes": policy_types(config),
     }
-    return child_object(cluster, NETWORK_POLICY, name, spec=spec)
+    return child_object(facts, NETWORK_POLICY, name, spec=spec)
 
 
 def _rule(direction: str, peers: Sequence[Object], ports: Sequence[Object]) -> list[Object]:
@@ -159,8 +154,8 @@ def _rule(direction: str, peers: Sequence[Object], ports: Sequence[Object]) -> l
     return [{direction: [*peers], "ports": [*ports]}] if peers and ports else []
 
 
-def _own_cluster(direction: str, cluster: Mapping[str, Any]) -> list[Object]:
-    return [{direction: [{"podSelector": {"matchLabels": pod_labels(cluster)}}]}]
+def _own_cluster(direction: str, facts: RayClusterFacts) -> list[Object]:
+    return [{direction: [{"podSelector": {"matchLabels": pod_labels(facts.cluster)}}]}]
 
 
 def _serve_consumers(ports: RayPorts, namespaces: Sequence[str]) -> list[Object]:

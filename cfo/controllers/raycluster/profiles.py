@@ -44,6 +44,7 @@ class Profiles:
 
     def __init__(self, manager: Manager, config: KubeRayConfiguration) -> None:
         self._table = ProfileTable(config)
+        self._default = self._table.of_labels({})
         self._mapper = manager.mapper
         self._namespaces = manager.cache.informer(NAMESPACE, metadata_only=True) if config.profiles else None
         self._is_reported = False
@@ -54,7 +55,7 @@ class Profiles:
         Raises the errors of the read, except :class:`~cfo.runtime.client.errors.Forbidden`.
         """
         if self._namespaces is None:
-            return self._table.of_labels({})
+            return self._default
         key = NamespacedName("", namespace)
         meta = self._namespaces.reader.meta(key)
         if meta is not None:

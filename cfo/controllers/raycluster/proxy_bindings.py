@@ -5,11 +5,21 @@ from __future__ import annotations
 from cfo.api.raycluster.cluster import has_cluster_labels
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import digest, fit, names_of
-from cfo.controllers.raycluster.children import Children, NameConflict
+from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
 from cfo.controllers.raycluster.oauth_informers import OAuthInformers
 from cfo.controllers.raycluster.resources import desired_cluster_role_binding
-from cfo.runtime import Client, NamespacedName, Object, Request, is_deleting, key_of, name_of, namespace_of
+from cfo.runtime import (
+    Client,
+    NamespacedName,
+    Object,
+    Request,
+    is_deleting,
+    key_of,
+    name_of,
+    namespace_of,
+)
+from cfo.runtime.client import NameTaken
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = ["ProxyBindings", "is_oauth_proxy_binding"]
@@ -29,20 +39,20 @@ class ProxyBindings:
         hash and keeps that name.
         """
         cluster = children.cluster
-        usual = names_of(cluster).cluster_role_binding
+        usual = children.facts.names.cluster_role_binding
         hashed = fit(f"{usual}-{digest(f'{namespace_of(cluster)}/{name_of(cluster)}')}")
         names = [hashed] if self._prefers_hashed_name(cluster, usual, hashed) else [usual, hashed]
         for name in names:
             key = NamespacedName("", name)
 
             async def desired(_: Object | None, name: str = name) -> Object:
-                return desired_cluster_role_binding(cluster, name)
+                return desired_cluster_role_binding(children.facts, name)
 
             try:
-                await children.create_or_update(key, CLUSTER_ROLE_BINDING, self._informers.bindings.get(key), desired)
-            except NameConflict as error:
-                if name == hashed:
-                    children.report_name_conflict(error, "the OAuth proxy cannot check tokens")
+                current = self._informers.bindings.get(key)
+                consequence = "the OAuth proxy cannot check tokens" if name == hashed else ""
+                await children.create_or_update(CLUSTER_ROLE_BINDING, name, current, desired, consequence)
+            except NameTaken:
                 continue
             return
 

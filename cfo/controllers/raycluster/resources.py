@@ -13,15 +13,15 @@ from typing import Any
 
 from cfo.api.raycluster.authentication import PROXY_PORT_NAME, Backend
 from cfo.api.raycluster.cluster import cluster_labels, pod_labels
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.naming import head_service_name, names_of
 from cfo.api.raycluster.ports import PROXY_PORT
-from cfo.controllers.raycluster.child_object import child_object
-from cfo.runtime import SECRET, SERVICE, SERVICE_ACCOUNT, Object, namespace_of
+from cfo.runtime import GVK, SECRET, SERVICE, SERVICE_ACCOUNT, Object
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
 __all__ = [
     "COOKIE_KEY",
+    "child_object",
     "desired_client_route",
     "desired_cluster_role_binding",
     "desired_dashboard_route",
@@ -34,10 +34,16 @@ COOKIE_KEY = "cookie_secret"
 """The key in the cookie Secret that the injected proxy reads."""
 
 
+def child_object(facts: RayClusterFacts, gvk: GVK, name: str, **fields: Any) -> Object:
+    """Return an object called ``name`` in the namespace of the cluster, with its label and further ``fields``."""
+    metadata = {"name": name, "namespace": facts.names.namespace, "labels": cluster_labels(facts.cluster)}
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **fields}
+
+
 # --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------
 
 
-def desired_dashboard_route(cluster: Mapping[str, Any], backend: Backend, destination_ca: str = "") -> Object:
+def desired_dashboard_route(facts: RayClusterFacts, backend: Backend, destination_ca: str = "") -> Object:
     """Return the Route of the dashboard, which targets ``backend``.
 
     ``destination_ca`` (PEM) is the CA of its certificate; if empty, OpenShift's own CA.
@@ -50,30 +56,30 @@ def desired_dashboard_route(cluster: Mapping[str, Any], backend: Backend, destin
         "port": {"targetPort": backend.port_name},
         "tls": tls,
     }
-    return child_object(cluster, ROUTE, names_of(cluster).dashboard, spec=spec)
+    return child_object(facts, ROUTE, facts.names.dashboard, spec=spec)
 
 
-def desired_client_route(cluster: Mapping[str, Any]) -> Object:
+def desired_client_route(facts: RayClusterFacts) -> Object:
     """Return the Route of the Ray client; the head terminates its TLS."""
     spec = {
-        "to": {"kind": "Service", "name": head_service_name(cluster), "weight": 100},
+        "to": {"kind": "Service", "name": facts.head_service, "weight": 100},
         "port": {"targetPort": "client"},
         "tls": {"termination": "passthrough"},
     }
-    return child_object(cluster, ROUTE, names_of(cluster).client, spec=spec)
+    return child_object(facts, ROUTE, facts.names.client, spec=spec)
 
 
-def desired_proxy_service(cluster: Mapping[str, Any], *, openshift_certificate: bool = True) -> Object:
+def desired_proxy_service(facts: RayClusterFacts, *, openshift_certificate: bool = True) -> Object:
     """Return the Service in front of the proxy.
 
     With ``openshift_certificate``, OpenShift writes its serving certificate to the named Secret. The port is then
     targeted by its name, as in the Go operator, otherwise by its number: another container can have the name as well.
     """
-    names = names_of(cluster)
+    names = facts.names
     target = PROXY_PORT_NAME if openshift_certificate else PROXY_PORT
     port = {"name": PROXY_PORT_NAME, "port": 443, "protocol": "TCP", "targetPort": target}
     service = child_object(
-        cluster, SERVICE, names.proxy_service, spec={"ports": [port], "selector": pod_labels(cluster, "head")}
+        facts, SERVICE, names.proxy_service, spec={"ports": [port], "selector": pod_labels(facts.cluster, "head")}
     )
     if openshift_certificate:
         service["metadata"]["annotations"] = {
@@ -82,13 +88,13 @@ def desired_proxy_service(cluster: Mapping[str, Any], *, openshift_certificate: 
     return service
 
 
-def desired_proxy_service_account(cluster: Mapping[str, Any], *, openshift_client: bool = True) -> Object:
+def desired_proxy_service_account(facts: RayClusterFacts, *, openshift_client: bool = True) -> Object:
     """Return the ServiceAccount of the head pod.
 
     With ``openshift_client``, it is an OAuth client for OpenShift that redirects to the dashboard.
     """
-    names = names_of(cluster)
-    account = child_object(cluster, SERVICE_ACCOUNT, names.proxy_service_account)
+    names = facts.names
+    account = child_object(facts, SERVICE_ACCOUNT, names.proxy_service_account)
     if not openshift_client:
         return account
     reference = {
@@ -102,7 +108,7 @@ def desired_proxy_service_account(cluster: Mapping[str, Any], *, openshift_clien
     return account
 
 
-def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Object:
+def desired_cluster_role_binding(facts: RayClusterFacts, name: str) -> Object:
     """Return the ClusterRoleBinding called ``name`` that allows the proxy to check tokens.
 
     The OAuth reconciler explains why the name varies.
@@ -110,7 +116,7 @@ def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Objec
     return {
         "apiVersion": CLUSTER_ROLE_BINDING.api_version,
         "kind": CLUSTER_ROLE_BINDING.kind,
-        "metadata": {"name": name, "labels": cluster_labels(cluster, with_namespace=True)},
+        "metadata": {"name": name, "labels": cluster_labels(facts.cluster, with_namespace=True)},
         "roleRef": {
             "apiGroup": "rbac.authorization.k8s.io",
             "kind": "ClusterRole",
@@ -119,8 +125,8 @@ def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Objec
         "subjects": [
             {
                 "kind": "ServiceAccount",
-                "name": names_of(cluster).proxy_service_account,
-                "namespace": namespace_of(cluster),
+                "name": facts.names.proxy_service_account,
+                "namespace": facts.names.namespace,
             }
         ],
     }
@@ -129,7 +135,7 @@ def desired_cluster_role_binding(cluster: Mapping[str, Any], name: str) -> Objec
 # --- On both platforms: Secrets ---------------------------------------------------------------------------------------
 
 
-def desired_secret(cluster: Mapping[str, Any], name: str, data: Mapping[str, bytes]) -> Object:
+def desired_secret(facts: RayClusterFacts, name: str, data: Mapping[str, bytes]) -> Object:
     """Return a Secret with ``data`` (``stringData`` cannot be compared: the API server does not return it)."""
     encoded = {key: b64encode(value).decode("ascii") for key, value in data.items()}
-    return child_object(cluster, SECRET, name, data=encoded)
+    return child_object(facts, SECRET, name, data=encoded)

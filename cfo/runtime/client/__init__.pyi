@@ -1,4 +1,3 @@
-from .apply import ABSENT_VERSION as ABSENT_VERSION
 from .client import Client as Client
 from .client import PatchType as PatchType
 from .client import Propagation as Propagation
@@ -26,6 +25,16 @@ from .errors import Unauthorized as Unauthorized
 from .errors import UnknownKind as UnknownKind
 from .kubeconfig_errors import CredentialError as CredentialError
 from .kubeconfig_errors import KubeconfigError as KubeconfigError
+from .owned import NAME_CONFLICT_RETRY_SECONDS as NAME_CONFLICT_RETRY_SECONDS
+from .owned import PREDECESSOR_RETRY_SECONDS as PREDECESSOR_RETRY_SECONDS
+from .owned import NameTaken as NameTaken
+from .owned import OwnedWrites as OwnedWrites
+from .owned import apply_status as apply_status
+from .owned import apply_to as apply_to
+from .owned import create_or_read as create_or_read
+from .owned import identity_of as identity_of
+from .owned import patch_checked as patch_checked
+from .owned import raise_together as raise_together
 from .ratelimit import BucketRateLimiter as BucketRateLimiter
 from .ratelimit import ExponentialRateLimiter as ExponentialRateLimiter
 from .ratelimit import RateLimiter as RateLimiter

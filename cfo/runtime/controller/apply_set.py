@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from anyio.lowlevel import checkpoint
 
-from cfo.runtime.client.apply import ABSENT_VERSION
 from cfo.runtime.client.client import Client
+from cfo.runtime.client.owned import OwnedWrites, identity_of
 from cfo.runtime.objects.errors import ReconcileError
 from cfo.runtime.objects.unstructured import (
     GVK,
@@ -128,15 +128,16 @@ async def apply_set(
     if unknown:
         more = f" and {len(unknown) - _MAX_NAMED} more" if len(unknown) > _MAX_NAMED else ""
         raise ApplySetError(f"ApplySet {identity}: contains {', '.join(unknown[:_MAX_NAMED])}{more}: add them to kinds")
-    labelled: list[Object] = []
+    uids: dict[_Member, str] = {}  # all are checked before anything is written
     for member, obj in desired.items():
-        labelled.append(_labelled(obj, identity, await _precondition(client, parent, member, gvk_of(obj), identity)))
+        uids[member] = await _checked_uid(client, parent, member, gvk_of(obj), identity)
         await checkpoint()
     scope = _scope_of(parent, desired)
     parent = await _record(client, parent, recorded | scope, identity, tooling)
+    writes = OwnedWrites(client, parent)
     applied: list[Object] = []
-    for obj in labelled:
-        applied.append(await client.apply(obj, owner=parent))
+    for member, obj in desired.items():
+        applied.append(await writes.apply_to(_labelled(obj, identity), uids[member]))
         await checkpoint()  # a skipped apply does not wait for anything
     for group_kind in sorted(recorded.kinds | scope.kinds):
         await _prune(client, parent, gvks[group_kind], identity, desired)
@@ -172,17 +173,17 @@ def _scope_of(parent: Object, desired: Collection[_Member]) -> _Scope:
     return _Scope(frozenset(member.group_kind for member in desired), frozenset(namespaces))
 
 
-async def _precondition(client: Client, parent: Object, member: _Member, gvk: GVK, identity: str) -> Mapping[str, str]:
-    """Return the metadata with which an apply changes only the object that was checked here, or creates one."""
+async def _checked_uid(client: Client, parent: Object, member: _Member, gvk: GVK, identity: str) -> str:
+    """Return the uid of the object to apply to; empty if the apply has to create it."""
     existing = await client.get(gvk, member.key)
     if existing is None:
-        return {"resourceVersion": ABSENT_VERSION}
+        return ""
     member_of = labels_of(existing).get(PART_OF_LABEL)
     if member_of not in (None, identity):
         raise ApplySetError(f"{member}: is a member of ApplySet {member_of}")
     if not is_controlled_by(existing, parent):
         raise ApplySetError(f"{member}: exists and is not a member of ApplySet {identity}")
-    return {"uid": uid_of(existing)}
+    return uid_of(existing)
 
 
 async def _record(client: Client, parent: Object, scope: _Scope, identity: str, tooling: str) -> Object:
@@ -194,12 +195,8 @@ async def _record(client: Client, parent: Object, scope: _Scope, identity: str, 
     wanted = {name: value for name, value in annotations.items() if value}
     if stored == wanted and labels_of(parent).get(ID_LABEL) == identity:
         return parent
-    key = key_of(parent)
-    metadata: Object = {"name": key.name, "uid": uid_of(parent), "labels": {ID_LABEL: identity}, "annotations": wanted}
-    if key.namespace:
-        metadata["namespace"] = key.namespace
-    gvk = gvk_of(parent)
-    intent = {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata}
+    intent = identity_of(parent)
+    intent["metadata"] |= {"labels": {ID_LABEL: identity}, "annotations": wanted}
     return await client.apply(intent, force=False, field_manager=f"{client.field_manager}-applyset")
 
 
@@ -215,11 +212,11 @@ async def _prune(client: Client, parent: Object, gvk: GVK, identity: str, desire
         await client.delete(gvk, key_of(member), uid=uid_of(member), resource_version=resource_version_of(member))
 
 
-def _labelled(obj: Object, identity: str, precondition: Mapping[str, str]) -> Object:
+def _labelled(obj: Object, identity: str) -> Object:
     """Return ``obj`` as a member; nothing of it is changed."""
     metadata = obj["metadata"]
     labels = {**(metadata.get("labels") or {}), PART_OF_LABEL: identity}
-    return {**obj, "metadata": {**metadata, **precondition, "labels": labels}}
+    return {**obj, "metadata": {**metadata, "labels": labels}}
 
 
 def _group_kind(gvk: GVK) -> str:

@@ -56,44 +56,52 @@ _MAX_SHOWN: Final = 10_000
 
 
 class Path:
-    """The path of a field. Immutable: each step returns a new path. ``str()`` formats it as the API server does."""
+    """The path of a field. Immutable: each step returns a new path. ``str()`` formats it as the API server does.
 
-    __slots__ = ("_text",)
+    A step only refers to the path before it; nothing is formatted for a field that turns out to be valid.
+    """
+
+    __slots__ = ("_parent", "_step")
 
     def __init__(self, *names: str) -> None:
-        self._text = ".".join(names)
+        self._parent: Path | None = None
+        self._step = ".".join(names)
 
-    def _step(self, text: str) -> Path:
+    def _to(self, step: str) -> Path:
         path = Path.__new__(Path)
-        path._text = text
+        path._parent, path._step = self, step
         return path
 
     def child(self, *names: str) -> Path:
         """Return the path of a nested field, one name per level: ``spec.template.spec``."""
-        text = self._text
-        for name in names:
-            text = child(text, name)
-        return self._step(text)
+        return self._to("." + ".".join(names)) if names else self
 
     def index(self, position: int) -> Path:
         """Return the path of an item of the list: ``containers[0]``."""
-        return self._step(index(self._text, position))
+        return self._to(f"[{position}]")
 
     def key(self, name: str) -> Path:
         """Return the path of an entry of the map: ``annotations[example.com/a]``."""
-        return self._step(key(self._text, name))
+        return self._to(f"[{name}]")
 
     def __str__(self) -> str:
-        return self._text
+        steps: list[str] = []
+        path: Path | None = self
+        while path is not None:
+            steps.append(path._step)
+            path = path._parent
+        if not steps[-1] and len(steps) > 1:  # below an empty path, no dot precedes the first name
+            steps[-2] = steps[-2].removeprefix(".")
+        return "".join(reversed(steps))
 
     def __repr__(self) -> str:
-        return f"Path({self._text!r})"
+        return f"Path({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Path) and other._text == self._text
+        return isinstance(other, Path) and str(other) == str(self)
 
     def __hash__(self) -> int:
-        return hash(self._text)
+        return hash(str(self))
 
 
 class Verbatim(str):

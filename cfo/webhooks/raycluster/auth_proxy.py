@@ -24,9 +24,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cfo.api.raycluster.authentication import PROXY_PORT_NAME, RBAC_PROXY_CONTAINER
-from cfo.api.raycluster.naming import names_of
-from cfo.api.raycluster.ports import DASHBOARD_PORT, PROXY_PORT, ports_of
+from cfo.api.raycluster.authentication import PROXY_PORT_NAME
+from cfo.api.raycluster.cluster import RBAC_PROXY_CONTAINER
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.ports import DASHBOARD_PORT, PROXY_PORT
 from cfo.config import AuthenticationConfiguration, OIDCConfiguration
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.injection_settings import Images
@@ -52,18 +53,16 @@ _SECURITY_CONTEXT: Final = {
 }
 
 
-def auth_proxy_additions(
-    cluster: Mapping[str, Any], config: AuthenticationConfiguration, images: Images
-) -> PodAdditions:
-    """Return the additions for the head's pod template of ``cluster``."""
-    names = names_of(cluster)
+def auth_proxy_additions(facts: RayClusterFacts, config: AuthenticationConfiguration, images: Images) -> PodAdditions:
+    """Return the additions for the head's pod template of a RayCluster."""
+    names = facts.names
     volumes = [
         _secret_volume(_TLS_VOLUME, names.proxy_tls_secret),
         _secret_volume(_CONFIG_VOLUME, names.cookie_secret, _CONFIG_KEY),
     ]
     if config.oidc is not None and config.oidc.ca_secret_name:
         volumes.append(_secret_volume(_CA_VOLUME, config.oidc.ca_secret_name, "ca.crt"))
-    containers = [_rbac_proxy(config, images.kube_rbac_proxy, ports_of(cluster).dashboard or DASHBOARD_PORT)]
+    containers = [_rbac_proxy(config, images.kube_rbac_proxy, facts.ports.dashboard or DASHBOARD_PORT)]
     if config.oidc is not None:
         containers.insert(0, _oauth2_proxy(config.oidc, images.oauth2_proxy, names.cookie_secret))
     return PodAdditions(
@@ -71,12 +70,12 @@ def auth_proxy_additions(
     )
 
 
-def known_auth_proxy_additions(cluster: Mapping[str, Any], pod: Mapping[str, Any]) -> PodAdditions:
+def known_auth_proxy_additions(facts: RayClusterFacts, pod: Mapping[str, Any]) -> PodAdditions:
     """Return additions with the names of all entries that any setting adds to ``pod`` and that it has.
 
     kube-rbac-proxy and the Secrets of the proxies are always among them.
     """
-    names = names_of(cluster)
+    names = facts.names
     containers = {item.get("name") for item in pod.get("containers") or ()}
     optional = [{"name": PROXY_CONTAINER}] if PROXY_CONTAINER in containers else []
     return PodAdditions(

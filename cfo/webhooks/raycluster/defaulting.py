@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cfo.api.raycluster.enforcement import merged
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime import Object, annotations_of, is_deleting, name_of
-from cfo.runtime.objects.field import Path
 from cfo.webhooks.raycluster.injection_plan import (
     MTLS,
     OAUTH,
     Action,
     InjectionStep,
+    Review,
     plan_injection,
     required_changes,
 )
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors
 from cfo.webhooks.raycluster.oauth_proxy import is_proxy_first, move_proxies_to_end
-from cfo.webhooks.raycluster.pod_additions import Change, ray_container_index
-from cfo.webhooks.raycluster.pod_groups import pod_groups_of
+from cfo.webhooks.raycluster.pod_additions import ray_container_index
 
 __all__ = ["DefaultingResult", "default"]
 
@@ -52,20 +52,19 @@ def default(cluster: Object, old: Object | None, settings: InjectionSettings) ->
     warnings = [*_set_version(result, old, settings.version)]
     if old is None:
         warnings += _name_warnings(name_of(cluster))
-    warnings += _enforce(result, old, settings)
-    warnings += _feature_warnings(result, old, settings)
-    for step in plan_injection(result, pod_groups_of(result), old, settings):
+    review = Review.of(result, old, settings)
+    required = required_changes(review)
+    if required:
+        result["spec"] = merged(result["spec"], required.patch)
+        warnings += (
+            f"spec.{'.'.join(path)}: {reason} (profile {settings.profile} of this namespace)"
+            for path, reason in required.reasons.items()
+        )
+        review = replace(review, facts=RayClusterFacts({**review.facts.cluster, "spec": result["spec"]}))
+    warnings += _feature_warnings(review)
+    for step in plan_injection(review):
         warnings += _apply(step)
     return DefaultingResult(result, tuple(warnings))
-
-
-def _enforce(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[str]:
-    """Change what the profile of the namespace does not allow, and yield a warning for each change."""
-    required = required_changes(cluster, old, settings)
-    if required:
-        cluster["spec"] = merged(cluster["spec"], required.patch)
-    for path, reason in required.reasons.items():
-        yield f"{Path('spec', *path)}: {reason} (profile {settings.profile} of this namespace)"
 
 
 def _copied(cluster: Object) -> Object:
@@ -101,10 +100,11 @@ def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[
     if current == wanted:
         return
     if old is not None or current is not None:
-        path = Path("metadata", "annotations").key(VERSION_ANNOTATION)
-        yield f"{path}: the operator sets this annotation when a RayCluster is created; " + (
+        change = (
             "it is immutable, so the change was reverted" if old is not None else f"the value {current!r} was replaced"
         )
+        field = f"metadata.annotations[{VERSION_ANNOTATION}]"
+        yield f"{field}: the operator sets this annotation when a RayCluster is created; {change}"
     rest = {key: value for key, value in annotations.items() if key != VERSION_ANNOTATION}
     if wanted is not None:
         rest[VERSION_ANNOTATION] = wanted
@@ -128,22 +128,22 @@ def _name_warnings(name: str) -> Iterator[str]:
         )
 
 
-def _feature_warnings(cluster: Object, old: Object | None, settings: InjectionSettings) -> Iterator[str]:
+def _feature_warnings(review: Review) -> Iterator[str]:
+    old, settings = review.old, review.settings
     for feature in (OAUTH, MTLS):
-        request = feature.unconfirmed(cluster, settings)
+        request = feature.unconfirmed(review.facts, settings)
         if request is None:
             continue
-        if old is None or json_type_errors(old) or feature.unconfirmed(old, settings) != request:
-            setting, name = request
+        if old is None or json_type_errors(old.cluster) or feature.unconfirmed(old, settings) != request:
             yield (
-                f"{setting}: the operator's own {feature.name} stays active, because "
-                f"kuberay.kubeRayFeatures in the operator's configuration does not contain {name}"
+                f"{request.setting}: the operator's own {feature.name} stays active, because "
+                f"kuberay.kubeRayFeatures in the operator's configuration does not contain {request.feature}"
             )
 
 
 def _apply(step: InjectionStep) -> Iterator[str]:
     """Apply ``step`` to its group, and yield warnings about user input that was replaced."""
-    pod, path = step.group.pod, step.group.pod_path
+    group, pod = step.group, step.group.pod
     match step.action:
         case Action.INJECT:
             if not pod.get("containers"):
@@ -152,11 +152,12 @@ def _apply(step: InjectionStep) -> Iterator[str]:
                 move_proxies_to_end(pod)
             for change in step.additions.add_to(pod):
                 if change.names:
-                    yield f"{_location(path, change, change.names)}: replaced, because the operator injects its own"
+                    entries = f"{group.path(change.field)}: {', '.join(change.names)}"
+                    yield f"{entries}: replaced, because the operator injects its own"
             at = ray_container_index(pod)
             if at:
                 yield (
-                    f"{path.child('containers').index(0)}: KubeRay starts Ray in the first container, but the settings "
+                    f"{group.path('containers', 0)}: KubeRay starts Ray in the first container, but the settings "
                     f"for Ray were injected into {pod['containers'][at].get('name')!r}; make it the first container"
                 )
         case Action.KEEP:
@@ -164,19 +165,15 @@ def _apply(step: InjectionStep) -> Iterator[str]:
             if step.feature is OAUTH and is_proxy_first(pod) and not (former and is_proxy_first(former.pod)):
                 move_proxies_to_end(pod)
                 yield (
-                    f"{path.child('containers').index(0)}: KubeRay starts Ray in the first container, "
+                    f"{group.path('containers', 0)}: KubeRay starts Ray in the first container, "
                     "so the injected proxies were moved to the end"
                 )
             for change in step.additions.add_to(pod, step.former_additions):
-                names = (*change.names, *change.missing)
-                yield f"{_location(path, change, names)}: injected by the operator, so the change was reverted"
+                entries = f"{group.path(change.field)}: {', '.join((*change.names, *change.missing))}"
+                yield f"{entries}: injected by the operator, so the change was reverted"
         case Action.REMOVE:
             for change in step.additions.remove_from(pod):
                 yield (
-                    f"{_location(path, change, change.names)}: removed, "
+                    f"{group.path(change.field)}: {', '.join(change.names)}: removed, "
                     f"because {step.actor.value} provides the {step.feature.name} of the RayCluster"
                 )
-
-
-def _location(path: Path, change: Change, names: Iterable[str]) -> str:
-    return f"{path.child(change.field)}: {', '.join(names)}"

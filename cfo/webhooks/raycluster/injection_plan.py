@@ -14,25 +14,29 @@ another webhook that hands the RayCluster to another actor. They are removed if 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
-from cfo.api.raycluster.authentication import has_injected_auth_proxy
+from cfo.api.raycluster.cluster import PodGroup
 from cfo.api.raycluster.enforcement import Enforcement, enforce
-from cfo.api.raycluster.responsibility import Actor, Concern, responsibility_of, unconfirmed_request
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.responsibility import Actor, Concern, Request
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.auth_proxy import auth_proxy_additions, known_auth_proxy_additions
-from cfo.webhooks.raycluster.certificate_command import head_service_replacement
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types
-from cfo.webhooks.raycluster.mtls import known_mtls_additions, mtls_additions, with_command
+from cfo.webhooks.raycluster.mtls import (
+    head_service_replacement,
+    known_mtls_additions,
+    mtls_additions,
+    with_command,
+)
 from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
-from cfo.webhooks.raycluster.pod_groups import PodGroup, pod_groups_by_key, pod_groups_of
 
-__all__ = ["MTLS", "OAUTH", "Action", "Feature", "InjectionStep", "plan_injection", "required_changes"]
+__all__ = ["MTLS", "OAUTH", "Action", "Feature", "InjectionStep", "Review", "plan_injection", "required_changes"]
 
 
 class Action(Enum):
@@ -56,46 +60,44 @@ class Feature:
     name: str
     concern: Concern
     is_enabled: Callable[[InjectionSettings], bool]
-    additions: Callable[[Mapping[str, Any], PodGroup, InjectionSettings], PodAdditions | None]
-    known_additions: Callable[[Mapping[str, Any], PodGroup, InjectionSettings], PodAdditions | None]
+    additions: Callable[[RayClusterFacts, PodGroup, InjectionSettings], PodAdditions | None]
+    known_additions: Callable[[RayClusterFacts, PodGroup, InjectionSettings], PodAdditions | None]
 
-    def is_wanted(self, cluster: Mapping[str, Any], settings: InjectionSettings) -> bool:
-        """Return whether the operator has to inject the feature into ``cluster``."""
-        return self.is_enabled(settings) and self.actor(cluster, settings) is Actor.OPERATOR
+    def is_wanted(self, facts: RayClusterFacts, settings: InjectionSettings) -> bool:
+        """Return whether the operator has to inject the feature into a RayCluster."""
+        return self.is_enabled(settings) and self.actor(facts, settings) is Actor.OPERATOR
 
-    def actor(self, cluster: Mapping[str, Any], settings: InjectionSettings) -> Actor:
-        """Return who provides the feature for ``cluster``."""
-        return responsibility_of(cluster, settings.kuberay_features).of(self.concern)
+    def actor(self, facts: RayClusterFacts, settings: InjectionSettings) -> Actor:
+        """Return who provides the feature for a RayCluster."""
+        return facts.actor(self.concern, settings.kuberay_features)
 
-    def unconfirmed(self, cluster: Mapping[str, Any], settings: InjectionSettings) -> tuple[str, str] | None:
-        """Return the setting of ``cluster``, and its feature, that would request another actor if it were confirmed."""
+    def unconfirmed(self, facts: RayClusterFacts, settings: InjectionSettings) -> Request | None:
+        """Return the setting of a RayCluster that would request another actor if its feature were confirmed."""
         if not self.is_enabled(settings):
             return None
-        return unconfirmed_request(cluster, self.concern, settings.kuberay_features)
+        return facts.unconfirmed_request(self.concern, settings.kuberay_features)
 
 
-def _proxy_additions(cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings) -> PodAdditions | None:
+def _proxy_additions(facts: RayClusterFacts, group: PodGroup, settings: InjectionSettings) -> PodAdditions | None:
     if not group.is_head:
         return None
     if settings.authentication is not None:
-        return auth_proxy_additions(cluster, settings.authentication, settings.images)
-    return proxy_additions(cluster, settings.images.oauth_proxy)
+        return auth_proxy_additions(facts, settings.authentication, settings.images)
+    return proxy_additions(facts, settings.images.oauth_proxy)
 
 
-def _known_proxy_additions(
-    cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings
-) -> PodAdditions | None:
+def _known_proxy_additions(facts: RayClusterFacts, group: PodGroup, settings: InjectionSettings) -> PodAdditions | None:
     """Return the entries of the proxies that ``group`` has; the settings can have changed since they were injected."""
     if not group.is_head:
         return None
-    if has_injected_auth_proxy(cluster):
-        return known_auth_proxy_additions(cluster, group.pod)
-    return proxy_additions(cluster, settings.images.oauth_proxy)
+    if facts.has_injected_auth_proxy:
+        return known_auth_proxy_additions(facts, group.pod)
+    return proxy_additions(facts, settings.images.oauth_proxy)
 
 
-def _mtls_additions(cluster: Mapping[str, Any], group: PodGroup, settings: InjectionSettings) -> PodAdditions:
+def _mtls_additions(facts: RayClusterFacts, group: PodGroup, settings: InjectionSettings) -> PodAdditions:
     return mtls_additions(
-        cluster,
+        facts,
         settings.images.cert_generator,
         settings.ingress_domain,
         is_head=group.is_head,
@@ -115,7 +117,7 @@ MTLS: Final = Feature(
     Concern.MTLS,
     lambda settings: settings.mtls,
     _mtls_additions,
-    lambda cluster, group, settings: known_mtls_additions(cluster),
+    lambda facts, group, settings: known_mtls_additions(facts),
 )
 
 
@@ -136,51 +138,72 @@ class InjectionStep:
     actor: Actor = Actor.OPERATOR
 
 
-def plan_injection(
-    cluster: Object, groups: list[PodGroup], old: Object | None, settings: InjectionSettings
-) -> Iterator[InjectionStep]:
-    """Yield the steps for ``cluster``, whose groups are ``groups``; ``old`` is ``None`` for a new RayCluster."""
-    if old is not None and not has_json_types(old):
+@dataclass(frozen=True, slots=True)
+class Review:
+    """The RayCluster of one review, and the stored one that it replaces.
+
+    ``old`` is ``None`` if the RayCluster is new, and ``is_readable`` is ``False`` if the stored one has wrong JSON
+    types, which it got without the webhooks. ``settings`` are those of the namespace.
+    """
+
+    facts: RayClusterFacts
+    old: RayClusterFacts | None
+    settings: InjectionSettings
+    is_readable: bool = True
+
+    @classmethod
+    def of(cls, cluster: Object, old: Object | None, settings: InjectionSettings) -> Review:
+        """Return the review of ``cluster``, which replaces ``old``. The JSON types of ``cluster`` have been checked."""
+        # Users can also write the status, but only the stored status comes from KubeRay.
+        facts = RayClusterFacts({**cluster, "status": (old or {}).get("status")})
+        if old is None:
+            return cls(facts, None, settings)
+        return cls(facts, RayClusterFacts(old), settings, has_json_types(old))
+
+    @property
+    def former(self) -> RayClusterFacts | None:
+        """The stored RayCluster, unless there is none that can be read."""
+        return self.old if self.is_readable else None
+
+
+def plan_injection(review: Review) -> Iterator[InjectionStep]:
+    """Yield the steps for each group of a RayCluster."""
+    if not review.is_readable:
         return
-    # Users can also write the status, but only the stored status comes from KubeRay.
-    with_stored_status = {**cluster, "status": (old or {}).get("status")}
-    former_groups = pod_groups_of(old) if old is not None else []
     for feature in (OAUTH, MTLS):
-        plan = _FeaturePlan(feature, with_stored_status, old, former_groups, settings)
-        for group in groups:
+        plan = _FeaturePlan(feature, review)
+        for group in review.facts.groups:
             step = plan.step(group)
             if step is not None:
                 yield step
 
 
-def required_changes(cluster: Object, old: Object | None, settings: InjectionSettings) -> Enforcement:
-    """Return what the profile of the namespace changes in ``cluster``, which replaces ``old`` (``None``: it is new)."""
-    former = cluster if old is not None and not has_json_types(old) else old
-    return enforce(cluster, former, settings.enforced, settings.kuberay_features)
+def required_changes(review: Review) -> Enforcement | None:
+    """Return what the profile of the namespace changes in a RayCluster; ``None`` if there is no profile."""
+    settings = review.settings
+    if not settings.enforced:
+        return None
+    former = review.old if review.is_readable else review.facts
+    return enforce(review.facts, former, settings.enforced, settings.kuberay_features)
 
 
 class _FeaturePlan:
     """The steps of one feature. What depends only on the RayCluster or on a group of ``old`` is computed once."""
 
-    def __init__(
-        self,
-        feature: Feature,
-        cluster: Object,
-        old: Object | None,
-        former_groups: list[PodGroup],
-        settings: InjectionSettings,
-    ) -> None:
+    def __init__(self, feature: Feature, review: Review) -> None:
+        facts, old, settings = review.facts, review.old, review.settings
+        former_groups = old.groups if old is not None else []
         self._feature = feature
-        self._cluster = cluster
+        self._facts = facts
         self._old = old
         self._settings = settings
-        self._actor = feature.actor(cluster, settings)
-        self._wanted = feature.is_wanted(cluster, settings)
+        self._actor = feature.actor(facts, settings)
+        self._wanted = feature.is_wanted(facts, settings)
         self._was_wanted = old is not None and feature.is_wanted(old, settings)
         self._head = former_groups[0] if former_groups else None
-        self._former = pod_groups_by_key(former_groups)
-        self._additions: dict[tuple[bool, bool], PodAdditions | None] = {}
-        self._command = head_service_replacement(old, cluster) if old is not None else list
+        self._former = {group.key: group for group in reversed(former_groups)}  # of several of one name the first
+        self._additions: dict[bool, PodAdditions | None] = {}
+        self._command = head_service_replacement(old.cluster, facts.cluster) if old is not None else list
         self._found: dict[tuple[bool, str], PodAdditions | None] = {}
 
     def step(self, group: PodGroup) -> InjectionStep | None:
@@ -201,24 +224,23 @@ class _FeaturePlan:
     def _injection(self, group: PodGroup) -> InjectionStep | None:
         if not self._wanted:
             return self._removal_from_new(group)
-        additions = self._additions_to(self._cluster, group)
+        additions = self._additions_to(group)
         return InjectionStep(Action.INJECT, self._feature, group, additions) if additions is not None else None
 
     def _removal_from_new(self, group: PodGroup) -> InjectionStep | None:
         """Return the step that removes injected entries from a new RayCluster that belongs to another actor."""
         if self._old is not None or self._actor is Actor.OPERATOR:
             return None
-        additions = self._additions_to(self._cluster, group)
+        additions = self._additions_to(group)
         if additions is None or not additions.were_added_to(group.pod):
             return None
         found = additions.found_in(group.pod)
         return InjectionStep(Action.REMOVE, self._feature, group, found, group, found, self._actor)
 
-    def _additions_to(self, cluster: Object, group: PodGroup) -> PodAdditions | None:
-        key = (cluster is self._cluster, group.is_head)
-        if key not in self._additions:
-            self._additions[key] = self._feature.additions(cluster, group, self._settings)
-        return self._additions[key]
+    def _additions_to(self, group: PodGroup) -> PodAdditions | None:
+        if group.is_head not in self._additions:
+            self._additions[group.is_head] = self._feature.additions(self._facts, group, self._settings)
+        return self._additions[group.is_head]
 
     def _found_in(self, former_group: PodGroup) -> PodAdditions | None:
         """Return the entries that were injected into ``former_group`` of the old object; ``None`` if none were."""

@@ -1,112 +1,116 @@
-"""Check that a RayCluster has the JSON types that the other modules of this package rely on.
+"""The JSON types and the maximum numbers of entries of a RayCluster, checked before anything else reads it.
 
-API servers call mutating webhooks before they validate an object against its schema, so each field can have any type.
+API servers call mutating webhooks with any object that fits into a request: 3 MB hold 35,000 worker groups, and what is
+injected into each group is 25 times larger than the group. All other work of this package is linear in the counted
+entries, so the limits bound it. A stored RayCluster that exceeds them is read when an update replaces it by one within
+the limits, which is linear in its size (the API server stores at most 1.5 MB). The limits are far above what the API
+server can store with entries of a usual size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cfo.runtime import FieldError, Object
-from cfo.runtime.objects.field import MAX_ERRORS, Path, type_invalid
-from cfo.webhooks.raycluster.limits import count_errors
-from cfo.webhooks.raycluster.pod_groups import HEAD_GROUP, WORKER_GROUPS
+from cfo.api.raycluster.cluster import pod_path
+from cfo.runtime import FieldError
+from cfo.runtime.objects.field import MAX_ERRORS, OMIT, invalid, too_many, type_invalid
+from cfo.webhooks.shapes import Shape, items_of, mapping_of, mismatches
 
-__all__ = ["has_json_types", "json_type_errors"]
+__all__ = ["MAX_ENTRIES", "MAX_LIST", "MAX_WORKER_GROUPS", "count_errors", "has_json_types", "json_type_errors"]
 
+MAX_WORKER_GROUPS: Final = 500
+
+MAX_LIST: Final = 1000
+"""The maximum number of entries in each list of a pod template: containers, init containers and volumes, and the
+environment variables, volume mounts and words of the command of a container."""
+
+MAX_ENTRIES: Final = 20_000
+"""The maximum number of entries in these lists of all groups together."""
+
+_POD_LISTS: Final = ("containers", "initContainers", "volumes")
+_CONTAINER_LISTS: Final = ("env", "volumeMounts", "command")
+_TOO_MANY_ENTRIES: Final = (
+    f"the lists {', '.join((*_POD_LISTS, *_CONTAINER_LISTS))} of all groups must have at most {MAX_ENTRIES} entries "
+    "together"
+)
+
+
+def _list_of(**fields: Shape) -> Shape:
+    """Return the shape of a list of objects with these fields, and with a ``name`` if they have one."""
+    return Shape(list, items=Shape(dict, {"name": Shape(str, required=True), **fields}, required=True))
+
+
+_POD: Final = Shape(
+    dict,
+    {
+        "serviceAccountName": Shape(str),
+        "containers": _list_of(env=_list_of(), volumeMounts=_list_of(), ports=_list_of()),
+        "initContainers": _list_of(command=Shape(list, items=Shape(str, required=True))),
+        "volumes": _list_of(secret=Shape(dict, {"secretName": Shape(str)})),
+    },
+)
+_TEMPLATE: Final = Shape(dict, {"spec": _POD})
+_SERVICE: Final = Shape(dict, {"metadata": Shape(dict, {"name": Shape(str)})})
+_SPEC: Final = Shape(
+    dict,
+    {
+        "tlsOptions": Shape(dict),
+        "authOptions": Shape(dict),
+        "headGroupSpec": Shape(dict, {"template": _TEMPLATE, "headService": _SERVICE}),
+        "workerGroupSpecs": _list_of(template=_TEMPLATE),
+    },
+)
 _TYPES: Final[Mapping[type, str]] = {dict: "an object", list: "a list", str: "a string"}
 
 
 def json_type_errors(cluster: Mapping[str, Any]) -> list[FieldError]:
     """Return an error for each field that this package reads and that has the wrong JSON type.
 
-    If ``cluster`` exceeds a limit (:mod:`.limits`), return only the error for that.
+    If ``cluster`` exceeds a limit, return only the error for that.
     """
-    return count_errors(cluster) or list(islice(_spec_errors(cluster.get("spec")), MAX_ERRORS + 1))
+    wrong = mismatches(cluster.get("spec"), _SPEC)
+    return count_errors(cluster) or [
+        type_invalid(f"spec{path}", value, f"must be {_TYPES[expected]}")
+        for path, value, expected in islice(wrong, MAX_ERRORS + 1)
+    ]
 
 
 def has_json_types(cluster: Mapping[str, Any]) -> bool:
     """Return whether all fields that this package reads have the right JSON types, regardless of the limits."""
-    return next(_spec_errors(cluster.get("spec")), None) is None
+    return next(mismatches(cluster.get("spec"), _SPEC), None) is None
 
 
-def _spec_errors(spec: object) -> Iterator[FieldError]:
-    path = Path("spec")
-    if not isinstance(spec, dict):
-        yield from _check(dict, path, spec)
-        return
-    for name in ("tlsOptions", "authOptions"):
-        yield from _check(dict, path.child(name), spec.get(name))
-    head = spec.get("headGroupSpec")
-    yield from _group_errors(HEAD_GROUP, head)
-    if isinstance(head, dict):
-        yield from _service_errors(HEAD_GROUP.child("headService"), head.get("headService"))
-    yield from _list_errors(WORKER_GROUPS, spec.get("workerGroupSpecs"), _group_errors)
+def count_errors(cluster: Mapping[str, Any]) -> list[FieldError]:
+    """Return an error if ``cluster`` exceeds a limit. Values of a wrong type have no entries.
+
+    Counts no further than the limit, and returns only the first error.
+    """
+    spec = mapping_of(cluster.get("spec"))
+    workers = items_of(spec.get("workerGroupSpecs"))
+    if len(workers) > MAX_WORKER_GROUPS:
+        return [too_many("spec.workerGroupSpecs", len(workers), MAX_WORKER_GROUPS)]
+    entries = 0
+    for position, group in enumerate((spec.get("headGroupSpec"), *workers), start=-1):
+        pod = mapping_of(mapping_of(mapping_of(group).get("template")).get("spec"))
+        for steps, count in _counts(pod):
+            if count > MAX_LIST:
+                return [too_many(pod_path(position, *steps), count, MAX_LIST)]
+            entries += count
+            if entries > MAX_ENTRIES:
+                return [invalid("spec", OMIT, _TOO_MANY_ENTRIES)]
+    return []
 
 
-def _service_errors(path: Path, service: object) -> Iterator[FieldError]:
-    yield from _check(dict, path, service)
-    metadata = service.get("metadata") if isinstance(service, dict) else None
-    yield from _check(dict, path.child("metadata"), metadata)
-    if isinstance(metadata, dict):
-        yield from _check(str, path.child("metadata", "name"), metadata.get("name"))
-
-
-def _group_errors(path: Path, group: object) -> Iterator[FieldError]:
-    for name in ("template", "spec"):
-        yield from _check(dict, path, group)
-        if not isinstance(group, dict):
-            return
-        path, group = path.child(name), group.get(name)
-    yield from _check(dict, path, group)
-    if not isinstance(group, dict):
-        return
-    yield from _check(str, path.child("serviceAccountName"), group.get("serviceAccountName"))
-    yield from _list_errors(path.child("containers"), group.get("containers"), _container_errors)
-    yield from _list_errors(path.child("initContainers"), group.get("initContainers"), _command_errors)
-    yield from _list_errors(path.child("volumes"), group.get("volumes"), _volume_errors)
-
-
-def _volume_errors(path: Path, volume: Object) -> Iterator[FieldError]:
-    secret = volume.get("secret")
-    yield from _check(dict, path.child("secret"), secret)
-    if isinstance(secret, dict):
-        yield from _check(str, path.child("secret", "secretName"), secret.get("secretName"))
-
-
-def _container_errors(path: Path, container: Object) -> Iterator[FieldError]:
-    for field in ("env", "volumeMounts", "ports"):
-        yield from _list_errors(path.child(field), container.get(field))
-
-
-def _command_errors(path: Path, container: Object) -> Iterator[FieldError]:
-    command = container.get("command")
-    yield from _check(list, path.child("command"), command)
-    for at, word in enumerate(_list(command)):
-        yield from _check(str, path.child("command").index(at), word, nullable=False)
-
-
-def _list_errors(
-    path: Path, value: object, item_errors: Callable[[Path, Any], Iterator[FieldError]] | None = None
-) -> Iterator[FieldError]:
-    """Check a list of objects, and the ``name`` of each of them if it has one."""
-    yield from _check(list, path, value)
-    for at, item in enumerate(_list(value)):
-        if not isinstance(item, dict):
-            yield from _check(dict, path.index(at), item, nullable=False)
+def _counts(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], int]]:
+    """Yield the steps to each list in ``pod`` and its length, each before its items are read."""
+    for field in _POD_LISTS:
+        items = items_of(pod.get(field))
+        yield (field,), len(items)
+        if field == "volumes":
             continue
-        if not isinstance(item.get("name", ""), str):
-            yield from _check(str, path.index(at).child("name"), item["name"], nullable=False)
-        if item_errors is not None:
-            yield from item_errors(path.index(at), item)
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _check(expected: type, path: Path, value: object, *, nullable: bool = True) -> Iterator[FieldError]:
-    if not isinstance(value, expected) and not (nullable and value is None):
-        yield type_invalid(path, value, f"must be {_TYPES[expected]}")
+        for at, item in enumerate(items):
+            for name in _CONTAINER_LISTS:
+                if found := items_of(mapping_of(item).get(name)):
+                    yield (field, at, name), len(found)

@@ -4,28 +4,56 @@ The init container signs the certificate with the key of the CA, or requests it 
 ``kuberay.ca.issuer``. In the first case, the key is in a volume of its own, which only the init container mounts: code
 that runs in Ray must not be able to create certificates. In the second case, no pod mounts the key. RayClusters keep
 the entries with which they were created (:mod:`.injection_plan`); the oldest have one volume with certificate and key.
+
+Both commands run in the image ``CERT_GENERATOR_IMAGE``, where the certificate of the RayCluster's CA is mounted at
+:data:`CA_DIRECTORY`. They write the node's key and certificate, and the CA's certificate, to :data:`TLS_DIRECTORY`,
+which Ray's container mounts as well. Clients of the head verify one of the names in its certificate: workers verify the
+address that they get from KubeRay, clients in the Kubernetes cluster verify the name of the head's Service, and
+external clients verify the host of the client Route or Ingress.
+
+The command that requests a certificate needs ``sh``, ``openssl`` and ``curl``: the default image is Red Hat's UBI 9. It
+creates the node's key, which never leaves the pod, and a CertificateSigningRequest with the pod's own token, and waits
+until the operator has signed the request. The operator decides the names in the certificate. The request contains the
+address that the pod knows, so that a certificate for the address of an earlier sandbox of the pod is not issued.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
-from cfo.api.raycluster.naming import names_of
-from cfo.api.raycluster.node_certificates import REQUEST_VOLUME, head_host_names
-from cfo.runtime import Object
-from cfo.webhooks.raycluster.certificate_command import (
-    CA_DIRECTORY,
-    CA_KEY_DIRECTORY,
-    TLS_DIRECTORY,
-    certificate_command,
-)
-from cfo.webhooks.raycluster.pod_additions import PodAdditions
-from cfo.webhooks.raycluster.request_command import IDENTITY_DIRECTORY, request_command
+import orjson
 
-__all__ = ["known_mtls_additions", "mtls_additions", "with_command"]
+from cfo.api.raycluster.certificates import CERTIFICATE_USAGES, REQUEST_VOLUME, SIGNER_NAME
+from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.naming import head_host_names, head_service_host, is_host_name
+from cfo.runtime import Object
+from cfo.webhooks.raycluster.pod_additions import PodAdditions
+
+__all__ = [
+    "CA_DIRECTORY",
+    "CA_KEY_DIRECTORY",
+    "IDENTITY_DIRECTORY",
+    "TIMEOUT_SECONDS",
+    "TLS_DIRECTORY",
+    "certificate_command",
+    "head_service_replacement",
+    "known_mtls_additions",
+    "mtls_additions",
+    "request_command",
+    "with_command",
+]
+
+CA_DIRECTORY: Final = "/home/ray/workspace/ca"
+CA_KEY_DIRECTORY: Final = "/home/ray/workspace/ca-key"
+TLS_DIRECTORY: Final = "/home/ray/workspace/tls"
+IDENTITY_DIRECTORY: Final = "/home/ray/workspace/identity"
+"""The mount path of the pod's token, and of the CA certificate of the API server."""
+
+TIMEOUT_SECONDS: Final = 300
+"""How long the command waits for the certificate; the kubelet then restarts the init container, with a back-off."""
 
 _CA_VOLUME: Final = "ca-vol"
 _CA_KEY_VOLUME: Final = "ca-key-vol"
@@ -70,9 +98,9 @@ _IDENTITY_VOLUME: Final = {
 
 
 def mtls_additions(
-    cluster: Mapping[str, Any], image: str, domain: str, *, is_head: bool, requests_certificate: bool = False
+    facts: RayClusterFacts, image: str, domain: str, *, is_head: bool, requests_certificate: bool = False
 ) -> PodAdditions:
-    """Return the additions for a pod template of ``cluster``; the head's certificate has more names than a worker's.
+    """Return the additions for a pod template of a RayCluster; the head's certificate has more names than a worker's.
 
     With ``requests_certificate``, the pod requests its certificate, instead of signing it with the key of the CA.
     """
@@ -81,29 +109,29 @@ def mtls_additions(
         certificate |= {"command": request_command(), "env": [dict(_POD_IP)], "securityContext": _SECURITY_CONTEXT}
         mount, volume = _IDENTITY_MOUNT, _IDENTITY_VOLUME
     else:
-        certificate["command"] = certificate_command(head_host_names(cluster, domain) if is_head else ())
-        mount, volume = _CA_KEY_MOUNT, _secret_volume(_CA_KEY_VOLUME, cluster, "ca.key")
+        certificate["command"] = certificate_command(head_host_names(facts.cluster, domain) if is_head else ())
+        mount, volume = _CA_KEY_MOUNT, _secret_volume(_CA_KEY_VOLUME, facts, "ca.key")
     certificate["volumeMounts"] = [dict(item) for item in (*_MOUNTS, mount)]
     volumes = (
-        _secret_volume(_CA_VOLUME, cluster, "ca.crt"),
+        _secret_volume(_CA_VOLUME, facts, "ca.crt"),
         {"name": _CERTIFICATE_VOLUME, "emptyDir": {}},
         dict(volume),
     )
     return PodAdditions(init_containers=(certificate,), volumes=volumes, env=_ENV, mounts=_MOUNTS)
 
 
-def known_mtls_additions(cluster: Mapping[str, Any]) -> PodAdditions:
-    """Return additions with the names of all entries that any setting adds to a pod template of ``cluster``."""
+def known_mtls_additions(facts: RayClusterFacts) -> PodAdditions:
+    """Return additions with the names of all entries that any setting adds to a pod template of a RayCluster."""
     one, other = (
-        mtls_additions(cluster, "", "", is_head=False, requests_certificate=requests) for requests in (False, True)
+        mtls_additions(facts, "", "", is_head=False, requests_certificate=requests) for requests in (False, True)
     )
     return replace(one, volumes=(*one.volumes, *(item for item in other.volumes if item not in one.volumes)))
 
 
-def _secret_volume(name: str, cluster: Mapping[str, Any], key: str) -> Object:
+def _secret_volume(name: str, facts: RayClusterFacts, key: str) -> Object:
     """Return a volume with one key of the CA's Secret."""
     items = [{"key": key, "path": key}]
-    return {"name": name, "secret": {"secretName": names_of(cluster).ca_secret, "items": items}}
+    return {"name": name, "secret": {"secretName": facts.names.ca_secret, "items": items}}
 
 
 def with_command(additions: PodAdditions, command: Callable[[Sequence[str]], list[str]]) -> PodAdditions:
@@ -113,3 +141,108 @@ def with_command(additions: PodAdditions, command: Callable[[Sequence[str]], lis
         for item in additions.init_containers
     )
     return replace(additions, init_containers=containers)
+
+
+# --- The command that signs with the key of the CA --------------------------------------------------------------------
+
+# The shell expands the last two: the head's address, which KubeRay passes to workers, and the pod's own address.
+_NODE_NAMES: Final = ("127.0.0.1", "localhost", "${FQ_RAY_IP}", "$(awk 'END{print $1}' /etc/hosts)")
+_SIGN_OPTIONS: Final = (
+    f"-CA ca.crt -CAkey {CA_KEY_DIRECTORY}/ca.key -in server.csr -out server.crt -days 365 "
+    "-CAcreateserial -extfile domain.ext"
+)
+
+
+def certificate_command(names: Iterable[str]) -> list[str]:
+    """Return the command that creates a certificate for the names of the node itself and for ``names``."""
+    lines = (
+        "authorityKeyIdentifier=keyid,issuer",
+        "basicConstraints=CA:FALSE",
+        "subjectAltName = @alt_names",
+        "[alt_names]",
+        *(f"DNS.{number} = {name}" for number, name in enumerate((*_NODE_NAMES, *names), start=1)),
+    )
+    steps = (
+        f"cd {TLS_DIRECTORY}",
+        "openssl req -nodes -newkey rsa:2048 -keyout server.key -out server.csr -subj '/CN=ray-head'",
+        'printf "' + r"\n".join(lines) + '">./domain.ext',
+        f"cp {CA_DIRECTORY}/ca.crt .",
+        f"openssl x509 -req {_SIGN_OPTIONS}",
+    )
+    return ["sh", "-c", " && ".join(steps)]
+
+
+def head_service_replacement(old: Mapping[str, Any], new: Mapping[str, Any]) -> Callable[[Sequence[str]], list[str]]:
+    """Return a function that replaces the name of the head Service of ``old`` in a command by that of ``new``."""
+    before, after = (head_service_host({**cluster, "status": None}) for cluster in (old, new))
+    if before == after or not is_host_name(after):
+        return list
+    return lambda command: [word.replace(f' = {before}"', f' = {after}"') for word in command]
+
+
+# --- The command that requests a certificate --------------------------------------------------------------------------
+
+_API: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+# The operator ignores the subject of the request, but OpenSSL requires one.
+_CREATE_REQUEST: Final = (
+    "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout server.key -out server.csr "
+    '-subj /CN=ray-node -addext "subjectAltName=IP:127.0.0.1,IP:$MY_POD_IP,DNS:localhost" 2>openssl.log'
+)
+
+# curl reads the header from its standard input, because other processes can read command lines. kube-apiserver formats
+# JSON for curl with line breaks and spaces, others without. OpenSSL creates the key for its owner only, but Ray can run
+# as another user than the init container.
+_SCRIPT: Final = f"""\
+cd {TLS_DIRECTORY} || exit 1
+host=$KUBERNETES_SERVICE_HOST
+case $host in *:*) host="[$host]" ;; esac
+api="https://$host:$KUBERNETES_SERVICE_PORT{_API}"
+send() {{
+  printf 'header = "Authorization: Bearer %s"\\n' "$(cat {IDENTITY_DIRECTORY}/token)" |
+    curl -sS -f -K - --noproxy '*' --cacert {IDENTITY_DIRECTORY}/ca.crt --max-time 10 "$@"
+}}
+{_CREATE_REQUEST} || {{ cat openssl.log >&2; exit 1; }}
+chmod a+r server.key
+name="ray-node-$(openssl rand -hex 16)"
+body='@BODY@'
+seconds=0
+while [ "$seconds" -lt {TIMEOUT_SECONDS} ]; do
+  answer=$(send "$api/$name" 2>/dev/null) ||
+    answer=$(send -H 'Content-Type: application/json' --data "$body" "$api")
+  certificate=$(printf '%s' "$answer" | sed -n 's/.*"certificate": *"\\([A-Za-z0-9+/=]*\\)".*/\\1/p')
+  if [ -n "$certificate" ]; then
+    printf '%s' "$certificate" | openssl base64 -d -A >server.crt
+    cp {CA_DIRECTORY}/ca.crt . && openssl verify -CAfile ca.crt server.crt
+    exit
+  fi
+  case $answer in
+  *'"type":"Denied"'* | *'"type": "Denied"'* | *'"type":"Failed"'* | *'"type": "Failed"'*)
+    echo "The operator denied the CertificateSigningRequest $name: $answer" >&2
+    exit 1
+    ;;
+  esac
+  sleep 1
+  seconds=$((seconds + 1))
+done
+echo "The operator has not signed the CertificateSigningRequest $name" >&2
+exit 1
+"""
+
+
+def request_command() -> list[str]:
+    """Return the command; it is the same for all pods."""
+    # The script assigns the JSON in single quotes, because JSON has double ones. A value that the shell must expand
+    # therefore ends the quotes before it and begins them again after it: body='{"name":"'$name'"}'. No word splitting
+    # happens in an assignment, and neither value has a character that JSON escapes.
+    request = {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": "'$name'"},
+        "spec": {
+            "signerName": SIGNER_NAME,
+            "usages": list(CERTIFICATE_USAGES),
+            "request": "'$(openssl base64 -A -in server.csr)'",
+        },
+    }
+    return ["sh", "-c", _SCRIPT.replace("@BODY@", orjson.dumps(request).decode())]

@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 
-from cfo.api.raycluster.naming import names_of
-from cfo.api.raycluster.ports import DASHBOARD_PORT, ports_of
-from cfo.runtime import Object, namespace_of
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.ports import DASHBOARD_PORT
+from cfo.runtime import Object
 from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PROXY_CONTAINERS, PodAdditions, PodSpec
 
 __all__ = ["is_proxy_first", "move_proxies_to_end", "proxy_additions"]
@@ -25,10 +25,10 @@ _VOLUME = "proxy-tls-secret"
 _TLS_DIRECTORY = "/etc/tls/private"
 
 
-def proxy_additions(cluster: Mapping[str, Any], image: str) -> PodAdditions:
-    """Return the additions for the head's pod template of ``cluster``."""
-    names = names_of(cluster)
-    required_access = {"resource": "pods", "namespace": namespace_of(cluster), "verb": "get"}
+def proxy_additions(facts: RayClusterFacts, image: str) -> PodAdditions:
+    """Return the additions for the head's pod template of a RayCluster."""
+    names = facts.names
+    required_access = {"resource": "pods", "namespace": names.namespace, "verb": "get"}
     container = {
         "name": PROXY_CONTAINER,
         "image": image,
@@ -36,7 +36,7 @@ def proxy_additions(cluster: Mapping[str, Any], image: str) -> PodAdditions:
             "--https-address=:8443",
             "--provider=openshift",
             f"--openshift-service-account={names.proxy_service_account}",
-            f"--upstream=http://localhost:{ports_of(cluster).dashboard or DASHBOARD_PORT}",
+            f"--upstream=http://localhost:{facts.ports.dashboard or DASHBOARD_PORT}",
             f"--tls-cert={_TLS_DIRECTORY}/tls.crt",
             f"--tls-key={_TLS_DIRECTORY}/tls.key",
             "--cookie-secret=$(COOKIE_SECRET)",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias
 
-from cfo.api.raycluster.authentication import RBAC_PROXY_CONTAINER
+from cfo.api.raycluster.cluster import RBAC_PROXY_CONTAINER
 from cfo.runtime import Object
 
 __all__ = [

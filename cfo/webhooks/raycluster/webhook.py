@@ -22,8 +22,7 @@ from cfo.runtime import (
 from cfo.runtime.webhook import AdmissionRequest, Denied
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
-from cfo.webhooks.raycluster.replicas import replica_warnings
-from cfo.webhooks.raycluster.validation import create_errors, submission_errors, update_errors
+from cfo.webhooks.raycluster.validation import create_errors, replica_warnings, submission_errors, update_errors
 
 __all__ = ["RayClusterWebhook", "setup"]
 

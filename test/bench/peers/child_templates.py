@@ -9,7 +9,7 @@ from __future__ import annotations
 import orjson
 
 from cfo.api.raycluster.authentication import Authentication, dashboard_backend
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.ingress_resources import desired_client_ingress, desired_dashboard_ingress
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_VANILLA
@@ -29,14 +29,14 @@ def render_templates(config: KubeRayConfiguration) -> bytes:
     ``name`` and ``namespace`` are the placeholders, ``children`` the objects to apply, and ``ca_secret`` is a Secret
     without data.
     """
-    cluster = {"metadata": {"name": NAME, "namespace": NAMESPACE}}
-    backend = dashboard_backend(cluster, Authentication.DISABLED)
+    facts = RayClusterFacts({"metadata": {"name": NAME, "namespace": NAMESPACE}})
+    backend = dashboard_backend(facts, Authentication.DISABLED)
     assert backend is not None
     children = [
-        desired_head_policy(cluster, config, WELL_KNOWN_VANILLA),
-        desired_workers_policy(cluster, config),
-        desired_dashboard_ingress(cluster, config.ingress_domain, config.ingress, backend=backend),
-        desired_client_ingress(cluster, config.ingress_domain, config.ingress),
+        desired_head_policy(facts, config, WELL_KNOWN_VANILLA),
+        desired_workers_policy(facts, config),
+        desired_dashboard_ingress(facts, config.ingress_domain, config.ingress, backend=backend),
+        desired_client_ingress(facts, config.ingress_domain, config.ingress),
     ]
-    ca_secret = desired_secret(cluster, names_of(cluster).ca_secret, {})
+    ca_secret = desired_secret(facts, facts.names.ca_secret, {})
     return orjson.dumps({"name": NAME, "namespace": NAMESPACE, "children": children, "ca_secret": ca_secret})

@@ -11,11 +11,11 @@ from typing import Any, Final
 import structlog
 
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, SUSPEND_ANNOTATION
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.api.flux.validation import error_message, validate_flux_job
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
-from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.queue.ledger import Ledger
 from cfo.controllers.flux.queue.verdict import ADMITTED
 from cfo.runtime import (
@@ -43,9 +43,9 @@ from cfo.runtime import (
     TransportError,
     is_deleting,
     key_of,
-    resource_version_of,
     uid_of,
 )
+from cfo.runtime.client import patch_checked
 
 __all__ = ["FluxJobReconciler", "setup"]
 
@@ -126,9 +126,8 @@ class FluxJobReconciler:
         if after == before:
             return job
         removed: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
-        metadata = {"uid": uid_of(job), "resourceVersion": resource_version_of(job)}
-        body = {"metadata": metadata, "status": {**after, **removed}}
-        return await self._client.patch(FLUX_JOB, key_of(job), body, subresource="status")
+        patch = {"status": {**after, **removed}}
+        return await patch_checked(self._client, job, patch, unchanged=True, subresource="status")
 
     async def _act(self, job: Object, cluster: Object | None, step: Step) -> None:
         key = key_of(job)
@@ -156,9 +155,8 @@ class FluxJobReconciler:
             self._record(await self._write_status(job, refusal), refusal)
 
     async def _change(self, key: NamespacedName, cluster: Object, step: Step) -> None:
-        uid = uid_of(cluster)
         if step.action is Action.DELETE:
-            await self._client.delete(MINICLUSTER, key, uid=uid, propagation_policy=Propagation.FOREGROUND)
+            await self._client.delete(MINICLUSTER, key, uid=uid_of(cluster), propagation_policy=Propagation.FOREGROUND)
             return
         patch: dict[str, Any] = {}
         if step.action in (Action.LAUNCH, Action.SUSPEND):
@@ -168,8 +166,7 @@ class FluxJobReconciler:
         elif step.action is Action.RESIZE and step.patch is not None:
             patch = step.patch
         if patch:
-            patch["metadata"] = {**patch["metadata"], "uid": uid}
-            await self._client.patch(MINICLUSTER, key, patch)
+            await patch_checked(self._client, cluster, patch)
 
 
 def setup(manager: Manager, ledger: Ledger, notifications: Channel) -> None:

@@ -7,8 +7,8 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from cfo.api.flux import FLUX_SETUP
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.config import DefaultSetupConfiguration
-from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.runtime import AlreadyExists, APIError, Client, Informer, LabelSelector, Manager, Object, TransportError
 
 __all__ = ["DefaultSetup", "create_default", "default_setup"]

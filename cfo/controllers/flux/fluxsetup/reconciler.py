@@ -12,9 +12,9 @@ from typing import Final
 import structlog
 
 from cfo.api.flux import ACTIVE, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.fluxsetup.metrics import DecisionMetrics
 from cfo.controllers.flux.fluxsetup.status import desired_status, is_only_numbers
-from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.queue.ledger import Ledger
 from cfo.runtime import (
     JOB,
@@ -35,10 +35,9 @@ from cfo.runtime import (
     Rule,
     find_condition,
     key_of,
-    name_of,
-    namespace_of,
     uid_of,
 )
+from cfo.runtime.client import apply_status
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import PRIORITY_CLASS
 
@@ -118,9 +117,7 @@ class FluxSetupReconciler:
         if is_only_numbers(before, status) and (pause := self._next_status.get(key, 0.0) - now) > 0:
             return Result(requeue_after=pause)
         self._next_status[key] = now + _STATUS_INTERVAL
-        metadata = {"namespace": namespace_of(obj), "name": name_of(obj), "uid": uid_of(obj)}
-        desired = {"apiVersion": FLUX_SETUP.api_version, "kind": FLUX_SETUP.kind, "metadata": metadata}
-        await self._client.apply({**desired, "status": status}, subresource="status")
+        await apply_status(self._client, obj, status)
         old, new = (find_condition(item.get("conditions"), ACTIVE) or {} for item in (before, status))
         if old.get("reason") != new["reason"]:
             self._events.event(obj, "Normal" if new["status"] == "True" else "Warning", new["reason"], new["message"])

@@ -7,44 +7,33 @@ object of another owner has the name, or the API server rejects the object, an E
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
-import structlog
-
-from cfo.api.flux import MINICLUSTER, MINICLUSTER_LABEL
-from cfo.controllers.flux.minicluster.resources import owned
+from cfo.api.flux import MINICLUSTER_LABEL
 from cfo.runtime import (
     GVK,
-    AlreadyExists,
-    APIError,
-    BadRequest,
     Client,
-    Conflict,
     Entry,
     EventRecorder,
-    Forbidden,
-    Invalid,
     Object,
-    controller_of,
+    Propagation,
     gvk_of,
-    is_controlled_by,
     is_deleting,
-    key_of,
     labels_of,
     name_of,
     uid_of,
 )
-from cfo.runtime.client import ABSENT_VERSION
+from cfo.runtime.client import (
+    NAME_CONFLICT_RETRY_SECONDS,
+    PREDECESSOR_RETRY_SECONDS,
+    NameTaken,
+    OwnedWrites,
+    patch_checked,
+)
 
-__all__ = ["NAME_CONFLICT_RETRY_SECONDS", "Children", "belongs_to"]
+__all__ = ["Children", "belongs_to"]
 
-_log = structlog.get_logger("cfo.controllers.flux")
-
-NAME_CONFLICT_RETRY_SECONDS: Final = 300.0
-"""How long to wait before rechecking a name conflict; objects of other owners are not watched."""
-
-_PREDECESSOR_RETRY_SECONDS = 5.0
-_EXPLAINED = (Invalid, Forbidden, BadRequest)
+_BACKGROUND = Propagation.BACKGROUND
+_CANNOT_START = "it is left unchanged, and the MiniCluster cannot start"
 
 
 def belongs_to(entry: Entry | None, cluster: Object) -> bool:
@@ -53,105 +42,94 @@ def belongs_to(entry: Entry | None, cluster: Object) -> bool:
     return controller is not None and controller.uid == uid_of(cluster)
 
 
-class Children:
-    """The writes of one reconcile of ``cluster``.
+class Children(OwnedWrites):
+    """The writes of one reconcile of ``cluster``; a foreground deletion of the cluster waits for its objects.
 
     :attr:`problem` is the reason and message of the first object that could not be written, for the status. With
-    :attr:`keep_existing`, :meth:`apply` creates objects, but does not change them.
+    :attr:`keep_existing`, :meth:`ensure` creates objects, but does not change them.
     """
 
     def __init__(self, client: Client, events: EventRecorder, cluster: Object) -> None:
+        super().__init__(client, cluster, block_owner_deletion=True)
         self.keep_existing = False
-        self._client = client
         self._events = events
         self.cluster = cluster
         self.problem: tuple[str, str] | None = None
-        self.retry_after = 0.0
-        self._errors: list[APIError] = []
 
-    async def apply(self, desired: Object, current: Entry | None, *, required: bool = True) -> bool:
+    async def adopt(self, current: Object) -> Object | None:
+        """Return ``current`` unless it is being deleted, which is a problem."""
+        if not is_deleting(current):
+            return current
+        self.add_problem("Deleting", f"{gvk_of(current).kind} {name_of(current)} is being deleted.")
+        return None
+
+    def report_taken(self, taken: NameTaken, consequence: str) -> None:
+        """Record a taken name; without a consequence it is not a problem."""
+        obj = f"{gvk_of(taken.obj).kind} {name_of(taken.obj)}"
+        if taken.is_of_predecessor:
+            self.add_problem("Deleting", f"{obj} of a deleted MiniCluster with the same name still exists.")
+            self.retry(PREDECESSOR_RETRY_SECONDS)
+        elif consequence:
+            self.record_name_conflict(obj, consequence)
+            self.add_problem("NameTaken", f"{taken}.")
+            self.retry(NAME_CONFLICT_RETRY_SECONDS)
+
+    def report_failure(self, message: str, *, is_lasting: bool) -> None:
+        """Record the failure for the status, and an Event if someone has to act."""
+        self.add_problem("FailedToWrite", message)
+        if is_lasting:
+            self._events.event(self.cluster, "Warning", "FailedToReconcile", message)
+
+    def report_terminating(self) -> None:
+        """Record it for the status."""
+        self.add_problem("NamespaceTerminating", "The namespace is being deleted.")
+
+    async def ensure(self, desired: Object, current: Entry | None, *, required: bool = True) -> bool:
         """Create the object, or update it if it belongs to the cluster; return whether it exists as desired.
 
         ``current`` is the cached object. If an object of another owner has the name, the result is false; this is a
         problem only if the object is ``required``.
         """
-        desired = owned(self.cluster, desired)
-        try:
-            if current is None:
-                try:
-                    await self._client.apply(_with_metadata(desired, resourceVersion=ABSENT_VERSION))
-                except Conflict:
-                    existing = await self._client.get(gvk_of(desired), key_of(desired), live=True)
-                    if existing is None:
-                        raise
-                    if not self._is_usable(existing, required=required):
-                        return False
-                    await self._client.apply(_with_metadata(desired, uid=uid_of(existing)))
-                return True
-            if not self._is_usable_entry(current, required=required):
-                return False
-            if self.keep_existing:
-                return True
-            await self._client.apply(_with_metadata(desired, uid=current.meta.uid))
-        except APIError as error:
-            self._record_failure(desired, error)
-            return False
-        return True
+        if self.keep_existing and current is not None and belongs_to(current, self.cluster):
+            write = self.adopt(current.object())
+        else:
+            write = self.apply(desired, current.object() if current is not None else None)
+        consequence = _CANNOT_START if required else ""
+        return await self.attempt(write, gvk_of(desired), name_of(desired), consequence=consequence) is not None
 
-    async def create(self, build: Callable[[], Object], current: Entry | None) -> Object | None:
+    async def ensure_exists(self, build: Callable[[], Object], current: Entry | None) -> Object | None:
         """Create the object that ``build`` returns if it does not exist; ``current`` is the cached object.
 
         Returns the object if it was created, or if it belongs to the cluster but was not cached; otherwise ``None``.
         """
-        if current is not None:
-            self._is_usable_entry(current)
-            return None
-        desired = build()
-        try:
-            try:
-                return await self._client.create(owned(self.cluster, desired))
-            except AlreadyExists:
-                existing = await self._client.get(gvk_of(desired), key_of(desired), live=True)
-                if existing is None:
-                    raise
-                return await self.adopt(existing) if self._is_usable(existing) else None
-        except APIError as error:
-            self._record_failure(desired, error)
-            return None
+        desired = build() if current is None else current.object()
+        write = self._create(desired) if current is None else self._check(desired)
+        return await self.attempt(write, gvk_of(desired), name_of(desired), consequence=_CANNOT_START)
 
-    async def adopt(self, obj: Object) -> Object:
+    async def _create(self, desired: Object) -> Object | None:
+        stored, is_new = await self.create(desired)
+        return await self.label(stored) if is_new or await self.adopt(stored) is not None else None
+
+    async def _check(self, current: Object) -> None:
+        await self.adopt(self.checked(current))
+
+    async def label(self, obj: Object) -> Object:
         """Label an object of the cluster that the Go operator created, so that the informers contain it."""
         label = {MINICLUSTER_LABEL: name_of(self.cluster)}
-        if label.items() <= labels_of(obj).items():
-            return obj
-        return await self.patch(gvk_of(obj), obj, {"metadata": {"labels": label}})
+        return await self.patch(obj, {} if label.items() <= labels_of(obj).items() else {"metadata": {"labels": label}})
 
-    async def patch(self, gvk: GVK, obj: Object, patch: Object) -> Object:
+    async def patch(self, obj: Object, patch: Object) -> Object:
         """Apply a merge patch, if it is not empty, to an object of the cluster; return the object as stored."""
         if not patch:
             return obj
-        body = {**patch, "metadata": {**(patch.get("metadata") or {}), "uid": uid_of(obj)}}
-        try:
-            return await self._client.patch(gvk, key_of(obj), body)
-        except APIError as error:
-            self._record_failure(obj, error)
-            return obj
+        return await self.attempt(patch_checked(self.client, obj, patch), gvk_of(obj), name_of(obj)) or obj
 
     async def delete(self, gvk: GVK, current: Entry | None) -> None:
         """Delete the cached object if it belongs to the cluster."""
-        if current is None or not belongs_to(current, self.cluster) or current.meta.is_deleting:
-            return
-        try:
-            await self._client.delete(gvk, current.key, uid=current.meta.uid, propagation_policy="Background")
-        except Conflict:
-            _log.debug("Object was replaced in the meantime", kind=gvk.kind, object=str(current.key))
-        except APIError as error:
-            obj = {
-                "apiVersion": gvk.api_version,
-                "kind": gvk.kind,
-                "metadata": {"namespace": current.key.namespace, "name": current.key.name},
-            }
-            self._record_failure(obj, error)
+        if current is not None and belongs_to(current, self.cluster):
+            # A conflict shows that another object has the name; its event continues.
+            write = self.delete_owned(gvk, current.object(), propagation_policy=_BACKGROUND, ignore_conflict=True)
+            await self.attempt(write, gvk, current.key.name)
 
     def add_problem(self, reason: str, message: str) -> None:
         """Record why not all objects exist; the first problem counts."""
@@ -165,49 +143,3 @@ class Children:
     def record_normal(self, reason: str, message: str) -> None:
         """Record a Normal Event on the cluster."""
         self._events.event(self.cluster, "Normal", reason, message)
-
-    def raise_errors(self) -> None:
-        """Raise the errors of failed writes, so that the reconcile is retried."""
-        if len(self._errors) == 1:
-            raise self._errors[0]
-        if self._errors:
-            raise ExceptionGroup("failed to write several objects", self._errors)
-
-    def _is_usable_entry(self, current: Entry, *, required: bool = True) -> bool:
-        if belongs_to(current, self.cluster) and not current.meta.is_deleting:
-            return True
-        return self._is_usable(current.object(), required=required)
-
-    def _is_usable(self, existing: Object, *, required: bool = True) -> bool:
-        """Return whether an existing object belongs to the cluster and is not being deleted."""
-        obj = f"{gvk_of(existing).kind} {name_of(existing)}"
-        if is_controlled_by(existing, self.cluster):
-            if is_deleting(existing):
-                self.add_problem("Deleting", f"{obj} is being deleted.")
-            return not is_deleting(existing)
-        reference = controller_of(existing) or {}
-        if reference.get("kind") == MINICLUSTER.kind and reference.get("name") == name_of(self.cluster):
-            self.add_problem("Deleting", f"{obj} of a deleted MiniCluster with the same name still exists.")
-            self._retry(_PREDECESSOR_RETRY_SECONDS)
-        elif required:
-            self.record_name_conflict(obj, "it is left unchanged, and the MiniCluster cannot start")
-            self.add_problem("NameTaken", f"{obj} already exists and does not belong to this MiniCluster.")
-            self._retry(NAME_CONFLICT_RETRY_SECONDS)
-        return False
-
-    def _retry(self, seconds: float) -> None:
-        self.retry_after = min(self.retry_after or seconds, seconds)
-
-    def _record_failure(self, obj: Object, error: APIError) -> None:
-        if any(cause.get("reason") == "NamespaceTerminating" for cause in error.causes):
-            self.add_problem("NamespaceTerminating", "The namespace is being deleted.")
-            return
-        self._errors.append(error)
-        message = f"{gvk_of(obj).kind} {name_of(obj)} could not be written: {error.message}"
-        self.add_problem("FailedToWrite", message)
-        if isinstance(error, _EXPLAINED):
-            self._events.event(self.cluster, "Warning", "FailedToReconcile", message)
-
-
-def _with_metadata(obj: Object, **fields: str) -> Object:
-    return {**obj, "metadata": {**obj["metadata"], **fields}}

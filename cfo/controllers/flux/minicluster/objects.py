@@ -81,7 +81,7 @@ class ObjectWriter:
         if not children.keep_existing:
             await services.apply_sidecars(plan)
         if job is None and children.problem is None:
-            job = await children.create(partial(desired_job, plan), self._informers.jobs.entry(key_of(cluster)))
+            job = await children.ensure_exists(partial(desired_job, plan), self._informers.jobs.entry(key_of(cluster)))
         if job is None:
             return None
         job = await self._follow_spec(job, plan)
@@ -94,7 +94,7 @@ class ObjectWriter:
         """Suspend or resume the Job, if it exists, without reading anything else from the spec."""
         if job is None or end_condition(job) is not None:
             return job
-        return await self._children.patch(JOB, job, suspension_patch(job, self._cluster))
+        return await self._children.patch(job, suspension_patch(job, self._cluster))
 
     async def delete_service_pod(self) -> None:
         """Delete the service pod, if it exists."""
@@ -106,16 +106,16 @@ class ObjectWriter:
 
     async def _ensure_scripts_and_certificate(self, plan: Plan) -> None:
         secret = self._informers.secrets.entry(NamespacedName(plan.namespace, secret_name(plan.name)))
-        await self._children.create(partial(desired_secret, plan), secret)
+        await self._children.ensure_exists(partial(desired_secret, plan), secret)
         config_map = desired_config_map(plan)
-        await self._children.apply(config_map, self._informers.config_maps.entry(key_of(config_map)))
+        await self._children.ensure(config_map, self._informers.config_maps.entry(key_of(config_map)))
 
     async def _follow_spec(self, job: Object, plan: Plan) -> Object:
         """Make the Job follow size, deadline, retries, labels and suspension."""
         pods = pods_of_cluster(self._informers.pods, key_of(self._cluster))
         lead = lead_of(pods, uid_of(job), plan.name)
         patch = job_patch(job, plan, lead.exit_code if lead is not None else None)
-        updated = await self._children.patch(JOB, job, patch)
+        updated = await self._children.patch(job, patch)
         before, size = job["spec"].get("parallelism"), updated["spec"].get("parallelism")
         if before != size:
             note = " Kueue suspends and queues a resized Job again." if is_queued_by_kueue(self._cluster) else ""
@@ -127,7 +127,7 @@ class ObjectWriter:
         if not plan.services or is_suspended(job):
             await self.delete_service_pod()
         else:
-            await self._children.create(partial(desired_service_pod, plan), self._service_pod())
+            await self._children.ensure_exists(partial(desired_service_pod, plan), self._service_pod())
 
     def _service_pod(self) -> Entry | None:
         name = service_pod_name(name_of(self._cluster))

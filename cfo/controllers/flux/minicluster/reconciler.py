@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from cfo.api.flux import FLUX_JOB, MINICLUSTER, MINICLUSTER_LABEL, OBJECTS_READY, State
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.api.flux.validation import error_message, validate_minicluster
 from cfo.controllers.flux.minicluster.children import Children, belongs_to
 from cfo.controllers.flux.minicluster.job_changes import (
@@ -36,7 +37,6 @@ from cfo.controllers.flux.minicluster.objects import Informers, ObjectWriter
 from cfo.controllers.flux.minicluster.plan import size_of
 from cfo.controllers.flux.minicluster.services import add_index as add_service_index
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
-from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.runtime import (
     CONFIG_MAP,
     JOB,
@@ -66,10 +66,9 @@ from cfo.runtime import (
     key_of,
     labels_of,
     name_of,
-    namespace_of,
-    resource_version_of,
     uid_of,
 )
+from cfo.runtime.client import apply_status, patch_checked
 from cfo.runtime.manager import SelectionKeywords
 
 __all__ = ["MiniClusterReconciler", "setup"]
@@ -144,12 +143,11 @@ class MiniClusterReconciler:
         if not conditions or find_condition(conditions, OBJECTS_READY) is not None:
             return None
         job = await self._client.get(JOB, key_of(cluster), live=True)
-        return await children.adopt(job) if job is not None and is_controlled_by(job, cluster) else None
+        return await children.label(job) if job is not None and is_controlled_by(job, cluster) else None
 
     async def _put_size_back(self, cluster: Object, size: int) -> None:
         asked = size_of(cluster["spec"])
-        metadata = {"uid": uid_of(cluster), "resourceVersion": resource_version_of(cluster)}
-        await self._client.patch(MINICLUSTER, key_of(cluster), {"metadata": metadata, "spec": {"size": size}})
+        await patch_checked(self._client, cluster, {"spec": {"size": size}}, unchanged=True)
         self._events.event(
             cluster,
             "Warning",
@@ -167,9 +165,10 @@ class MiniClusterReconciler:
         pods = unlabelled_pods(pods_of_cluster(self._informers.pods, key_of(cluster)), uid_of(job))
         has_effect = False
         for pod, index in pods[:_LABELLED_PODS]:
-            metadata = {"uid": pod.meta.uid, "labels": {INDEX_LABEL: index}}
             try:
-                patched = await self._client.patch(POD, pod.key, {"metadata": metadata})
+                patched = await patch_checked(
+                    self._client, pod.object(), {"metadata": {"labels": {INDEX_LABEL: index}}}
+                )
             except (NotFound, Conflict):
                 continue  # the pod was deleted, or replaced by another
             # A webhook of another client may remove the label; then the next batch would be the same.
@@ -190,10 +189,8 @@ class MiniClusterReconciler:
         status = desired_status(cluster, observed, self._clock.now())
         if status == cluster.get("status"):
             return True
-        metadata = {"namespace": namespace_of(cluster), "name": name_of(cluster), "uid": uid_of(cluster)}
-        obj = {"apiVersion": MINICLUSTER.api_version, "kind": MINICLUSTER.kind, "metadata": metadata}
         try:
-            await self._client.apply({**obj, "status": status}, subresource="status")
+            await apply_status(self._client, cluster, status)
         except NotFound:
             return False
         for notice in notices(cluster, status):

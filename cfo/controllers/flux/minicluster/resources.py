@@ -29,7 +29,7 @@ from cfo.controllers.flux.minicluster.plan import (
 )
 from cfo.controllers.flux.minicluster.pods import pod_template
 from cfo.controllers.flux.minicluster.scripts import script_files
-from cfo.runtime import Object, owner_reference
+from cfo.runtime import Object
 
 __all__ = [
     "backoff_limit",
@@ -41,14 +41,7 @@ __all__ = [
     "desired_sidecar_service",
     "job_label_keys",
     "job_labels",
-    "owned",
 ]
-
-
-def owned(cluster: Object, obj: Object) -> Object:
-    """Return ``obj`` with ``cluster`` as its controller; foreground deletion of the cluster waits for it."""
-    reference = owner_reference(cluster, block_owner_deletion=True)
-    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [reference]}}
 
 
 def desired_secret(plan: Plan) -> Object:

@@ -98,7 +98,7 @@ class ServiceWriter:
             await self._children.delete(SERVICE, current)
             self._children.add_problem("Creating", f"Service {name_of(desired)} is being replaced.")
             return False
-        applied = await self._children.apply(desired, current, required=required)
+        applied = await self._children.ensure(desired, current, required=required)
         if applied:
             self._names.add(name_of(desired))
         return applied

@@ -13,6 +13,7 @@ from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import AlreadyExists, APIError, Forbidden, NotFound, TransportError, UnknownKind
+from cfo.runtime.client.owned import raise_together
 from cfo.runtime.objects.kinds import (
     CUSTOM_RESOURCE_DEFINITION,
     MUTATING_WEBHOOK_CONFIGURATION,
@@ -109,10 +110,7 @@ class CAInjector:
                 await self._inject(target, bundle)
             except (APIError, TransportError, UnknownKind) as error:
                 errors.append(error)
-        if len(errors) == 1:
-            raise errors[0]
-        if errors:
-            raise ExceptionGroup("cannot update some webhook configurations", errors)
+        raise_together(errors, "cannot update some webhook configurations")
 
     async def _inject(self, target: InjectionTarget, bundle: bytes | None) -> None:
         url = self._options.url

@@ -11,9 +11,9 @@ from cfo.api.raycluster.authentication import (
     Authenticators,
     authentication_of,
     dashboard_backend,
-    requests_ray_token,
-    requires_ray_token,
 )
+from cfo.api.raycluster.cluster import requests_ray_token, requires_ray_token
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
 
 NONE = {"required": True, "openshift_oauth": False, "auth_proxy": False, "ray_token": False}
@@ -47,7 +47,7 @@ def cluster(*containers: str, auth_mode: str | None = None, **spec: Any) -> dict
     ],
 )
 def test_authentication(available: dict[str, bool], spec: dict[str, Any], expected: Authentication) -> None:
-    assert authentication_of(cluster(**spec), Authenticators(**{**NONE, **available})) is expected
+    assert authentication_of(RayClusterFacts(cluster(**spec)), Authenticators(**{**NONE, **available})) is expected
 
 
 @pytest.mark.parametrize("value", ["disabled", "", "TOKEN", None])
@@ -70,13 +70,13 @@ def test_pod_requires_a_token_only_if_its_first_container_does() -> None:
 
 def test_backend_is_the_proxy_only_if_it_was_injected() -> None:
     injected = cluster("oauth-proxy", "rbac-proxy")
-    backend = dashboard_backend(injected, Authentication.AUTH_PROXY)
+    backend = dashboard_backend(RayClusterFacts(injected), Authentication.AUTH_PROXY)
     assert backend is not None
     assert (backend.service, backend.port, backend.tls) == (names_of(injected).proxy_service, 443, True)
-    assert dashboard_backend(cluster(), Authentication.AUTH_PROXY) is None
-    assert dashboard_backend(injected, Authentication.UNAVAILABLE) is None
+    assert dashboard_backend(RayClusterFacts(cluster()), Authentication.AUTH_PROXY) is None
+    assert dashboard_backend(RayClusterFacts(injected), Authentication.UNAVAILABLE) is None
     for authentication in (Authentication.RAY_TOKEN, Authentication.DISABLED):
-        backend = dashboard_backend(injected, authentication)
+        backend = dashboard_backend(RayClusterFacts(injected), authentication)
         assert backend is not None
         assert (backend.service, backend.port, backend.port_name, backend.tls) == (
             "rc-head-svc",

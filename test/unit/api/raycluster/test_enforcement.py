@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.enforcement import enforce, merged, unmet
-from cfo.api.raycluster.responsibility import FEATURES, MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK, Concern
+from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
+from cfo.api.raycluster.enforcement import Enforcement, enforce, merged, unmet
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.responsibility import FEATURES, Concern
 
 ENFORCED = frozenset({Concern.NETWORK_POLICY, Concern.MTLS, Concern.AUTHENTICATION})
 ACTIVE = ("tlsOptions", "authOptions", "secureTrustedNetwork")
@@ -17,20 +19,24 @@ TOKEN = {"mode": "token"}
 RULES = [{"from": []}]
 
 
+def required_in(cluster: Any, old: Any, enforced: frozenset[Concern], features: tuple[str, ...]) -> Enforcement:
+    return enforce(RayClusterFacts(cluster), RayClusterFacts(old) if old is not None else None, enforced, features)
+
+
 def changed(spec: Any, old: Any = None, features: tuple[str, ...] = ACTIVE) -> dict[str, Any]:
     """Return the spec that is stored; check that a second call changes nothing and that no argument is modified."""
     cluster, former = {"spec": spec}, None if old is None else {"spec": old}
     before = copy.deepcopy(cluster)
-    result = merged(spec, enforce(cluster, former, ENFORCED, features).patch)
+    result = merged(spec, required_in(cluster, former, ENFORCED, features).patch)
     assert cluster == before
-    assert not enforce({"spec": result}, former, ENFORCED, features)
+    assert not required_in({"spec": result}, former, ENFORCED, features)
     return result
 
 
 def test_new_cluster_gets_fields_of_kuberay_that_are_active() -> None:
     assert changed({"a": 1}) == {"a": 1, "tlsOptions": TLS, "authOptions": TOKEN}
     assert changed({"a": 1}, features=()) == {"a": 1}
-    required = enforce({"spec": {}}, None, ENFORCED, ACTIVE)
+    required = required_in({"spec": {}}, None, ENFORCED, ACTIVE)
     assert required
     assert required.reasons == {}
 
@@ -79,7 +85,7 @@ def test_rules_that_open_ports_are_removed(name: str, policy: Any, expected: Any
     spec = {name: policy}
     assert changed(spec, features=()) == {name: expected}
     assert changed(spec, old=spec, features=()) == {name: expected}
-    required = enforce({"spec": spec}, None, ENFORCED, ())
+    required = required_in({"spec": spec}, None, ENFORCED, ())
     assert bool(required.reasons) is (policy != expected)
 
 
@@ -92,16 +98,16 @@ def test_ingress_of_kuberay_is_turned_off() -> None:
 
 def test_nothing_is_changed_without_profile_or_for_another_actor() -> None:
     weak = {"networkPolicy": {"head": {"ingressRules": RULES}}, "tlsOptions": {"enabled": False}}
-    assert not enforce({"spec": weak}, None, frozenset(), FEATURES)
-    assert not enforce({"spec": {**weak, "managedBy": MULTIKUEUE_CONTROLLER}}, None, ENFORCED, FEATURES)
+    assert not required_in({"spec": weak}, None, frozenset(), FEATURES)
+    assert not required_in({"spec": {**weak, "managedBy": MULTIKUEUE_CONTROLLER}}, None, ENFORCED, FEATURES)
     annotated = {"metadata": {"annotations": {SECURE_TRUSTED_NETWORK: "true"}}, "spec": {}}
-    assert not enforce(annotated, None, ENFORCED, ACTIVE)
-    withdrawn = enforce({"spec": {}}, annotated, ENFORCED, ACTIVE)
+    assert not required_in(annotated, None, ENFORCED, ACTIVE)
+    withdrawn = required_in({"spec": {}}, annotated, ENFORCED, ACTIVE)
     assert not withdrawn  # the operator's own parts are injected again
 
 
 def test_missing_tls_is_unmet() -> None:
-    assert unmet({"spec": {}}, ENFORCED, ()) == (Concern.MTLS,)
-    assert unmet({"spec": {}}, {Concern.NETWORK_POLICY, Concern.AUTHENTICATION}, ()) == ()
-    assert unmet({"spec": {"tlsOptions": TLS}}, ENFORCED, ()) == (Concern.MTLS,)
-    assert unmet({"spec": {"tlsOptions": TLS}}, ENFORCED, ACTIVE) == ()
+    assert unmet(RayClusterFacts({"spec": {}}), ENFORCED, ()) == (Concern.MTLS,)
+    assert unmet(RayClusterFacts({"spec": {}}), {Concern.NETWORK_POLICY, Concern.AUTHENTICATION}, ()) == ()
+    assert unmet(RayClusterFacts({"spec": {"tlsOptions": TLS}}), ENFORCED, ()) == (Concern.MTLS,)
+    assert unmet(RayClusterFacts({"spec": {"tlsOptions": TLS}}), ENFORCED, ACTIVE) == ()

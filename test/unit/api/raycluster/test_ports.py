@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.ports import MAX_SERVE_PORTS, ports_of, service_port_of
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.ports import MAX_SERVE_PORTS, ports_of
 from cfo.runtime.objects.unstructured import Object
 
 RAY_SERVICE = {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "s", "uid": "1", "controller": True}
@@ -136,10 +137,10 @@ def test_name_of_a_port_does_not_show_that_ray_listens(cluster: Object, expected
 
 
 def test_port_of_service_is_that_of_the_container() -> None:
-    assert service_port_of(cluster_with({}, ("client", 20001)), "client") == 20001
-    assert service_port_of(cluster_with({"ray-client-server-port": "20001"}), "client") == 10001
-    assert service_port_of(cluster_with({}, ("client", 6379)), "client") == 10001
-    assert service_port_of(cluster_with({}, ("dashboard", 80)), "dashboard") == 80
+    assert RayClusterFacts(cluster_with({}, ("client", 20001))).service_port("client") == 20001
+    assert RayClusterFacts(cluster_with({"ray-client-server-port": "20001"})).service_port("client") == 10001
+    assert RayClusterFacts(cluster_with({}, ("client", 6379))).service_port("client") == 10001
+    assert RayClusterFacts(cluster_with({}, ("dashboard", 80))).service_port("dashboard") == 80
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 5, {"headGroupSpec": {"template": {"spec": {"containers": [7]}}}}])

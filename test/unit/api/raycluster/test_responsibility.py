@@ -9,17 +9,10 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from cfo.api.raycluster.responsibility import (
-    FEATURES,
-    Actor,
-    Concern,
-    Responsibility,
-    event_of,
-    is_managed_by_multikueue,
-    responsibility_of,
-    unconfirmed_request,
-)
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.responsibility import FEATURES, Actor, Concern, Responsibility
 from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.responsibility_events import ACTOR_EVENTS
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "raycluster.md"
 HEADER = ["The RayCluster has", "active feature", "NetworkPolicies", "mTLS", "authentication", "exposure"]
@@ -53,16 +46,17 @@ def active(feature: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(("text", "feature", "actors"), CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
 def test_documented_actor_provides_each_concern(text: str, feature: str, actors: list[str]) -> None:
     cluster: dict[str, Any] = yaml.safe_load(text)
-    found = responsibility_of(cluster, active(feature))
-    assert [found.of(concern).value for concern in Concern] == actors
-    without = responsibility_of(cluster, [name for name in FEATURES if name not in active(feature)])
-    assert without == (found if is_managed_by_multikueue(cluster) else OPERATOR)
+    facts = RayClusterFacts(cluster)
+    found = facts.responsibility(active(feature))
+    assert [facts.actor(concern, active(feature)).value for concern in Concern] == actors
+    without = facts.responsibility([name for name in FEATURES if name not in active(feature)])
+    assert without == (found if facts.is_managed_by_multikueue else OPERATOR)
 
 
 def test_documentation_has_a_case_for_each_feature_and_each_change_of_actor() -> None:
     assert set(FEATURES) <= {feature for _, feature, _ in CASES}
     documented = {(concern, actor) for _, _, actors in CASES for concern, actor in zip(Concern, actors, strict=True)}
-    named = {(concern, actor) for concern in Concern for actor in Actor if event_of(concern, actor) is not None}
+    named = set(ACTOR_EVENTS)
     assert named <= {(concern, Actor(actor)) for concern, actor in documented}
 
 
@@ -73,27 +67,28 @@ def test_each_feature_can_be_configured() -> None:
 
 
 def test_each_change_of_actor_has_one_event() -> None:
-    events = [event_of(concern, actor) for concern in Concern for actor in Actor]
-    reasons = [event[0] for event in events if event is not None]
+    reasons = [reason for reason, _ in ACTOR_EVENTS.values()]
     assert len(reasons) == len(set(reasons))
-    assert all(event_of(concern, Actor.OPERATOR) is None for concern in Concern)
-    assert [event_of(concern, Actor.MULTIKUEUE) is not None for concern in Concern] == [True, False, False, False]
+    assert not any(actor is Actor.OPERATOR for _, actor in ACTOR_EVENTS)
+    assert [(concern, Actor.MULTIKUEUE) in ACTOR_EVENTS for concern in Concern] == [True, False, False, False]
     assert all(re.fullmatch("[A-Z][A-Za-z]+", reason) for reason in reasons)
 
 
 def test_request_is_unconfirmed_only_while_no_other_actor_is_responsible() -> None:
     cluster = {"spec": {"tlsOptions": {"enabled": True}}}
-    assert unconfirmed_request(cluster, Concern.MTLS, ()) == ("spec.tlsOptions", "tlsOptions")
-    assert unconfirmed_request(cluster, Concern.MTLS, ("tlsOptions",)) is None
-    assert unconfirmed_request(cluster, Concern.AUTHENTICATION, ()) is None
+    request = RayClusterFacts(cluster).unconfirmed_request(Concern.MTLS, ())
+    assert request is not None
+    assert (request.setting, request.feature) == ("spec.tlsOptions", "tlsOptions")
+    assert RayClusterFacts(cluster).unconfirmed_request(Concern.MTLS, ("tlsOptions",)) is None
+    assert RayClusterFacts(cluster).unconfirmed_request(Concern.AUTHENTICATION, ()) is None
     managed = {"spec": {**cluster["spec"], "managedBy": "kueue.x-k8s.io/multikueue"}}
-    assert unconfirmed_request(managed, Concern.MTLS, ()) is None
+    assert RayClusterFacts(managed).unconfirmed_request(Concern.MTLS, ()) is None
     both = {**cluster, "metadata": {"annotations": {"odh.ray.io/secure-trusted-network": "true"}}}
-    assert unconfirmed_request(both, Concern.MTLS, ("tlsOptions",)) is None
+    assert RayClusterFacts(both).unconfirmed_request(Concern.MTLS, ("tlsOptions",)) is None
 
 
 @pytest.mark.parametrize(
     "spec", [None, {}, {"networkPolicy": "x"}, {"networkPolicy": {"mode": 1}}, {"headGroupSpec": 1}]
 )
 def test_malformed_settings_change_no_actor(spec: Any) -> None:
-    assert responsibility_of({"spec": spec}, FEATURES) == OPERATOR
+    assert RayClusterFacts({"spec": spec}).responsibility(FEATURES) == OPERATOR

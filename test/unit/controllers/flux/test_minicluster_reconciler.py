@@ -11,8 +11,19 @@ from cfo.api.flux import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.objects import Informers
 from cfo.controllers.flux.minicluster.plan import Plan
 from cfo.controllers.flux.minicluster.reconciler import MiniClusterReconciler
-from cfo.controllers.flux.minicluster.resources import desired_job, owned
-from cfo.runtime import GVK, Client, Entry, EventRecorder, NamespacedName, NotFound, Object, Result, SystemClock
+from cfo.controllers.flux.minicluster.resources import desired_job
+from cfo.runtime import (
+    GVK,
+    Client,
+    Entry,
+    EventRecorder,
+    NamespacedName,
+    NotFound,
+    Object,
+    Result,
+    SystemClock,
+    owner_reference,
+)
 from cfo.runtime.cache.entry import EntryDecoder
 from test.support.flux_environment import mini_cluster
 
@@ -31,13 +42,13 @@ class RecordingClient:
     async def get(self, gvk: GVK, key: NamespacedName, **options: Any) -> Object:
         return self.cluster
 
-    async def apply(self, obj: Object, *, subresource: str = "") -> Object:
+    async def apply(self, obj: Object, *, subresource: str = "", force: bool = True) -> Object:
         self.writes.append(subresource)
         if self.is_deleted:
             raise NotFound(404)
         return obj
 
-    async def patch(self, gvk: GVK, key: NamespacedName, patch: Object) -> Object:
+    async def patch(self, gvk: GVK, key: NamespacedName, patch: Object, *, subresource: str = "") -> Object:
         self.writes.append(key.name)
         return {"metadata": {}} if self.strips_labels else patch
 
@@ -51,8 +62,8 @@ def entry(kind: str, obj: Object) -> Entry:
 async def reconcile(client: RecordingClient, pods: int) -> Result:
     """Reconcile a MiniCluster with a Job and this number of pods without an index label."""
     cluster = client.cluster
-    job = owned(cluster, desired_job(Plan.of(cluster)))
-    job["metadata"] |= {"uid": "j"}
+    job = desired_job(Plan.of(cluster))
+    job["metadata"] |= {"uid": "j", "ownerReferences": [owner_reference(cluster)]}
     owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": "flux-sample", "uid": "j", "controller": True}]
     entries = [
         entry(

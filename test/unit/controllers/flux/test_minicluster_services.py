@@ -23,7 +23,7 @@ class RecordingChildren:
         self.problem: tuple[str, str] | None = None
         self.applied: list[str] = []
 
-    async def apply(self, desired: Object, current: Entry | None, *, required: bool = True) -> bool:
+    async def ensure(self, desired: Object, current: Entry | None, *, required: bool = True) -> bool:
         self.applied.append(name_of(desired))
         return True
 

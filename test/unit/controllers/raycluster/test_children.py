@@ -1,13 +1,16 @@
-"""Tests of which objects belong to a RayCluster."""
+"""Tests of which objects belong to a RayCluster, and of what is reported about the others."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL
-from cfo.controllers.raycluster.children import belongs_to
+from cfo.controllers.raycluster.children import Children, belongs_to
+from cfo.runtime import Client, EventRecorder, owner_reference
+from cfo.runtime.client import NameTaken
 
 CLUSTER = {
     "apiVersion": "ray.io/v1",
@@ -47,3 +50,48 @@ def child(
 )
 def test_child_belongs_to_cluster_by_owner_reference_or_label(obj: dict[str, Any], expected: bool) -> None:
     assert belongs_to(obj, CLUSTER) is expected
+
+
+def recording_children() -> tuple[Children, list[tuple[str, str]]]:
+    """Return the writes of the cluster, and the reason and message of each Event that they record."""
+    events: list[tuple[str, str]] = []
+    recorder = SimpleNamespace(event=lambda _, __, reason, message: events.append((reason, message)))
+    return Children(cast("Client", None), cast("EventRecorder", recorder), CLUSTER), events
+
+
+def taken_by(owner: dict[str, Any]) -> NameTaken:
+    """Return the conflict with a Secret of this owner."""
+    metadata = {"name": "ca", "namespace": "ns", "ownerReferences": [owner]}
+    return NameTaken({"apiVersion": "v1", "kind": "Secret", "metadata": metadata}, CLUSTER)
+
+
+def test_taken_name_is_an_event_and_checked_again() -> None:
+    children, events = recording_children()
+    children.report_taken(taken_by(owner("2") | {"name": "other"}), "no CA")
+    assert events == [("NameTaken", "Secret ca already exists and does not belong to this RayCluster: no CA")]
+    assert children.result().requeue_after == 300
+
+
+def test_object_of_a_deleted_cluster_with_the_same_name_is_awaited_silently() -> None:
+    children, events = recording_children()
+    children.report_taken(taken_by(owner("2")), "no CA")
+    assert not events
+    assert children.result(requeue_after=60).requeue_after == 5
+
+
+def test_taken_name_without_a_consequence_is_raised() -> None:
+    with pytest.raises(NameTaken):
+        recording_children()[0].report_taken(taken_by(owner("2")), "")
+
+
+def test_only_lasting_failures_are_events() -> None:
+    children, events = recording_children()
+    children.report_failure("disturbed", is_lasting=False)
+    children.report_failure("refused", is_lasting=True)
+    assert events == [("FailedToReconcile", "refused")]
+
+
+def test_only_namespaced_objects_have_an_owner_reference() -> None:
+    children, _ = recording_children()
+    assert children.owned(child())["metadata"]["ownerReferences"] == [owner_reference(CLUSTER)]
+    assert children.owned(child(namespace=None))["metadata"]["ownerReferences"] == []

@@ -10,10 +10,16 @@ import pytest
 from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import TLS_VARIABLE
-from cfo.api.raycluster.conditions import EXPOSED, MUTUAL_TLS, NETWORK_POLICIES
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.conditions import OWN_CONDITIONS_CHANGED, conditions_of
+from cfo.controllers.raycluster.conditions import (
+    EXPOSED,
+    MUTUAL_TLS,
+    NETWORK_POLICIES,
+    OWN_CONDITIONS_CHANGED,
+    conditions_of,
+)
 from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object, find_condition
 from cfo.runtime.cache.entry import Entry, EntryDecoder
@@ -36,7 +42,7 @@ def child(name: str, *, annotations: dict[str, str] | None = None, **fields: Any
 def condition(
     kind: str, cluster: Object, children: dict[GVK, list[Object]] | None = None, exposure: Exposure = ALLOWED
 ) -> tuple[str, str, str]:
-    found = find_condition(conditions_of(cluster, children or {}, exposure, CONFIG), kind) or {}
+    found = find_condition(conditions_of(RayClusterFacts(cluster), children or {}, exposure, CONFIG), kind) or {}
     return found["status"], found["reason"], found["message"]
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
-from cfo.api.raycluster.cluster import is_suspended
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ingress_resources, policies, resources
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_OPENSHIFT, WELL_KNOWN_VANILLA
@@ -28,40 +27,41 @@ WITHOUT_TLS = ("old-names-annotated-by-hand", "old-names-unannotated")
 
 def desired_objects(cluster: Object, config: KubeRayConfiguration, *, openshift: bool) -> list[Object]:
     """Return all objects that the reconcilers create for a cluster, Secrets with empty data."""
-    names = names_of(cluster)
+    facts = RayClusterFacts(cluster)
+    names = facts.names
     operator_namespaces = WELL_KNOWN_OPENSHIFT if openshift else WELL_KNOWN_VANILLA
     found = [
-        policies.desired_head_policy(cluster, config, operator_namespaces),
-        policies.desired_workers_policy(cluster, config),
+        policies.desired_head_policy(facts, config, operator_namespaces),
+        policies.desired_workers_policy(facts, config),
     ]
     if config.mtls_enabled:
-        found.append(resources.desired_secret(cluster, names.ca_secret, {}))
-    if is_suspended(cluster):
+        found.append(resources.desired_secret(facts, names.ca_secret, {}))
+    if facts.is_suspended:
         return found
     if openshift and config.ray_dashboard_oauth_enabled:
         found += [
-            resources.desired_secret(cluster, names.cookie_secret, {}),
-            resources.desired_proxy_service(cluster),
-            resources.desired_proxy_service_account(cluster),
-            resources.desired_dashboard_route(cluster, _backend(cluster, Authentication.OAUTH_PROXY)),
-            resources.desired_client_route(cluster),
-            resources.desired_cluster_role_binding(cluster, names.cluster_role_binding),
+            resources.desired_secret(facts, names.cookie_secret, {}),
+            resources.desired_proxy_service(facts),
+            resources.desired_proxy_service_account(facts),
+            resources.desired_dashboard_route(facts, _backend(facts, Authentication.OAUTH_PROXY)),
+            resources.desired_client_route(facts),
+            resources.desired_cluster_role_binding(facts, names.cluster_role_binding),
         ]
     if not openshift and not config.ray_dashboard_oauth_enabled:
         found += [
             ingress_resources.desired_dashboard_ingress(
-                cluster,
+                facts,
                 config.ingress_domain,
                 config.ingress,
-                backend=_backend(cluster, Authentication.DISABLED),
+                backend=_backend(facts, Authentication.DISABLED),
             ),
-            ingress_resources.desired_client_ingress(cluster, config.ingress_domain, config.ingress),
+            ingress_resources.desired_client_ingress(facts, config.ingress_domain, config.ingress),
         ]
     return found
 
 
-def _backend(cluster: Object, authentication: Authentication) -> Backend:
-    backend = dashboard_backend(cluster, authentication)
+def _backend(facts: RayClusterFacts, authentication: Authentication) -> Backend:
+    backend = dashboard_backend(facts, authentication)
     assert backend is not None
     return backend
 

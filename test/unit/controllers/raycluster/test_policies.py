@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
-from cfo.api.raycluster.responsibility import SECURE_TRUSTED_NETWORK
+from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, SECURE_TRUSTED_NETWORK, TLS_VARIABLE
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.policies import (
     DEFAULT_DENY_NAME,
@@ -56,7 +56,9 @@ def opened(policy: Object, direction: str = "ingress") -> dict[str, set[Any]]:
 
 def head(cluster: Object, **settings: Any) -> dict[str, set[Any]]:
     """Return the ports that the policy of the head opens, with ``settings`` in the configuration."""
-    return opened(desired_head_policy(cluster, KubeRayConfiguration.model_validate(settings), ["ray-system"]))
+    return opened(
+        desired_head_policy(RayClusterFacts(cluster), KubeRayConfiguration.model_validate(settings), ["ray-system"])
+    )
 
 
 def test_ports_of_a_cluster_without_settings() -> None:
@@ -67,7 +69,9 @@ def test_ports_of_a_cluster_without_settings() -> None:
         "openshift-monitoring": {8080},
         EVERYONE: {8443, 10001},
     }
-    assert opened(desired_workers_policy(cluster_with(), KubeRayConfiguration())) == {OWN_CLUSTER: {"all"}}
+    assert opened(desired_workers_policy(RayClusterFacts(cluster_with()), KubeRayConfiguration())) == {
+        OWN_CLUSTER: {"all"}
+    }
 
 
 def test_custom_ports_replace_the_defaults() -> None:
@@ -90,11 +94,13 @@ def test_serve_is_open_to_its_namespace_kuberay_and_configured_namespaces() -> N
     assert found[OWN_NAMESPACE] == found["nginx"] == found["ray-system"] == {8265, 10001} | serve
     assert found["web"] == serve
     assert not found[EVERYONE] & serve
-    workers = opened(desired_workers_policy(cluster, KubeRayConfiguration.model_validate(settings)))
+    workers = opened(desired_workers_policy(RayClusterFacts(cluster), KubeRayConfiguration.model_validate(settings)))
     assert workers == {OWN_CLUSTER: {"all"}, OWN_NAMESPACE: serve, "nginx": serve}
     (rule,) = [
         rule
-        for rule in desired_workers_policy(cluster, KubeRayConfiguration.model_validate(settings))["spec"]["ingress"]
+        for rule in desired_workers_policy(RayClusterFacts(cluster), KubeRayConfiguration.model_validate(settings))[
+            "spec"
+        ]["ingress"]
         if "nginx" in str(rule)
     ]
     assert rule["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"] == ["nginx", "web"]
@@ -145,7 +151,7 @@ def test_dashboard_is_open_as_far_as_it_authenticates(
 ) -> None:
     config = KubeRayConfiguration.model_validate({"ingress": {"namespaces": ["nginx"]}})
     policy = desired_head_policy(
-        cluster, config, ["ray-system"], behind_proxy=behind_proxy, requires_token=requires_token
+        RayClusterFacts(cluster), config, ["ray-system"], behind_proxy=behind_proxy, requires_token=requires_token
     )
     jobs = [rule for rule in policy["spec"]["ingress"] if "job-name" in str(rule)]
     assert bool(jobs) is (behind_proxy and "serve" not in str(cluster))
@@ -168,8 +174,8 @@ EGRESS = {
 def test_egress_is_restricted_to_cluster_dns_api_servers_and_destinations() -> None:
     config = KubeRayConfiguration.model_validate({"networkPolicy": {"egress": EGRESS}})
     policies = (
-        desired_head_policy(cluster_with(), config, ["ray-system"]),
-        desired_workers_policy(cluster_with(), config),
+        desired_head_policy(RayClusterFacts(cluster_with()), config, ["ray-system"]),
+        desired_workers_policy(RayClusterFacts(cluster_with()), config),
     )
     for policy in policies:
         assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
@@ -189,11 +195,11 @@ def test_egress_is_restricted_to_cluster_dns_api_servers_and_destinations() -> N
 
 
 def test_egress_without_settings_is_not_restricted_and_without_destinations_is_closed() -> None:
-    spec = desired_workers_policy(cluster_with(), KubeRayConfiguration())["spec"]
+    spec = desired_workers_policy(RayClusterFacts(cluster_with()), KubeRayConfiguration())["spec"]
     assert spec["policyTypes"] == ["Ingress"]
     assert "egress" not in spec
     closed = KubeRayConfiguration.model_validate({"networkPolicy": {"egress": {"restrict": True, "dnsNamespaces": []}}})
-    assert opened(desired_workers_policy(cluster_with(), closed), "egress") == {OWN_CLUSTER: {"all"}}
+    assert opened(desired_workers_policy(RayClusterFacts(cluster_with()), closed), "egress") == {OWN_CLUSTER: {"all"}}
 
 
 def test_default_deny_selects_all_ray_pods_and_admits_nothing() -> None:

@@ -10,7 +10,7 @@ import pytest
 from cfo.api.raycluster.naming import names_of
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.node_request import Refusal
-from cfo.controllers.raycluster.signing_authority import SigningAuthorities
+from cfo.controllers.raycluster.node_signer import SigningAuthorities
 from cfo.runtime.objects.unstructured import Object, owner_reference
 from test.support.raycluster_environment import ray_cluster
 

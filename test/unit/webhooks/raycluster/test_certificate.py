@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from cfo.api.raycluster.node_certificates import head_host_names
+from cfo.api.raycluster.naming import head_host_names
 from cfo.controllers.raycluster import ca
-from cfo.webhooks.raycluster.certificate_command import (
+from cfo.webhooks.raycluster.mtls import (
     CA_DIRECTORY,
     CA_KEY_DIRECTORY,
     TLS_DIRECTORY,

@@ -11,7 +11,7 @@ from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.runtime.objects.unstructured import Object
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
-from cfo.webhooks.raycluster.limits import MAX_ENTRIES, MAX_LIST, MAX_WORKER_GROUPS
+from cfo.webhooks.raycluster.json_types import MAX_ENTRIES, MAX_LIST, MAX_WORKER_GROUPS
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 from cfo.webhooks.raycluster.validation import create_errors, update_errors
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.webhooks.raycluster.replicas import replica_warnings
+from cfo.webhooks.raycluster.validation import replica_warnings
 
 
 def cluster(*groups: Any) -> dict[str, Any]:

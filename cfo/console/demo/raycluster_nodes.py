@@ -1,0 +1,159 @@
+"""A fake KubeRay operator for the embedded control plane.
+
+It implements the parts of KubeRay that the operator and AppWrappers depend on: it creates the head pod and the worker
+pods of a RayCluster from its templates, with KubeRay's labels and owner references, and reports in the status how many
+of them are ready. It deletes the pods of a suspended RayCluster. It lets Ray require a token if the RayCluster does
+(``authOptions``), and ignores a RayCluster that another cluster runs (``managedBy``). It does not start Ray, autoscale,
+or replace pods.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from cfo.api.raycluster.cluster import is_suspended, requests_ray_token, requires_ray_token
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.runtime import (
+    POD,
+    AlreadyExists,
+    Builder,
+    Client,
+    Clock,
+    Informer,
+    Manager,
+    Object,
+    Request,
+    Result,
+    is_deleting,
+    key_of,
+    name_of,
+    namespace_of,
+    owner_reference,
+    rfc3339,
+    uid_of,
+)
+
+__all__ = ["pods_of", "runs_here", "setup", "status_of"]
+
+_CLUSTER = "ray.io/cluster"
+_NODE_TYPE = "ray.io/node-type"
+
+
+def setup(manager: Manager) -> None:
+    """Add the fake KubeRay controller to ``manager``."""
+    pods = manager.cache.informer(POD, label_selector=_CLUSTER)
+    reconciler = _KubeRayReconciler(manager.client.with_field_manager("cfo-demo"), pods, manager.clock)
+    Builder(manager, "fake-kuberay").for_(RAY_CLUSTER).owns(POD, label_selector=_CLUSTER).complete(reconciler)
+
+
+class _KubeRayReconciler:
+    def __init__(self, client: Client, pods: Informer, clock: Clock) -> None:
+        self._client = client
+        self._pods = pods
+        self._clock = clock
+
+    async def reconcile(self, request: Request) -> Result:
+        cluster = await self._client.get(RAY_CLUSTER, request)
+        if cluster is None or not runs_here(cluster) or is_deleting(cluster):
+            return Result()
+        uid = uid_of(cluster)
+        own = [
+            pod
+            for pod in self._pods.reader.list(namespace=request.namespace)
+            if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences") or ())
+        ]
+        if is_suspended(cluster):
+            for pod in own:
+                if not is_deleting(pod):
+                    await self._client.delete(POD, key_of(pod), uid=uid_of(pod))
+        else:
+            for pod in pods_of(cluster):
+                with suppress(AlreadyExists):
+                    await self._client.create(pod)
+        status = status_of(cluster, own)
+        before = cluster.get("status") or {}
+        if any(before.get(key) != value for key, value in status.items()):
+            state = status["state"]
+            if state is not None and state != before.get("state"):
+                status["stateTransitionTimes"] = {state: rfc3339(self._clock.now())}
+            await self._client.patch(RAY_CLUSTER, request, {"status": status}, subresource="status")
+        return Result()
+
+
+def runs_here(cluster: Mapping[str, Any]) -> bool:
+    """Return whether KubeRay in this cluster runs the RayCluster (``spec.managedBy``)."""
+    return cluster["spec"].get("managedBy") in (None, "", "ray.io/kuberay-operator")
+
+
+def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the status that KubeRay reports for a RayCluster with these pods.
+
+    Its state is ``None`` (no state) until all pods are ready, and when pods have ended, which KubeRay would replace.
+    """
+    pods = list(pods)
+    groups = cluster["spec"].get("workerGroupSpecs") or ()
+    hosts = [int(group.get("numOfHosts") or 1) for group in groups]
+    ready = [pod["metadata"]["labels"][_NODE_TYPE] for pod in pods if _is_ready(pod)]
+    wanted = sum(int(group.get("replicas") or 0) * many for group, many in zip(groups, hosts, strict=True))
+    workers = ready.count("worker")
+    status: dict[str, Any] = {
+        "desiredWorkerReplicas": wanted,
+        "minWorkerReplicas": sum(
+            int(group.get("minReplicas") or 0) * many for group, many in zip(groups, hosts, strict=True)
+        ),
+        "maxWorkerReplicas": sum(
+            int(group.get("maxReplicas") or 0) * many for group, many in zip(groups, hosts, strict=True)
+        ),
+        "availableWorkerReplicas": workers,
+        "readyWorkerReplicas": workers,
+        "observedGeneration": cluster["metadata"].get("generation"),
+    }
+    if is_suspended(cluster):
+        status["state"] = None if pods else "suspended"
+    else:
+        status["state"] = "ready" if "head" in ready and workers >= wanted else None
+    return status
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def pods_of(cluster: Mapping[str, Any]) -> Iterator[Object]:
+    """Yield the head pod and the worker pods of a RayCluster."""
+    spec = cluster["spec"]
+    yield _pod(cluster, "head", "headgroup", 0, spec["headGroupSpec"])
+    for group in spec.get("workerGroupSpecs") or ():
+        for number in range(int(group.get("replicas") or 0) * int(group.get("numOfHosts") or 1)):
+            yield _pod(cluster, "worker", group["groupName"], number, group)
+
+
+def _pod(cluster: Mapping[str, Any], node_type: str, group: str, number: int, spec: Mapping[str, Any]) -> Object:
+    template = copy.deepcopy(spec["template"])
+    metadata = template.get("metadata") or {}
+    labels = {
+        **(metadata.get("labels") or {}),
+        _CLUSTER: name_of(cluster),
+        "ray.io/group": group,
+        "ray.io/is-ray-node": "yes",
+        _NODE_TYPE: node_type,
+    }
+    if requests_ray_token(cluster) and not requires_ray_token(template["spec"]):
+        template["spec"]["containers"][0].setdefault("env", []).append({"name": "RAY_AUTH_MODE", "value": "token"})
+    name = f"{name_of(cluster)}-head" if node_type == "head" else f"{name_of(cluster)}-{group}-worker-{number}"
+    return {
+        "apiVersion": POD.api_version,
+        "kind": POD.kind,
+        "metadata": {
+            **metadata,
+            "name": name,
+            "namespace": namespace_of(cluster),
+            "labels": labels,
+            "ownerReferences": [owner_reference(cluster, block_owner_deletion=True)],
+        },
+        "spec": template["spec"],
+    }

@@ -1,0 +1,97 @@
+"""Where a RayCluster is reachable, and who authenticates its users: read from the objects that expose it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final
+
+from cfo.api.gateway import HTTP_ROUTE, route_problems
+from cfo.api.raycluster.authentication import PROXY_PORT_NAME
+from cfo.api.raycluster.cluster import head_pod_spec
+from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.kinds import ROUTE
+from cfo.api.raycluster.responsibility import Actor
+from cfo.console.summaries.reading import MALFORMED, items, mapping, path, text
+from cfo.console.summaries.related import Related
+from cfo.console.summaries.summary import Problem
+from cfo.runtime import INGRESS
+
+__all__ = ["authentication", "client_address", "dashboard_url", "is_known", "problems"]
+
+_KINDS: Final = (INGRESS, ROUTE, HTTP_ROUTE)
+_MAX_HOST: Final = 253
+
+
+def is_known(related: Related) -> bool:
+    """Return whether any of the kinds could be read by which a RayCluster is exposed."""
+    return any(kind in related.children for kind in _KINDS)
+
+
+def dashboard_url(facts: RayClusterFacts, related: Related) -> str:
+    """Return the URL of the dashboard; empty if it is not exposed."""
+    return next(_urls(facts.names.dashboard, related), "")
+
+
+def client_address(facts: RayClusterFacts, related: Related) -> str:
+    """Return the address for ``ray.init()`` outside the Kubernetes cluster; empty if the client is not exposed."""
+    url = next(_urls(facts.names.client, related), "")
+    return f"ray://{url.partition('://')[2]}" if url else ""
+
+
+def authentication(facts: RayClusterFacts, actor: Actor) -> str:
+    """Return who authenticates the users of the dashboard, of which ``actor`` is responsible."""
+    if actor in (Actor.OPEN_DATA_HUB, Actor.MULTIKUEUE):
+        return str(actor.value)
+    if facts.has_injected_auth_proxy:
+        return "OIDC (oauth2-proxy)"
+    if any(item.get("name") == PROXY_PORT_NAME for item in items(head_pod_spec(facts.cluster).get("containers"))):
+        return "OpenShift (oauth-proxy)"
+    return "Ray token" if facts.requests_ray_token else "none"
+
+
+def problems(related: Related) -> Iterator[Problem]:
+    """Yield what Gateways report about the routes of a RayCluster."""
+    for route in related.children.get(HTTP_ROUTE, ()):
+        with suppress(*MALFORMED):
+            for problem in islice(route_problems(route), 3):
+                yield Problem(
+                    text(f"The Gateway {problem.parent} does not accept the HTTPRoute: {problem.message}"),
+                    "check allowedRoutes and the listeners of the Gateway",
+                )
+
+
+def _urls(name: str, related: Related) -> Iterator[str]:
+    for kind in _KINDS:
+        for obj in related.children.get(kind, ()):
+            if path(obj, "metadata", "name") == name:
+                yield from _urls_of(mapping(obj.get("spec")))
+
+
+def _urls_of(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the URLs in the spec of an Ingress, a Route or an HTTPRoute.
+
+    The scheme of an HTTPRoute is that of the Gateway's listener, which is usually HTTPS; the operator requires it where
+    users log in.
+    """
+    rules = list(items(spec.get("rules")))
+    for rule in rules:
+        if host := text(rule.get("host"), _MAX_HOST):
+            yield f"{'https' if spec.get('tls') else 'http'}://{host}"
+    if host := text(spec.get("host"), _MAX_HOST):
+        yield f"{'https' if spec.get('tls') else 'http'}://{host}"
+    hostnames = spec.get("hostnames")
+    for hostname in islice(hostnames, 10) if isinstance(hostnames, list) else ():
+        if host := text(hostname, _MAX_HOST):
+            yield f"https://{host}{_shared_path(rules)}"
+
+
+def _shared_path(rules: list[Mapping[str, Any]]) -> str:
+    """Return the path of a route on a host that many dashboards share; empty for a host of its own."""
+    for rule in rules:
+        for match in items(rule.get("matches")):
+            value = text(path(match, "path", "value"), 400)
+            if len(value) > 1:
+                return f"{value.rstrip('/')}/"
+    return ""
