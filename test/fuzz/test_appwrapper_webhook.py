@@ -8,7 +8,7 @@ from typing import Any, cast
 from hypothesis import strategies as st
 
 from cfo.api.appwrapper.names import APPWRAPPER
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.discovery import Resource, UnknownKind

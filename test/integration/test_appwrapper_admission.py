@@ -14,7 +14,7 @@ import pytest
 
 from cfo.api.appwrapper import USER_ID_LABEL, USER_LABEL
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from aiohttp import ClientResponse, ClientSession, TCPConnector
 
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.runtime.objects.kinds import SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects.unstructured import NamespacedName, Object

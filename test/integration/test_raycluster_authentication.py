@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import FINALIZER, names_of
+from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, ROUTE, names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.objects.kinds import (

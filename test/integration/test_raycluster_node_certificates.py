@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from cfo.api.raycluster.naming import REQUESTER_ROLE, REQUESTER_RULES
+from cfo.api.raycluster.names import REQUESTER_ROLE, REQUESTER_RULES
 from cfo.controllers import raycluster
 from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST, MAX_DECISIONS
 from cfo.runtime.client.client import Client

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import RAY_CLUSTER, names_of
 from cfo.config import CAConfiguration, KubeRayConfiguration, OperatorConfiguration
 from cfo.controllers.raycluster import rules
 from cfo.features import enabled_features

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, pod_labels
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import names_of
 from cfo.runtime.objects.kinds import POD, SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects.unstructured import (
     NamespacedName,

@@ -22,7 +22,7 @@ from cfo.api.appwrapper.podsets import (
     PodSetError,
     pod_template_at,
 )
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime import DEPLOYMENT, GVK, JOB, POD, Object, gvk_of
 from cfo.runtime.objects.field import go_value
 

@@ -30,7 +30,7 @@ class Authentication(Enum):
     DISABLED = auto()
     """No one: the configuration disables OAuth."""
     OTHER = auto()
-    """Another actor (:mod:`.responsibility`), which exposes the dashboard as well."""
+    """Another actor (:mod:`.facts`), which exposes the dashboard as well."""
     UNAVAILABLE = auto()
     """No one, although the configuration requires it: the dashboard must not be exposed."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
+from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
 from cfo.runtime import annotations_of, labels_of, name_of, namespace_of, owner_references_of, uid_of
 
 POD_CLUSTER_LABEL = "ray.io/cluster"

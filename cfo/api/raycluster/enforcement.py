@@ -18,8 +18,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ to them (:mod:`.oauth`), Ingresses or routes of a Gateway on vanilla Kubernetes 
 (:mod:`.networkpolicy`, and :mod:`.default_deny` for whole namespaces), mutual TLS (:mod:`.mtls`) and the profiles of
 namespaces (:mod:`.enforcement`). If pods request their certificates, :mod:`.node_signer` signs the requests, which
 :mod:`.certificate_requesters` allows. No controller acts on what another actor provides
-(:mod:`cfo.api.raycluster.responsibility`). Pure functions compute the desired objects (:mod:`.resources`,
+(:mod:`cfo.api.raycluster.facts`). Pure functions compute the desired objects (:mod:`.resources`,
 :mod:`.ingress_resources`, :mod:`.policies` and :mod:`.ca`, with names from
 :mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
 
@@ -16,7 +16,7 @@ update of a RayCluster enqueues nothing, unless it changes the name of the head'
 
 from __future__ import annotations
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster import (
     certificate_requesters,

@@ -13,8 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from cfo.api.raycluster.certificates import requests_certificates
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, REQUESTER_ROLE, REQUESTER_RULES, REQUESTERS_LABEL, fit
+from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER, REQUESTER_ROLE, REQUESTER_RULES, REQUESTERS_LABEL, fit
 from cfo.controllers.raycluster.watches import CLUSTER_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     READ,

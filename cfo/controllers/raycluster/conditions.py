@@ -19,9 +19,8 @@ import structlog
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.responsibility import Actor
+from cfo.api.raycluster.facts import Actor, RayClusterFacts
+from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
 from cfo.console.summaries.related import Related

@@ -19,9 +19,8 @@ from cfo.api.raycluster.authentication import (
 )
 from cfo.api.raycluster.cluster import HEAD_LABELS, requires_ray_token
 from cfo.api.raycluster.enforcement import unmet
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.naming import CLUSTER_LABEL
-from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
+from cfo.api.raycluster.names import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform

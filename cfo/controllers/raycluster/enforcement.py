@@ -8,8 +8,8 @@ their pod templates lack is reported in an Event, and such RayClusters are not e
 from __future__ import annotations
 
 from cfo.api.raycluster.enforcement import enforce, unmet
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.responsibility import Concern
+from cfo.api.raycluster.facts import Concern
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.reconciler import ClusterReconciler

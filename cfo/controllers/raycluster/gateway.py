@@ -12,7 +12,7 @@ from cfo.api.gateway import RouteProblem, is_accepted, route_problems
 from cfo.api.raycluster.authentication import Backend
 from cfo.api.raycluster.cluster import is_owned_by
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.naming import client_host, dashboard_host
+from cfo.api.raycluster.names import client_host, dashboard_host
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.auth_proxy import recorded_ca
 from cfo.controllers.raycluster.children import Children

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, head_pod_spec
-from cfo.api.raycluster.naming import label_value
+from cfo.api.raycluster.names import label_value
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.watches import clusters_with_label
 from cfo.runtime import (

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import digest
+from cfo.api.raycluster.names import RAY_CLUSTER, digest
 from cfo.runtime import Entry, Informer, NamespacedName, Object, Reader, key_of, name_of, namespace_of, uid_of
 
 _CLAIM = "claim"

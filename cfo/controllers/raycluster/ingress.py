@@ -1,6 +1,6 @@
 """Exposes the dashboard and client of a RayCluster on vanilla Kubernetes, through Ingresses or through a Gateway.
 
-They are created only if no other actor exposes the cluster (:mod:`cfo.api.raycluster.responsibility`), and only if
+They are created only if no other actor exposes the cluster (:mod:`cfo.api.raycluster.facts`), and only if
 someone authenticates users, or OAuth is disabled in the configuration; then they require no authentication. If OAuth is
 required, the client is exposed only if it requires certificates; through a Gateway, always. If a Gateway is configured,
 routes are created (:mod:`.gateway`), and an Ingress is deleted once the Gateway accepted the route that replaces it;
@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cfo.api.raycluster.authentication import Authentication, Backend
-from cfo.api.raycluster.kinds import INGRESS_CLASS, RAY_CLUSTER
-from cfo.api.raycluster.naming import client_host, dashboard_host
-from cfo.api.raycluster.responsibility import Concern
+from cfo.api.raycluster.facts import Concern
+from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.dashboard_access import ingress_selection

@@ -12,9 +12,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.naming import names_of
-from cfo.api.raycluster.responsibility import Actor
+from cfo.api.raycluster.facts import Actor, RayClusterFacts
+from cfo.api.raycluster.names import names_of
 from cfo.config import KubeRayConfiguration
 from cfo.runtime import Entry, NamespacedName, Object, Reader
 

@@ -25,9 +25,8 @@ from anyio import to_thread
 
 from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION, recorded_renewal, requests_certificates
 from cfo.api.raycluster.cluster import pod_labels
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children

@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from cfo.api.raycluster.certificates import CERTIFICATE_USAGES
 from cfo.api.raycluster.cluster import pod_labels
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import all_head_host_names
+from cfo.api.raycluster.names import RAY_CLUSTER, all_head_host_names
 from cfo.runtime import (
     NamespacedName,
     Object,

@@ -7,7 +7,7 @@ tokens. That permission is a ClusterRoleBinding, which no owner reference can ti
 delays the cluster's deletion until the binding is deleted. OpenShift accepts the ServiceAccount as an OAuth client and
 issues the Service's certificate; for the operator's own proxies, :mod:`~cfo.controllers.raycluster.auth_proxy` does.
 
-If OAuth is disabled, or another actor authenticates the users (:mod:`cfo.api.raycluster.responsibility`), all of these
+If OAuth is disabled, or another actor authenticates the users (:mod:`cfo.api.raycluster.facts`), all of these
 objects are deleted, and the finalizer is removed; Routes of a cluster whose Ray requires tokens (``authOptions``)
 target Ray itself. Without anything that authenticates users, nothing is created, and an Event reports this.
 """
@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import HEAD_LABELS, is_suspended
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import FINALIZER, FINALIZER_MANAGER
-from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.api.raycluster.facts import Actor, Concern
+from cfo.api.raycluster.names import FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER, ROUTE
 from cfo.config import KubeRayConfiguration, NamespaceSettings, OIDCConfiguration, ProfileTable
 from cfo.controllers.raycluster.auth_proxy import ProxySecrets
 from cfo.controllers.raycluster.children import Children

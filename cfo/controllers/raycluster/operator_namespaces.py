@@ -23,8 +23,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from cfo.api.raycluster.kinds import DSC_INITIALIZATION
-from cfo.api.raycluster.naming import CLUSTER_LABEL
+from cfo.api.raycluster.names import CLUSTER_LABEL, DSC_INITIALIZATION
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime import READ, Cache, Entry, Informer, NamespacedName, Object, Rule

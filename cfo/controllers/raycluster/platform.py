@@ -8,7 +8,7 @@ from typing import Unpack
 
 import structlog
 
-from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
+from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
 from cfo.config import KubeRayConfiguration
 from cfo.runtime import (
     GVK,

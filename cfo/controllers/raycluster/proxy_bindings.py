@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from cfo.api.raycluster.cluster import has_cluster_labels
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, digest, fit, label_value, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, digest, fit, label_value, names_of
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
 from cfo.controllers.raycluster.resources import desired_cluster_role_binding

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import ClassVar, Final
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER
-from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.api.raycluster.facts import Actor, Concern
+from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config import KubeRayConfiguration, NamespaceSettings
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment

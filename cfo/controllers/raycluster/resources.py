@@ -19,8 +19,7 @@ from cfo.api.gateway import HTTP_ROUTE, backend_reference, parent_reference, pat
 from cfo.api.raycluster.authentication import PROXY_PORT_NAME, Backend
 from cfo.api.raycluster.cluster import cluster_labels, pod_labels
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.naming import label_value
+from cfo.api.raycluster.names import ROUTE, label_value
 from cfo.api.raycluster.ports import PROXY_PORT
 from cfo.config import GatewayConfiguration
 from cfo.controllers.raycluster.host_collisions import DASHBOARD_PATHS

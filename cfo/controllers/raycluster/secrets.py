@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.api.raycluster.names import FIELD_MANAGER
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.watches import LABELED
 from cfo.runtime import (

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from cfo.api.raycluster.naming import CLUSTER_LABEL, label_value
+from cfo.api.raycluster.names import CLUSTER_LABEL, label_value
 from cfo.runtime import (
     AnnotationChanged,
     Entry,

@@ -9,7 +9,7 @@ from typing import Final
 
 from cfo.api.raycluster.enforcement import merged
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.runtime import Object, annotations_of, is_deleting, name_of
 from cfo.webhooks.raycluster.injection_plan import (
     MTLS,

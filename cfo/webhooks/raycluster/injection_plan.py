@@ -6,7 +6,7 @@ A new RayCluster gets all enabled features. On an update, the injected entries o
 of the operator or other images do not change a pod template, and RayClusters created without the entries never get
 them. Only the user's own edit can change them: a new worker group gets the same entries as the head group, and if
 another actor provides TLS or authentication from now on, or no longer does, the operator's entries are removed or
-injected (:mod:`cfo.api.raycluster.responsibility`).
+injected (:mod:`cfo.api.raycluster.facts`).
 
 A new RayCluster can contain injected entries already: an export of another one, or this webhook was called before
 another webhook that hands the RayCluster to another actor. They are removed if another actor is responsible.
@@ -21,8 +21,7 @@ from typing import Final
 
 from cfo.api.raycluster.cluster import PodGroup
 from cfo.api.raycluster.enforcement import Enforcement, enforce
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.responsibility import Actor, Concern, Request
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts, Request
 from cfo.config import AuthenticationConfiguration
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.json_types import has_json_types
@@ -63,7 +62,7 @@ class InjectionSettings:
     dashboards get OpenShift's OAuth proxy: it is configured, and the platform is OpenShift. ``authentication`` is the
     configuration of the proxies that dashboards get instead; ``None`` if they do not. ``mtls`` is whether Ray nodes use
     mutual TLS. ``ingress_domain`` is the domain of the client's host; empty if there is none. ``kuberay_features`` are
-    the features of other actors that are known to be active (:mod:`cfo.api.raycluster.responsibility`).
+    the features of other actors that are known to be active (:mod:`cfo.api.raycluster.facts`).
     ``requests_certificates`` is whether Ray nodes request their certificates from the operator, instead of signing them
     with the key of the CA.
     ``profile`` is the name of the profile of the namespace, and ``enforced`` is what it enforces.

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.responsibility import Concern
+from cfo.api.raycluster.facts import Concern
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.runtime import (
     APIError,

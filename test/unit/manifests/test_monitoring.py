@@ -12,7 +12,7 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux import FLUX_SETUP
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch
 from cfo.controllers.appwrapper.reconciler import PhaseMetrics

@@ -15,7 +15,7 @@ from unittest.mock import AsyncMock
 import orjson
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime.client.config import ClientConfig

@@ -20,7 +20,7 @@ from typing import Final
 
 from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
 from cfo.api.raycluster.cluster import is_managed_by_multikueue, is_suspended
-from cfo.api.raycluster.naming import FINALIZER, names_of
+from cfo.api.raycluster.names import FINALIZER, names_of
 from cfo.console.migrate.raycluster.children import (
     CHILD_KINDS,
     are_restricted_by_kuberay,

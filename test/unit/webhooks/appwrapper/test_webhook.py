@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cfo import operator
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
 from cfo.runtime.objects.field import Path, invalid
 from cfo.webhooks import appwrapper as webhooks

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
+from cfo.api.raycluster.names import VERSION_ANNOTATION, names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import Images

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import RAY_CLUSTER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.runtime.client.discovery import DiscoveryIncomplete
 from cfo.runtime.objects.field import FieldErrors
