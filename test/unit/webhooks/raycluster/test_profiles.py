@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cfo.api.raycluster.facts import SECURE_TRUSTED_NETWORK, Concern
+from cfo.api.raycluster.cluster import SECURE_TRUSTED_NETWORK
+from cfo.api.raycluster.facts import Concern
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors
