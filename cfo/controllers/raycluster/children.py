@@ -48,11 +48,11 @@ def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
 class Children(OwnedWrites):
     """The writes of one reconcile of ``cluster``; the reconcile returns :meth:`result` at its end."""
 
-    def __init__(self, client: Client, events: EventRecorder, cluster: Object) -> None:
+    def __init__(self, client: Client, events: EventRecorder, cluster: Object, facts: RayClusterFacts) -> None:
         super().__init__(client, cluster)
         self._events = events
         self.cluster = cluster
-        self.facts = RayClusterFacts(cluster)
+        self.facts = facts
 
     def owns(self, obj: Object) -> bool:
         """Return whether ``obj`` belongs to the cluster, by its owner reference or its labels."""

@@ -2,7 +2,8 @@
 
 They say at which URL the dashboard is exposed, until when the CA for mutual TLS is valid, and which NetworkPolicies
 exist. One Normal Event reports what became true. The conditions are computed from the cached objects after the other
-controllers have written them, and only once they have been the same for a second, so a new RayCluster costs one write.
+controllers have written them: once nothing has changed for a second and no object is missing, so a new RayCluster costs
+one write. Until then, events of its objects cost next to nothing.
 They have no ``observedGeneration``, which would cost a write for each step of the autoscaler.
 
 KubeRay keeps conditions of other types (``raycluster_controller.go`` of KubeRay 1.7). A RayCluster that MultiKueue
@@ -12,7 +13,7 @@ manages has none: MultiKueue overwrites its status with that of another Kubernet
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -73,7 +74,17 @@ NETWORK_POLICIES: Final = "ray.openshift.ai/NetworkPolicies"
 CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
 
 QUIET_SECONDS = 1.0
-"""How long the conditions must have been the same before they are written."""
+"""How long a cluster and its objects must not have changed before changed conditions are written."""
+
+MAX_WAIT_SECONDS: Final = 10.0
+"""Changed conditions are written after this time at the latest, even if a cluster changes continuously."""
+
+
+class _Pending(NamedTuple):
+    """The conditions of a cluster have changed ``since`` and are computed again at ``until`` (monotonic times)."""
+
+    since: float
+    until: float
 
 
 class _StoredCondition(msgspec.Struct, gc=False):
@@ -178,6 +189,9 @@ def _network_policies(facts: RayClusterFacts, policies: Sequence[Object]) -> Obj
     return _condition(NETWORK_POLICIES, _BY[actor], message, is_true=True)
 
 
+_TRANSITIONAL: Final = frozenset({"NotExposed", "NoCertificateAuthority", "NoNetworkPolicy"})
+"""The reasons of conditions about an object that is missing: a controller creates it, or fails and reports why."""
+
 _BY: Final = {
     Actor.OPERATOR: "Operator",
     Actor.KUBERAY: "KubeRay",
@@ -199,38 +213,47 @@ class ConditionReconciler(ClusterReconciler):
             NETWORK_POLICY: manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader,
             SECRET: secret_informer(manager).reader,
         }
-        self.pending: dict[Request, tuple[list[Object], float]] = {}
-        """The conditions that are about to be written, and since when they have been the same."""
+        self.pending: dict[Request, _Pending] = {}
+        """The clusters whose conditions are about to be computed and written."""
         self._is_forbidden = False
 
     async def reconcile(self, request: Request) -> Result:
         """Write the conditions of one cluster if they changed a second ago."""
+        now = self._clock.monotonic()
+        waiting = self.pending.get(request)
+        if waiting is not None and now < waiting.until:
+            # An event of the cluster or a child: others follow while it starts, so nothing is computed for each.
+            return self._wait(request, waiting.since, now)
         children = await self.existing(request)
         if children is None or children.facts.is_managed_by_multikueue or self._is_forbidden:
             self.pending.pop(request, None)
             return Result()
         cluster, facts = children.cluster, children.facts
+        stored = (cluster.get("status") or {}).get("conditions") or []
+        if waiting is None and not any(known.get("type") in CONDITION_TYPES for known in stored):
+            return self._wait(request, now, now)  # a new cluster, whose objects are created now
         settings = await self.settings(request)
         try:
             exposure = await self._environment.access.exposure_of(facts, settings)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
         desired = conditions_of(facts, self._children_of(facts), exposure, settings.kuberay)
-        stored = (cluster.get("status") or {}).get("conditions") or []
         changed = [condition for condition in desired if not _is_stored(condition, stored)]
         if not changed:
             self.pending.pop(request, None)
             return Result()
-        now = self._clock.monotonic()
-        before, since = self.pending.get(request, ([], now))
-        if desired != before:
-            self.pending[request] = (desired, now)
-            return Result(requeue_after=QUIET_SECONDS)
-        if now < since + QUIET_SECONDS:
-            return Result(requeue_after=since + QUIET_SECONDS - now)
+        if waiting is None:
+            return self._wait(request, now, now)
+        if now < waiting.since + MAX_WAIT_SECONDS and any(item["reason"] in _TRANSITIONAL for item in changed):
+            return self._wait(request, waiting.since, now)  # another controller has not created the object yet
         del self.pending[request]
         await self._write(cluster, desired, changed, stored)
         return Result()
+
+    def _wait(self, request: Request, since: float, now: float) -> Result:
+        until = max(now, min(now + QUIET_SECONDS, since + MAX_WAIT_SECONDS))
+        self.pending[request] = _Pending(since, until)
+        return Result(requeue_after=until - now)
 
     def _children_of(self, facts: RayClusterFacts) -> dict[GVK, list[Object]]:
         """Return the objects of a cluster by kind: of the names that the operator uses, and KubeRay's policies."""
@@ -258,9 +281,11 @@ class ConditionReconciler(ClusterReconciler):
         except (Conflict, Invalid, NotFound) as error:
             _log.info("Conditions not written", object=str(key_of(cluster)), error=str(error))
             return
-        messages = [condition["message"] for condition in changed if condition["status"] == "True"]
-        if messages:
-            self._events.event(cluster, "Normal", "Configured", ". ".join(messages))
+        became_true = [condition for condition in changed if condition["status"] == "True"]
+        # NetworkPolicies alone are no news: every RayCluster has them, also one that is suspended.
+        if any(condition["type"] != NETWORK_POLICIES for condition in became_true):
+            message = ". ".join(condition["message"] for condition in became_true)
+            self._events.event(cluster, "Normal", "Configured", message)
 
 
 def _is_stored(condition: Object, stored: Sequence[Mapping[str, Any]]) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
 import structlog
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, GROUP, HTTP_ROUTE, TLS_ROUTES
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
@@ -25,11 +26,40 @@ from cfo.runtime import (
     Informer,
     Manager,
     NamespacedName,
+    Object,
     Reader,
     Rule,
     labels_of,
+    resource_version_of,
+    uid_of,
 )
 from cfo.runtime.controller import Kind, from_functions
+
+
+class SharedFacts:
+    """The facts of the RayClusters that were reconciled last: each controller asks for those of the same versions.
+
+    After a start and after a change, all controllers reconcile a cluster at about the same time, and most facts follow
+    from its pod templates, which are large. At most 64 clusters are kept: one of the largest takes some hundred kB.
+    """
+
+    _MAX: ClassVar[int] = 64
+
+    def __init__(self) -> None:
+        self._facts: dict[str, tuple[str, RayClusterFacts]] = {}
+
+    def of(self, cluster: Object) -> RayClusterFacts:
+        """Return the facts of this version of ``cluster``; their ``cluster`` can be another copy of it."""
+        uid, version = uid_of(cluster), resource_version_of(cluster)
+        known = self._facts.get(uid)
+        if known is not None and known[0] == version:
+            return known[1]
+        self._facts.pop(uid, None)  # the new version is the last one to be dropped
+        if len(self._facts) >= self._MAX:
+            del self._facts[next(iter(self._facts))]
+        facts = RayClusterFacts(cluster)
+        self._facts[uid] = version, facts
+        return facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +74,7 @@ class Environment:
     dsc_initializations: OptionalKind
     profiles: Profiles
     gateway_kinds: GatewayKinds
+    facts: SharedFacts = field(default_factory=SharedFacts)
 
     @classmethod
     def detect(cls, manager: Manager, config: KubeRayConfiguration) -> Self:

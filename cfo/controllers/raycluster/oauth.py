@@ -174,7 +174,7 @@ class OAuthReconciler(ClusterReconciler):
         if cluster is None:
             await self.bindings.collect(request)
             return Result()
-        children = Children(self._client, self._events, cluster)
+        children = Children(self._client, self._events, cluster, self._environment.facts.of(cluster))
         if is_deleting(cluster):
             self._head_pods.forget(cluster)
             await self._release(children)

@@ -42,7 +42,7 @@ class ClusterReconciler:
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
             return None  # the garbage collector deletes its objects
-        return Children(self._client, self._events, cluster)
+        return Children(self._client, self._events, cluster, self._environment.facts.of(cluster))
 
     async def settings(self, request: Request) -> NamespaceSettings:
         """Return the configuration with the profile that applies in the namespace of a RayCluster."""

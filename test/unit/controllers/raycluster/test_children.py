@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL
 from cfo.controllers.raycluster.children import Children, belongs_to
 from cfo.runtime import Client, EventRecorder, owner_reference
@@ -56,7 +57,7 @@ def recording_children() -> tuple[Children, list[tuple[str, str]]]:
     """Return the writes of the cluster, and the reason and message of each Event that they record."""
     events: list[tuple[str, str]] = []
     recorder = SimpleNamespace(event=lambda _, __, reason, message: events.append((reason, message)))
-    return Children(cast("Client", None), cast("EventRecorder", recorder), CLUSTER), events
+    return Children(cast("Client", None), cast("EventRecorder", recorder), CLUSTER, RayClusterFacts(CLUSTER)), events
 
 
 def taken_by(owner: dict[str, Any]) -> NameTaken:
