@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from cfo.api.flux import MINICLUSTER
-from cfo.controllers.flux.minicluster.curve import z85_decode
+from cfo.controllers.flux.minicluster.resources import z85_decode
 from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
 from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of, name_of, owner_reference, uid_of
 from envtest import EmbeddedControlPlane

@@ -20,37 +20,6 @@ from pydantic.alias_generators import to_camel
 
 from cfo.runtime import APIModel
 
-__all__ = [
-    "Affinity",
-    "AnyObject",
-    "ContainerPort",
-    "DeploymentStrategy",
-    "EnvVar",
-    "HorizontalPodAutoscalerBehavior",
-    "IntOrString",
-    "Lifecycle",
-    "LocalObjectReference",
-    "MetricSpec",
-    "OpenModel",
-    "PodSecurityContext",
-    "Probe",
-    "Quantity",
-    "ResourceRequirements",
-    "Scalar",
-    "ScalarMap",
-    "SecretKeySelector",
-    "SecurityContext",
-    "ServicePort",
-    "Shape",
-    "Strings",
-    "Toleration",
-    "Volume",
-    "VolumeMount",
-    "open_schema",
-    "optional",
-    "rule",
-]
-
 _PRESERVE: Final[dict[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
 
 

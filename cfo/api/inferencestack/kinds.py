@@ -11,18 +11,6 @@ from typing import Final
 
 from cfo.runtime import GVK, Object, labels_of
 
-__all__ = [
-    "HORIZONTAL_POD_AUTOSCALER",
-    "INFERENCE_STACKS",
-    "OPERATOR_VERSION_LABEL",
-    "PERSISTENT_VOLUME_CLAIM",
-    "POD_DISRUPTION_BUDGET",
-    "SCALED_OBJECT",
-    "SERVICE_MONITOR",
-    "is_operator_version",
-    "operator_version_of",
-]
-
 INFERENCE_STACKS: Final = (
     GVK("models.takeoff.co", "v1alpha1", "InferenceStack"),
     GVK("doublewordai.co", "v1alpha1", "InferenceStack"),

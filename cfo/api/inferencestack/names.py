@@ -12,31 +12,6 @@ from typing import Any, Final, NamedTuple
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.runtime import Object, annotations_of, name_of
 
-__all__ = [
-    "ADOPTED_CONFIG_HASH",
-    "APPLICATION_PREFIX",
-    "AUTOSCALED",
-    "CHART_LABEL",
-    "CHART_NAME",
-    "COMPONENT_LABEL",
-    "CONFIG_HASH",
-    "CONFIG_KEY",
-    "GATEWAY",
-    "GATEWAY_INTERNAL_PORT",
-    "HELM_LABELS",
-    "INSTANCE_LABEL",
-    "KEPT_FOR_REPLICA_COUNT",
-    "KEPT_REPLICAS",
-    "MANAGED_BY",
-    "MANAGED_BY_LABEL",
-    "NAME_LABEL",
-    "RETAINED",
-    "SCALED_BY_OTHERS",
-    "Names",
-    "is_retained",
-    "names_of",
-]
-
 CHART_NAME: Final = "inference-stack"
 GATEWAY: Final = "gateway"
 """The component of the gateway, and the suffix of its objects; an application cannot have this name."""

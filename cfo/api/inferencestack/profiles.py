@@ -19,8 +19,6 @@ from typing import Any, Final
 
 from cfo.runtime import Object
 
-__all__ = ["OPERATOR_VERSIONS", "PROFILES", "Profile", "newest_profile", "pinned_profile", "profiles_of_chart"]
-
 _TAKEOFF: Final = "tytn/takeoff-pro"
 _GATEWAY: Final = "tytn/gateway"
 _ENGINE: Final = "tytn/engine"

@@ -1,4 +1,4 @@
-"""The metrics of FluxSetups: their quota, what is used of it, and how many FluxJobs wait for it."""
+"""The metrics of FluxSetups: quota, what is used of it, how many FluxJobs wait for it, and how long decisions take."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.flux import ACTIVE
 from cfo.runtime import Reader
-
-__all__ = ["FluxSetupMetrics"]
 
 _LABELS: Final = ("namespace", "fluxsetup")
 
@@ -78,3 +76,22 @@ class FluxSetupMetrics(Collector):
                 if condition.type == ACTIVE:
                     active.add_metric((*labels, condition.reason), float(condition.status == "True"))
         yield from (limit, used, pending, admitted, active)
+
+
+_BUCKETS = (0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
+
+
+class DecisionMetrics:
+    """Registers ``flux_setup_decision_seconds`` in ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            "flux_setup_decision_seconds",
+            "The time that a decision about the queue of a FluxSetup takes",
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+
+    def observe(self, seconds: float) -> None:
+        """Record the duration of a decision in seconds."""
+        self._seconds.observe(seconds)

@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FIELD_MANAGER"]
-
 FIELD_MANAGER: Final = "codeflare-flux"
 """The field manager of the objects of MiniClusters, and of the statuses of all Flux kinds."""

@@ -41,8 +41,6 @@ from cfo.runtime import (
 from cfo.runtime.cache import by_controller
 from cfo.runtime.controller import Kind
 
-__all__ = ["CHILD_KINDS", "Children"]
-
 CHILD_KINDS: Final = (
     SERVICE_ACCOUNT,
     CONFIG_MAP,

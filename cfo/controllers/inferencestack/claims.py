@@ -48,8 +48,6 @@ from cfo.runtime import (
 from cfo.runtime.cache import Meta
 from cfo.runtime.client import identity_of
 
-__all__ = ["GRACE_SECONDS", "ClaimMetrics", "ClaimReconciler"]
-
 GRACE_SECONDS: Final = 60.0
 """How long a major version must be without operators, or have several, before its stacks are reported: an operator
 that restarts has no Lease for some seconds."""

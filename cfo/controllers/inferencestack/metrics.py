@@ -12,8 +12,6 @@ from prometheus_client.registry import Collector
 
 from cfo.runtime import Entry, Reader
 
-__all__ = ["StackMetrics"]
-
 
 class _Condition(msgspec.Struct, gc=False):
     type: str = ""

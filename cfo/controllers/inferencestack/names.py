@@ -7,15 +7,6 @@ from typing import Final
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL
 from cfo.api.inferencestack.names import MANAGED_BY
 
-__all__ = [
-    "CLAIMS_FIELD_MANAGER",
-    "FIELD_MANAGER",
-    "HELM_FINALIZERS",
-    "HELM_RELEASE_NAME",
-    "PAUSE_ANNOTATION",
-    "version_selector",
-]
-
 FIELD_MANAGER: Final = MANAGED_BY
 """The field manager of all writes. It is the same for all major versions, so that one can take over from another."""
 

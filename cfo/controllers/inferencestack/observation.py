@@ -16,8 +16,6 @@ from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, 
 from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment
 from cfo.runtime import CONFIG_MAP, DEPLOYMENT, GVK, Client, NamespacedName, Object, labels_of, namespace_of
 
-__all__ = ["Observation", "application_names", "observe"]
-
 
 @dataclass(slots=True)
 class Observation:

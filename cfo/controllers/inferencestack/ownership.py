@@ -22,8 +22,6 @@ from cfo.api.inferencestack.names import (
 from cfo.controllers.inferencestack.names import FIELD_MANAGER, HELM_RELEASE_NAME
 from cfo.runtime import DEPLOYMENT, Object, annotations_of, controller_of, gvk_of, labels_of, name_of, uid_of
 
-__all__ = ["belongs_to", "is_autoscaled", "is_of_chart", "is_of_helm", "owns_replicas", "taken_over"]
-
 _CHART: Final = re.compile(rf"{CHART_NAME}-[0-9].*")
 """The values of the label ``helm.sh/chart`` of objects of the original chart: its name and version."""
 

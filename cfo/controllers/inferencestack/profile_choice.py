@@ -18,8 +18,6 @@ from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_prof
 from cfo.controllers.inferencestack.rendering import Facts, adopted_profile, render, restarts_pods
 from cfo.runtime import DEPLOYMENT, Object, gvk_of, name_of
 
-__all__ = ["ProfileChoice", "choose_profile", "render_with"]
-
 _ON_SPEC_CHANGE: Final = "OnSpecChange"
 
 

@@ -22,12 +22,10 @@ from cfo.api.inferencestack.validation import validate
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.names import HELM_FINALIZERS, PAUSE_ANNOTATION
 from cfo.controllers.inferencestack.observation import application_names, observe
-from cfo.controllers.inferencestack.pod_informers import PodInformers
-from cfo.controllers.inferencestack.pods import pod_failure
+from cfo.controllers.inferencestack.pods import PodInformers, pod_failure
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
 from cfo.controllers.inferencestack.rendering import LiveDeployment, unserved_kinds
-from cfo.controllers.inferencestack.rollout import ComponentState, component_state
-from cfo.controllers.inferencestack.status import Outcome, stack_status
+from cfo.controllers.inferencestack.status import ComponentState, Outcome, component_state, stack_status
 from cfo.controllers.inferencestack.writes import StackWrites
 from cfo.runtime import (
     DEPLOYMENT,
@@ -55,8 +53,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, apply_status, patch_checked
 from cfo.version import __version__
-
-__all__ = ["InferenceStackReconciler"]
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ from cfo.controllers.inferencestack.claims import ClaimMetrics, ClaimReconciler
 from cfo.controllers.inferencestack.metrics import StackMetrics
 from cfo.controllers.inferencestack.names import FIELD_MANAGER, version_selector
 from cfo.controllers.inferencestack.operator_leases import LEASE_LABELS, LEASE_SELECTOR, OperatorLeases, lease_name
-from cfo.controllers.inferencestack.pod_informers import POD_SELECTOR, PodInformers
-from cfo.controllers.inferencestack.pods import failure_has_changed, stack_of
+from cfo.controllers.inferencestack.pods import POD_SELECTOR, PodInformers, failure_has_changed, stack_of
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
 from cfo.runtime import (
     GVK,
@@ -35,8 +34,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.manager import ElectedControllers
 from cfo.runtime.objects import LEASE
-
-__all__ = ["election_rules", "rules", "setup"]
 
 _MAJOR_VERSIONS = range(10)
 """The major versions whose Leases the manifests allow."""

@@ -7,9 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from cfo.api.flux.kinds import MINICLUSTER
-from cfo.api.flux.models.container import MiniClusterContainer
-from cfo.api.flux.models.core import PodSecurityContext
-from cfo.api.flux.models.flux_options import FluxOptions
+from cfo.api.flux.models.parts import FluxOptions, MiniClusterContainer, PodSecurityContext
 from cfo.runtime import (
     APIModel,
     Condition,
@@ -22,8 +20,6 @@ from cfo.runtime import (
     custom_resource_definition,
 )
 from cfo.runtime.objects import ATOMIC, Scale
-
-__all__ = ["MiniCluster", "MiniClusterSpec", "MiniClusterStatus", "PodOptions", "minicluster_crd"]
 
 
 class Archive(APIModel):

@@ -11,20 +11,6 @@ from cfo.runtime import FieldError, LabelSelector
 from cfo.runtime.cache import SelectorError
 from cfo.runtime.objects.field import OMIT, Path, invalid, not_supported, required
 
-__all__ = [
-    "MAX_DNS_LABEL",
-    "annotation_errors",
-    "between",
-    "choice",
-    "count_errors",
-    "dns_label",
-    "dns_subdomain",
-    "environment_errors",
-    "label_errors",
-    "selector_errors",
-    "service_name",
-]
-
 MAX_DNS_LABEL: Final = 63
 _MAX_SUBDOMAIN: Final = 253
 

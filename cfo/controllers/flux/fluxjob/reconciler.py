@@ -17,7 +17,7 @@ from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
 from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.queue.ledger import Ledger
-from cfo.controllers.flux.queue.verdict import ADMITTED
+from cfo.controllers.flux.queue.model import ADMITTED
 from cfo.runtime import (
     AlreadyExists,
     APIError,
@@ -46,8 +46,6 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.client import patch_checked
-
-__all__ = ["FluxJobReconciler", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.flux")
 

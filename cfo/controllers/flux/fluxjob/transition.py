@@ -24,7 +24,7 @@ from cfo.api.flux import (
     VALID,
     State,
 )
-from cfo.api.flux.conditions import is_false, is_true, message_of
+from cfo.api.flux.facts import is_false, is_true, message_of
 from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
     is_command_outdated,
@@ -32,10 +32,8 @@ from cfo.controllers.flux.fluxjob.rendering import (
     own_queue,
     size_patch,
 )
-from cfo.controllers.flux.fluxjob.status import Status
-from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
-from cfo.controllers.flux.queue.model import Blocked
-from cfo.controllers.flux.queue.verdict import (
+from cfo.controllers.flux.fluxjob.step import Action, Observation, Status, Step
+from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
     KUEUE,
@@ -44,10 +42,9 @@ from cfo.controllers.flux.queue.verdict import (
     NO_SETUP,
     REFUSED,
     SUSPENDED,
+    Blocked,
 )
 from cfo.runtime import Object, annotations_of, find_condition, is_controlled_by, is_deleting, name_of
-
-__all__ = ["decide_step", "failed_step", "refused_step"]
 
 _ADMITTED_BY_KUEUE: Final = "AdmittedByKueue"
 _RETRYING: Final = "Retrying"

@@ -12,19 +12,8 @@ from typing import Final
 import msgspec
 
 from cfo.api.flux import MINICLUSTER_LABEL
-from cfo.controllers.flux.minicluster.names import INDEX_LABEL
+from cfo.controllers.flux.minicluster.plan import INDEX_LABEL
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
-
-__all__ = [
-    "LeadPod",
-    "add_index",
-    "cluster_of",
-    "lead_of",
-    "needs_reconcile",
-    "pods_of_cluster",
-    "unlabelled_index",
-    "unlabelled_pods",
-]
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _CLUSTER_INDEX = "minicluster"

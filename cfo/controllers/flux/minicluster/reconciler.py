@@ -31,10 +31,9 @@ from cfo.controllers.flux.minicluster.lead import (
     pods_of_cluster,
     unlabelled_pods,
 )
-from cfo.controllers.flux.minicluster.names import INDEX_LABEL
 from cfo.controllers.flux.minicluster.objects import Informers, ObjectWriter
-from cfo.controllers.flux.minicluster.plan import size_of
-from cfo.controllers.flux.minicluster.services import add_index as add_service_index
+from cfo.controllers.flux.minicluster.objects import add_index as add_service_index
+from cfo.controllers.flux.minicluster.plan import INDEX_LABEL, size_of
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
 from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.runtime import (
@@ -70,8 +69,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import apply_status, patch_checked
 from cfo.runtime.manager import SelectionKeywords
-
-__all__ = ["MiniClusterReconciler", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.flux")
 

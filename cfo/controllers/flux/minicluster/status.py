@@ -25,8 +25,6 @@ from cfo.controllers.flux.minicluster.lead import LeadPod
 from cfo.controllers.flux.minicluster.plan import is_queued_by_kueue, size_of
 from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
 
-__all__ = ["Notice", "Observed", "desired_status", "is_finished", "notices"]
-
 _MESSAGE_LIMIT: Final = 4096
 
 

@@ -19,9 +19,16 @@ import structlog
 from cfo.api.flux import MINICLUSTER, MINICLUSTER_LABEL
 from cfo.controllers.flux.queue.decision import decide
 from cfo.controllers.flux.queue.governance import Governance, Setup, setup_of
-from cfo.controllers.flux.queue.group import Group, holding_of, waiting_demand
-from cfo.controllers.flux.queue.model import Blocked, WaitingJob
-from cfo.controllers.flux.queue.obstacle import message_of, obstacle_of
+from cfo.controllers.flux.queue.group import Group, holding_of, message_of, obstacle_of, waiting_demand
+from cfo.controllers.flux.queue.model import (
+    ADMITTED,
+    EVICTED_BY_QUEUE,
+    KUEUE,
+    Blocked,
+    Verdict,
+    WaitingJob,
+    position_changed,
+)
 from cfo.controllers.flux.queue.records import (
     JobRecord,
     batch_job_record,
@@ -29,16 +36,7 @@ from cfo.controllers.flux.queue.records import (
     is_ended,
     job_record,
 )
-from cfo.controllers.flux.queue.verdict import (
-    ADMITTED,
-    EVICTED_BY_QUEUE,
-    KUEUE,
-    Verdict,
-    position_changed,
-)
 from cfo.runtime import JOB, Entry, Event, NamespacedName, Request
-
-__all__ = ["Ledger", "Totals"]
 
 _log = structlog.get_logger("cfo.controllers.flux.queue")
 

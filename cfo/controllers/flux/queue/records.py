@@ -24,20 +24,9 @@ from cfo.api.flux import (
     VALID,
     State,
 )
-from cfo.controllers.flux.queue.model import Demand
+from cfo.controllers.flux.queue.model import ADMITTED, REFUSED, Demand
 from cfo.controllers.flux.queue.shape import DEFAULT_DEADLINE, ClusterShape, Resources, demand_of
-from cfo.controllers.flux.queue.verdict import ADMITTED, REFUSED
 from cfo.runtime import GVK, Entry
-
-__all__ = [
-    "BatchJobRecord",
-    "ClusterRecord",
-    "JobRecord",
-    "batch_job_record",
-    "cluster_record",
-    "is_ended",
-    "job_record",
-]
 
 
 class JobRecord(msgspec.Struct, gc=False, frozen=True):

@@ -23,8 +23,6 @@ from cfo.api.inferencestack.resolution import ResolvedStack
 from cfo.api.inferencestack.snake_case import snake_case
 from cfo.controllers.inferencestack.rendering.facts import LiveConfigMap, LiveDeployment
 
-__all__ = ["ConfigAnnotations", "application_file", "config_annotations", "config_hash", "gateway_file"]
-
 _PLAIN: Final = re.compile(r"(?![-?:](?: |$))[^\s,\[\]{}#&*!|>'\"%@`](?:.*[^\s:])?|\[[A-Za-z0-9_./ ,-]*\]")
 _ENDS_PLAIN: Final = re.compile(r": | #")
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")

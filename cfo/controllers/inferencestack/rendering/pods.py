@@ -1,4 +1,4 @@
-"""The Deployments of gateway and applications: what both have in common.
+"""What the objects of gateway and applications have in common: their metadata, and the Deployments with their pods.
 
 Rendered objects are in the form in which the API server stores them, where apply would otherwise see a difference:
 canonical quantities, and defaults inside atomic fields.
@@ -10,26 +10,39 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cfo.api.inferencestack.merging import merge
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_KEY, GATEWAY, HELM_LABELS
-from cfo.api.inferencestack.resolution import ResolvedStack
+from cfo.api.inferencestack.resolution import ResolvedStack, merge
 from cfo.api.quantity import canonical_quantity
 from cfo.controllers.inferencestack.rendering.config_file import ConfigAnnotations
-from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
-from cfo.controllers.inferencestack.rendering.metadata import new_object
-from cfo.controllers.inferencestack.rendering.replicas import Replicas
-from cfo.runtime import DEPLOYMENT, Object
+from cfo.controllers.inferencestack.rendering.facts import LiveDeployment, Replicas
+from cfo.runtime import DEPLOYMENT, GVK, Object
 
-__all__ = [
-    "CONFIG_MOUNT",
-    "Pod",
-    "container",
-    "deployment",
-    "image_reference",
-    "override_env",
-    "secured",
-    "volume",
-]
+
+def new_object(
+    stack: ResolvedStack,
+    gvk: GVK,
+    name: str,
+    component: str = "",
+    annotations: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Object:
+    """Return an object of ``component`` (empty for those of the whole stack) with further top-level ``fields``.
+
+    It shares no maps or lists with the arguments, and has no ``null`` values.
+    """
+    metadata: Object = {"name": name, "namespace": stack.namespace, "labels": stack.names.labels(component)}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **_copied(fields)}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value
+
 
 CONFIG_MOUNT: Final = {"name": "config", "mountPath": f"/code/{CONFIG_KEY}", "subPath": CONFIG_KEY}
 

@@ -10,7 +10,6 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from cfo.controllers.flux.minicluster.curve import create_certificate, z85_decode, z85_encode
 from cfo.controllers.flux.minicluster.job_changes import (
     has_started,
     ignored_changes,
@@ -21,7 +20,7 @@ from cfo.controllers.flux.minicluster.job_changes import (
 )
 from cfo.controllers.flux.minicluster.lead import LeadPod, lead_of, needs_reconcile, unlabelled_index
 from cfo.controllers.flux.minicluster.plan import Plan, spec_hash, wanted_suspend
-from cfo.controllers.flux.minicluster.resources import desired_job
+from cfo.controllers.flux.minicluster.resources import create_certificate, desired_job, z85_decode, z85_encode
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
 from cfo.runtime import GVK, Entry
 from cfo.runtime.cache.entry import EntryDecoder

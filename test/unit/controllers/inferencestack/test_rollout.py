@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cfo.controllers.inferencestack.pods import PodFailure
-from cfo.controllers.inferencestack.rollout import component_state
+from cfo.controllers.inferencestack.status import component_state
 from cfo.runtime.objects.unstructured import Object
 
 FAILURE = PodFailure("ImagePullBackOff", "no such image")

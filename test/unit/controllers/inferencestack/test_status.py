@@ -9,8 +9,7 @@ import pytest
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.profiles import newest_profile
-from cfo.controllers.inferencestack.rollout import ComponentState, State
-from cfo.controllers.inferencestack.status import Outcome, stack_status
+from cfo.controllers.inferencestack.status import ComponentState, Outcome, State, stack_status
 from cfo.runtime.objects.unstructured import find_condition
 from test.support.inference_stacks import stack
 

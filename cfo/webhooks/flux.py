@@ -1,4 +1,7 @@
-"""The validating webhooks of the Flux kinds, and their registration with a manager."""
+"""Admission of MiniClusters, FluxJobs and FluxSetups: reject objects that cannot run.
+
+:mod:`cfo.api.flux.validation` has the rules, which the controllers apply as well.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,6 @@ from cfo.api.flux.validation import (
 )
 from cfo.runtime import FieldError, FieldErrors, Manager, Object, is_deleting, labels_of, namespace_of
 from cfo.runtime.webhook import AdmissionRequest, Operation
-
-__all__ = ["FluxValidator", "setup"]
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 

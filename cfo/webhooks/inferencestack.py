@@ -1,4 +1,7 @@
-"""The validating webhook of InferenceStacks in both API groups, and its registration with a manager.
+"""Admission of InferenceStacks: reject stacks that cannot be rendered, and warn about what will not work.
+
+The rules are in :mod:`cfo.api.inferencestack.validation`, because the controller applies them as well. There is no
+defaulter: clients such as the original console edit the spec, so it must contain only what they wrote.
 
 Operators of several major versions can share a cluster, and each validates its own stacks: the webhook configuration
 selects by the label ``operatorVersion``, so that the webhook of one operator is not called for the stacks of another,
@@ -20,8 +23,6 @@ from cfo.api.inferencestack.validation import Validation, validate, validate_upd
 from cfo.config import InferenceStackConfiguration
 from cfo.runtime import FieldErrors, Manager, Object, is_deleting
 from cfo.runtime.webhook import AdmissionRequest, Operation
-
-__all__ = ["InferenceStackWebhook", "object_selector", "setup"]
 
 _OTHER_VERSIONS: Final = [f"v{major}" for major in range(10)]
 """The versions that the selector excludes; the validator itself ignores stacks of later ones."""

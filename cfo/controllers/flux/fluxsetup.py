@@ -1,49 +1,152 @@
-"""Decides about the queues of FluxSetups, and reports their state.
+"""The controller of FluxSetups: decides about their queues, and reports their state.
 
 The decision is made from the records of the :class:`~cfo.controllers.flux.queue.ledger.Ledger`; FluxJobs with a new
-verdict are enqueued for their own controller, which writes their status.
+verdict are enqueued for their own controller, which writes their status. If the cluster has no FluxSetup at start, one
+can be created, so that FluxJobs run before an administrator creates one.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterable
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 import structlog
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
 
 from cfo.api.flux import ACTIVE, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
-from cfo.controllers.flux.fluxsetup.metrics import DecisionMetrics
-from cfo.controllers.flux.fluxsetup.status import desired_status, is_only_numbers
+from cfo.config import DefaultSetupConfiguration
+from cfo.controllers.flux.metrics import DecisionMetrics
 from cfo.controllers.flux.names import FIELD_MANAGER
-from cfo.controllers.flux.queue.ledger import Ledger
+from cfo.controllers.flux.queue.governance import READY, REPLACED, Setup
+from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.runtime import (
     JOB,
     NAMESPACE,
     POD,
     READ,
+    AlreadyExists,
+    APIError,
     Builder,
     Channel,
     Client,
     Clock,
     Event,
     EventRecorder,
+    Informer,
+    LabelSelector,
     Manager,
+    NamespacedName,
     Object,
     Request,
     RESTMapper,
     Result,
     Rule,
+    TransportError,
     find_condition,
     key_of,
+    set_condition,
     uid_of,
 )
 from cfo.runtime.client import apply_status
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import PRIORITY_CLASS
+from cfo.runtime.process import micro_time
 
-__all__ = ["START", "FluxSetupReconciler", "setup"]
+
+def desired_status(
+    obj: Object, setup: Setup, replacement: NamespacedName | None, totals: Totals, now: datetime
+) -> Object:
+    """Return the status of the FluxSetup ``obj``; ``replacement`` is the newer setup that governs instead."""
+    conditions: list[Object] = copy.deepcopy((obj.get("status") or {}).get("conditions") or [])
+    if setup.problem is not None:
+        active, reason, message = False, *setup.problem
+    elif replacement is not None:
+        active, reason = False, REPLACED
+        message = f"FluxSetup {replacement} is newer, or in the same namespace as the jobs"
+    else:
+        active, reason, message = True, READY, "The FluxSetup governs FluxJobs"
+    condition: dict[str, Any] = {
+        "type": ACTIVE,
+        "status": str(active),
+        "reason": reason,
+        "message": message,
+        "observedGeneration": setup.generation,
+    }
+    set_condition(conditions, condition, now=micro_time(now))
+    return {
+        "conditions": conditions,
+        "observedGeneration": setup.generation,
+        "usedResources": totals.pods,
+        "admittedWorkloads": totals.admitted,
+        "pendingWorkloads": totals.pending,
+    }
+
+
+def is_only_numbers(before: Object, after: Object) -> bool:
+    """Return whether two statuses differ in nothing but their numbers, so that the change can be written later."""
+    old, new = (find_condition(status.get("conditions"), ACTIVE) for status in (before, after))
+    return old == new and before.get("observedGeneration") == after.get("observedGeneration")
+
 
 _log = structlog.get_logger("cfo.controllers.flux")
+
+
+def default_setup(config: DefaultSetupConfiguration, namespace: str, selector: LabelSelector | None = None) -> Object:
+    """Return the FluxSetup ``default`` in the operator's ``namespace``, for all namespaces.
+
+    It has labels that ``selector`` selects, so that an operator with this selector sees it.
+    """
+    requirements = selector.requirements if selector is not None else ()
+    labels = {each.key: next(iter(each.values), "") for each in requirements if each.operator in ("In", "Exists")}
+    return {
+        "apiVersion": FLUX_SETUP.api_version,
+        "kind": FLUX_SETUP.kind,
+        "metadata": {"name": "default", "namespace": namespace, "labels": labels},
+        "spec": {
+            "max-size": config.max_size,
+            "mini-cluster": {"size": config.mini_cluster_size},
+            "namespaceSelector": {},
+            "queueingStrategy": config.queueing_strategy,
+        },
+    }
+
+
+class DefaultSetup:
+    """Creates the FluxSetup once, on the leader, after the informer of FluxSetups has synced."""
+
+    name = "flux-default-setup"
+    needs_leader = True
+
+    def __init__(self, client: Client, setups: Informer, desired: Object) -> None:
+        self._client = client
+        self._setups = setups
+        self._desired = desired
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Create the FluxSetup if there is none. A failure is logged, and does not stop the operator."""
+        task_status.started()
+        await self._setups.wait_for_sync()
+        if len(self._setups.reader):
+            return
+        try:
+            await self._client.create(self._desired)
+        except AlreadyExists:
+            return
+        except (APIError, TransportError) as error:
+            _log.error("Failed to create the default FluxSetup", error=str(error))
+            return
+        _log.info("Created the default FluxSetup", namespace=self._desired["metadata"]["namespace"])
+
+
+def create_default(manager: Manager, config: DefaultSetupConfiguration, namespace: str) -> None:
+    """Let ``manager`` create the default FluxSetup in the operator's ``namespace``."""
+    client = manager.client.with_field_manager(FIELD_MANAGER)
+    setups = manager.cache.informer(FLUX_SETUP)
+    manager.add(DefaultSetup(client, setups, default_setup(config, namespace, setups.selection.label_selector)))
+
 
 START: Final = Request("", "")
 """The request that begins decisions. It is reconciled once all informers of the controller have synced."""

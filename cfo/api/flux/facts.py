@@ -1,13 +1,11 @@
-"""What the conditions of an object say."""
+"""Facts that controllers and validation share: what conditions say, and which container runs Flux."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cfo.runtime import find_condition
-
-__all__ = ["is_false", "is_true", "message_of"]
 
 
 def is_true(obj: Mapping[str, Any], kind: str) -> bool:
@@ -27,3 +25,18 @@ def message_of(obj: Mapping[str, Any], kind: str) -> str:
 
 def _condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return find_condition((obj.get("status") or {}).get("conditions"), kind) or {}
+
+
+def runners(containers: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the indexes of the containers that run Flux: a single container, or those with ``runFlux``.
+
+    Exactly one does in a valid MiniCluster.
+    """
+    if len(containers) == 1:
+        return [0]
+    return [index for index, container in enumerate(containers) if container.get("runFlux")]
+
+
+def is_runner(container: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether ``container``, one of ``containers``, runs Flux."""
+    return len(containers) == 1 or bool(container.get("runFlux"))
