@@ -19,12 +19,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cfo.api.inferencestack.component_models import ApplicationTemplate, Gateway
-from cfo.api.inferencestack.field_types import (
-    LocalObjectReference,
-    OpenModel,
-    Strings,
-    optional,
-)
+from cfo.api.inferencestack.field_types import LocalObjectReference, OpenModel, Strings, optional
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.validation.fields import MAX_APPLICATIONS
 from cfo.runtime import CustomResource, Int32, Int64, Object, PrinterColumn

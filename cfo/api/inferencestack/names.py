@@ -78,11 +78,7 @@ class Names(NamedTuple):
 
     def selector(self, component: str) -> dict[str, str]:
         """Return the labels by which the Deployment or Service of ``component`` selects pods."""
-        return {
-            COMPONENT_LABEL: component,
-            NAME_LABEL: self.name_label,
-            INSTANCE_LABEL: self.stack,
-        }
+        return {COMPONENT_LABEL: component, NAME_LABEL: self.name_label, INSTANCE_LABEL: self.stack}
 
     def labels(self, component: str = "") -> dict[str, str]:
         """Return the labels of an object of ``component``, or of the ServiceAccount, which belongs to none."""

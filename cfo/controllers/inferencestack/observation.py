@@ -48,9 +48,7 @@ async def observe(client: Client, children: Children, stack: Object) -> Observat
             continue
         found.deployments[name] = obj
         deployments[name] = LiveDeployment.of(
-            obj,
-            owns_replicas=owns_replicas(managers),
-            is_autoscaled=await _is_autoscaled(client, key, obj, managers),
+            obj, owns_replicas=owns_replicas(managers), is_autoscaled=await _is_autoscaled(client, key, obj, managers)
         )
         if CONFIG_HASH in deployments[name].template_annotations:
             continue

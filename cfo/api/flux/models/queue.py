@@ -69,8 +69,7 @@ class FluxJobSpec(APIModel):
         default=None, description="Spec of the MiniCluster, for everything that the other fields do not set."
     )
     ttl_seconds_after_finished: Annotated[
-        _Count | None,
-        Field(description="Time in seconds after its end until the FluxJob is deleted; never if unset."),
+        _Count | None, Field(description="Time in seconds after its end until the FluxJob is deleted; never if unset.")
     ] = None
     working_dir: str | None = Field(default=None, description="Working directory of the command.")
 

@@ -34,21 +34,13 @@ def pod_volumes(plan: Plan) -> list[Object]:
     scripts = [{"key": key, "path": path, "mode": _EXECUTABLE} for key, (path, _) in sorted(script_files(plan).items())]
     sources = [
         {"configMap": {"name": config_map_name(plan.name), "items": scripts}},
-        {
-            "secret": {
-                "name": secret_name(plan.name),
-                "items": [{"key": CERTIFICATE_KEY, "path": CERTIFICATE_KEY}],
-            }
-        },
+        {"secret": {"name": secret_name(plan.name), "items": [{"key": CERTIFICATE_KEY, "path": CERTIFICATE_KEY}]}},
     ]
     return [
         {"name": _SOFTWARE_VOLUME, "emptyDir": {}},
         {"name": _HOME_VOLUME, "emptyDir": {}},
         {"name": plan.view_name, "emptyDir": {}},
-        {
-            "name": config_map_name(plan.name),
-            "projected": {"sources": sources, "defaultMode": _DEFAULT_MODE},
-        },
+        {"name": config_map_name(plan.name), "projected": {"sources": sources, "defaultMode": _DEFAULT_MODE}},
         *user_volumes(plan.containers),
     ]
 

@@ -179,11 +179,6 @@ def _ports(numbers: Any) -> list[Object]:
     """Return ports of a Service; the API server requires names if there are several."""
     ports = [int(number) for number in numbers]
     return [
-        {
-            **({"name": f"port-{port}"} if len(ports) > 1 else {}),
-            "port": port,
-            "targetPort": port,
-            "protocol": "TCP",
-        }
+        {**({"name": f"port-{port}"} if len(ports) > 1 else {}), "port": port, "targetPort": port, "protocol": "TCP"}
         for port in ports
     ]

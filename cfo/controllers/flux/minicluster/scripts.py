@@ -250,11 +250,7 @@ def _paths(plan: Plan) -> dict[str, _Value]:
 def _view(plan: Plan) -> dict[str, _Value]:
     environment = plan.flux.get("environment") or {}
     exports = "".join(f"export {quote(f'{name}={value}')}\n" for name, value in sorted(environment.items()))
-    return {
-        "copy_view": plan.copies_view,
-        "python_path": plan.view.get("pythonPath") or "",
-        "environment": exports,
-    }
+    return {"copy_view": plan.copies_view, "python_path": plan.view.get("pythonPath") or "", "environment": exports}
 
 
 def _hooks(container: Mapping[str, Any]) -> dict[str, _Value]:

@@ -29,13 +29,7 @@ from cfo.controllers.flux.queue.model import (
     WaitingJob,
     position_changed,
 )
-from cfo.controllers.flux.queue.records import (
-    JobRecord,
-    batch_job_record,
-    cluster_record,
-    is_ended,
-    job_record,
-)
+from cfo.controllers.flux.queue.records import JobRecord, batch_job_record, cluster_record, is_ended, job_record
 from cfo.runtime import JOB, Entry, Event, NamespacedName, Request
 
 _log = structlog.get_logger("cfo.controllers.flux.queue")

@@ -125,11 +125,7 @@ def _pod(stack: ResolvedStack, application: str, section: Mapping[str, Any]) -> 
     shared_memory: Object = {"medium": "Memory"}
     if section.get("shmSize") is not None:
         shared_memory["sizeLimit"] = section["shmSize"]
-    volumes = [
-        {"name": "config", "configMap": {"name": name}},
-        {"name": "dshm", "emptyDir": shared_memory},
-        models,
-    ]
+    volumes = [{"name": "config", "configMap": {"name": name}}, {"name": "dshm", "emptyDir": shared_memory}, models]
     mounts = [
         CONFIG_MOUNT,
         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 (a mount in the container)
@@ -209,10 +205,7 @@ def _with_liveness_probe(stack: ResolvedStack, result: Object, path: str, port: 
 
 def _sidecar(stack: ResolvedStack, name: str, section: Mapping[str, Any]) -> Object:
     sidecar: Mapping[str, Any] = section.get("sidecar") or {}
-    own = [
-        {"name": "TAKEOFF_SGLANG_API_URL", "value": f"http://localhost:{engine_port(section)}"},
-        _HEADLESS,
-    ]
+    own = [{"name": "TAKEOFF_SGLANG_API_URL", "value": f"http://localhost:{engine_port(section)}"}, _HEADLESS]
     result = container(
         stack,
         f"{name}-sidecar",

@@ -14,11 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from cfo.api.inferencestack.names import (
-    ADOPTED_CONFIG_HASH,
-    CONFIG_HASH,
-    GATEWAY_INTERNAL_PORT,
-)
+from cfo.api.inferencestack.names import ADOPTED_CONFIG_HASH, CONFIG_HASH, GATEWAY_INTERNAL_PORT
 from cfo.api.inferencestack.resolution import ResolvedStack
 from cfo.api.inferencestack.snake_case import snake_case
 from cfo.controllers.inferencestack.rendering.facts import LiveConfigMap, LiveDeployment

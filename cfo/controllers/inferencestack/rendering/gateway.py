@@ -103,11 +103,7 @@ def network_policy(stack: ResolvedStack) -> Object:
     ]
     if public:
         rules.append({"ports": public})
-    spec = {
-        "podSelector": {"matchLabels": names.selector(GATEWAY)},
-        "policyTypes": ["Ingress"],
-        "ingress": rules,
-    }
+    spec = {"podSelector": {"matchLabels": names.selector(GATEWAY)}, "policyTypes": ["Ingress"], "ingress": rules}
     return new_object(stack, NETWORK_POLICY, names.gateway, GATEWAY, spec=spec)
 
 
@@ -126,10 +122,7 @@ def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
     live = facts.deployments.get(names.gateway)
     config = config_annotations(content, live, facts.config_maps.get(names.gateway))
     yield new_object(stack, CONFIG_MAP, names.gateway, GATEWAY, config.metadata, data={CONFIG_KEY: content})
-    pod = Pod(
-        containers=[_container(stack)],
-        volumes=[{"name": "config", "configMap": {"name": names.gateway}}],
-    )
+    pod = Pod(containers=[_container(stack)], volumes=[{"name": "config", "configMap": {"name": names.gateway}}])
     replicas = decide_replicas(gateway.get("replicaCount", 1), live, suspended=bool(stack.spec.get("suspend")))
     yield deployment(stack, GATEWAY, gateway, pod, config=config, replicas=replicas, live=live)
     yield _service(stack)
