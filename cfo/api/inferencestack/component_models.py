@@ -30,10 +30,10 @@ from cfo.api.inferencestack.field_types import (
     Volume,
     VolumeMount,
     open_schema,
-    optional,
     rule,
 )
 from cfo.runtime import Int32, Int64
+from cfo.runtime.objects import optional
 
 Count = Annotated[int, Field(json_schema_extra={"format": "int32", "minimum": 0})]
 

@@ -94,8 +94,3 @@ Volume = Annotated[dict[str, Any], Shape("Volume"), OPEN]
 VolumeMount = Annotated[dict[str, Any], Shape("VolumeMount"), OPEN]
 
 Strings = dict[str, str]
-
-
-def optional(description: str, **schema: Any) -> Any:
-    """Return an optional field; ``schema`` is added to its schema in the CRD."""
-    return Field(default=None, description=description, json_schema_extra=schema or None)

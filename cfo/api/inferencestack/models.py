@@ -19,11 +19,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cfo.api.inferencestack.component_models import ApplicationTemplate, Gateway
-from cfo.api.inferencestack.field_types import LocalObjectReference, OpenModel, Strings, optional
+from cfo.api.inferencestack.field_types import LocalObjectReference, OpenModel, Strings
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.validation.fields import MAX_APPLICATIONS
 from cfo.runtime import CustomResource, Int32, Int64, Object, PrinterColumn
-from cfo.runtime.objects import custom_resource_definitions
+from cfo.runtime.objects import custom_resource_definitions, optional
 
 
 class StackCondition(OpenModel):
@@ -31,18 +31,10 @@ class StackCondition(OpenModel):
 
     type: str = Field(description="Type of the condition, in CamelCase.", json_schema_extra={"maxLength": 316})
     status: Annotated[Literal["True", "False", "Unknown"], Field(description="Status of the condition.")]
-    reason: str | None = Field(
-        default=None, description="Reason of the last transition.", json_schema_extra={"maxLength": 1024}
-    )
-    message: str | None = Field(default=None, description="Human-readable details of the last transition.")
-    last_transition_time: str | None = Field(
-        default=None,
-        description="Last time the status of the condition changed.",
-        json_schema_extra={"format": "date-time"},
-    )
-    observed_generation: Int64 | None = Field(
-        default=None, description="The metadata.generation that the condition is based on."
-    )
+    reason: str | None = optional("Reason of the last transition.", maxLength=1024)
+    message: str | None = optional("Human-readable details of the last transition.")
+    last_transition_time: str | None = optional("Last time the status of the condition changed.", format="date-time")
+    observed_generation: Int64 | None = optional("The metadata.generation that the condition is based on.")
 
 
 StackConditions = Annotated[
@@ -55,51 +47,49 @@ class ApplicationStatus(OpenModel):
     """The observed state of one application."""
 
     name: str = Field(description="Name of the application.")
-    model: str | None = Field(default=None, description="Name of the model.")
-    consumer_group: str | None = Field(default=None, description="The `model` in requests of the OpenAI API.")
-    state: str | None = Field(
-        default=None, description="Ready, Idle (scaled to zero), Progressing, Stalled, Failed or Suspended."
-    )
-    reason: str | None = Field(default=None, description="Reason of the state, in CamelCase.")
-    message: str | None = Field(default=None, description="Human-readable details of the state.")
-    replicas: Int32 | None = Field(default=None, description="Number of desired pods.")
-    ready_replicas: Int32 | None = Field(default=None, description="Number of ready pods of the current revision.")
-    updated_replicas: Int32 | None = Field(default=None, description="Number of pods of the current revision.")
-    config_hash: str | None = Field(default=None, description="Hash of the configuration of the pods.")
-    autoscaler: str | None = Field(default=None, description="KEDA or HPA, if an autoscaler sets the replicas.")
+    model: str | None = optional("Name of the model.")
+    consumer_group: str | None = optional("The `model` in requests of the OpenAI API.")
+    state: str | None = optional("Ready, Idle (scaled to zero), Progressing, Stalled, Failed or Suspended.")
+    reason: str | None = optional("Reason of the state, in CamelCase.")
+    message: str | None = optional("Human-readable details of the state.")
+    replicas: Int32 | None = optional("Number of desired pods.")
+    ready_replicas: Int32 | None = optional("Number of ready pods of the current revision.")
+    updated_replicas: Int32 | None = optional("Number of pods of the current revision.")
+    config_hash: str | None = optional("Hash of the configuration of the pods.")
+    autoscaler: str | None = optional("KEDA or HPA, if an autoscaler sets the replicas.")
 
 
 class DeployedRelease(OpenModel):
     """The release, by the name that the original operator gave it."""
 
-    name: str | None = Field(default=None, description="The name of the stack.")
+    name: str | None = optional("The name of the stack.")
 
 
 class OperatorStatus(OpenModel):
     """The operator that reconciled the stack."""
 
-    version: str | None = Field(default=None, description="Version of the operator.")
-    major: str | None = Field(default=None, description="The value of the label operatorVersion that it serves.")
+    version: str | None = optional("Version of the operator.")
+    major: str | None = optional("The value of the label operatorVersion that it serves.")
 
 
 class InferenceStackStatus(OpenModel):
     """The observed state of an InferenceStack."""
 
-    observed_generation: Int64 | None = Field(default=None, description="The generation that the status is based on.")
-    conditions: StackConditions | None = Field(default=None, description="The state of the stack.")
+    observed_generation: Int64 | None = optional("The generation that the status is based on.")
+    conditions: StackConditions | None = optional("The state of the stack.")
     applications: (
         Annotated[
             list[ApplicationStatus],
             Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
         ]
         | None
-    ) = Field(default=None, description="The state of each application.")
-    ready_applications: str | None = Field(default=None, description="Number of ready applications, such as 2/3.")
-    url: str | None = Field(default=None, description="URL of the gateway.")
-    openai: str | None = Field(default=None, description="Base URL of the OpenAI API.")
-    profile: str | None = Field(default=None, description="The pinned profile of defaults, such as v2.13.")
-    operator: OperatorStatus | None = Field(default=None, description="The operator that reconciled the stack.")
-    deployed_release: DeployedRelease | None = Field(default=None, description="The release of the stack.")
+    ) = optional("The state of each application.")
+    ready_applications: str | None = optional("Number of ready applications, such as 2/3.")
+    url: str | None = optional("URL of the gateway.")
+    openai: str | None = optional("Base URL of the OpenAI API.")
+    profile: str | None = optional("The pinned profile of defaults, such as v2.13.")
+    operator: OperatorStatus | None = optional("The operator that reconciled the stack.")
+    deployed_release: DeployedRelease | None = optional("The release of the stack.")
 
 
 class ServiceAccount(OpenModel):

@@ -50,6 +50,7 @@ from .resource.field_types import Int64 as Int64
 from .resource.field_types import Quantity as Quantity
 from .resource.field_types import Time as Time
 from .resource.field_types import list_map as list_map
+from .resource.field_types import optional as optional
 from .resource.metadata import ObjectMeta as ObjectMeta
 from .resource.metadata import OwnerReference as OwnerReference
 from .resource.model import APIModel as APIModel

@@ -21,75 +21,51 @@ from cfo.runtime import (
     Quantity,
     custom_resource_definition,
 )
-from cfo.runtime.objects import without_defaults
+from cfo.runtime.objects import Time, optional, without_defaults
 
-_Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-_Size = Annotated[Int32, Field(json_schema_extra={"minimum": 1})]
 _Count = Annotated[Int32, Field(json_schema_extra={"minimum": 0})]
 
 
 class FluxJobSpec(APIModel):
     """The desired state of a FluxJob. Fields replace those of the template."""
 
-    backoff_limit: Annotated[
-        Int32 | None,
-        Field(json_schema_extra={"minimum": 0}, description="Number of retries before the job fails; 0 if unset."),
-    ] = None
-    command: str | None = Field(
-        default=None, description="Command line that runs in the MiniCluster; it stays ready without one."
+    backoff_limit: Int32 | None = optional("Number of retries before the job fails; 0 if unset.", minimum=0)
+    command: str | None = optional("Command line that runs in the MiniCluster; it stays ready without one.")
+    deadline_seconds: Int64 | None = optional("Time in seconds after its start at which the job fails.", minimum=1)
+    environment: dict[str, str] | None = optional("Environment variables of the command.")
+    image: str | None = optional(
+        "Container image, which contains Flux unless flux.container of the template (or the FluxSetup) "
+        "is set; that of the FluxSetup, or fluxrm/flux-sched:focal, if unset."
     )
-    deadline_seconds: Annotated[
-        Int64 | None,
-        Field(json_schema_extra={"minimum": 1}, description="Time in seconds after its start at which the job fails."),
-    ] = None
-    environment: dict[str, str] | None = Field(default=None, description="Environment variables of the command.")
-    image: str | None = Field(
-        default=None,
-        description="Container image, which contains Flux unless flux.container of the template (or the FluxSetup) "
-        "is set; that of the FluxSetup, or fluxrm/flux-sched:focal, if unset.",
+    priority: Int32 | None = optional("Priority in the queue; jobs with higher priorities are admitted first.")
+    priority_class_name: str | None = optional(
+        "PriorityClass with the priority in the queue; not together with priority."
     )
-    priority: Int32 | None = Field(
-        default=None, description="Priority in the queue; jobs with higher priorities are admitted first."
+    resources: ResourceRequirements | None = optional("Resources of the command in each pod.")
+    size: Int32 | None = optional("Number of pods of the MiniCluster; that of the FluxSetup if unset.", minimum=1)
+    suspend: bool | None = optional("Whether the job is suspended: it is not admitted, and holds no quota.")
+    tasks: Int32 | None = optional("Number of tasks of the command in the whole cluster.", minimum=0)
+    template: MiniClusterSpec | None = optional(
+        "Spec of the MiniCluster, for everything that the other fields do not set."
     )
-    priority_class_name: str | None = Field(
-        default=None, description="PriorityClass with the priority in the queue; not together with priority."
+    ttl_seconds_after_finished: _Count | None = optional(
+        "Time in seconds after its end until the FluxJob is deleted; never if unset."
     )
-    resources: ResourceRequirements | None = Field(default=None, description="Resources of the command in each pod.")
-    size: Annotated[
-        _Size | None, Field(description="Number of pods of the MiniCluster; that of the FluxSetup if unset.")
-    ] = None
-    suspend: bool | None = Field(
-        default=None, description="Whether the job is suspended: it is not admitted, and holds no quota."
-    )
-    tasks: Annotated[
-        Int32 | None,
-        Field(json_schema_extra={"minimum": 0}, description="Number of tasks of the command in the whole cluster."),
-    ] = None
-    template: MiniClusterSpec | None = Field(
-        default=None, description="Spec of the MiniCluster, for everything that the other fields do not set."
-    )
-    ttl_seconds_after_finished: Annotated[
-        _Count | None, Field(description="Time in seconds after its end until the FluxJob is deleted; never if unset.")
-    ] = None
-    working_dir: str | None = Field(default=None, description="Working directory of the command.")
+    working_dir: str | None = optional("Working directory of the command.")
 
 
 class FluxJobStatus(APIModel):
     """The observed state of a FluxJob."""
 
-    completion_time: Annotated[_Time | None, Field(description="Time at which the job finished.")] = None
-    conditions: ConditionList | None = Field(
-        default=None, description="The five states, of which one is True, and further conditions."
-    )
-    exit_code: Int32 | None = Field(default=None, description="Exit code of the command.")
-    flux_setup: str | None = Field(default=None, description="NAMESPACE/NAME of the FluxSetup that governs the job.")
+    completion_time: Time | None = optional("Time at which the job finished.")
+    conditions: ConditionList | None = optional("The five states, of which one is True, and further conditions.")
+    exit_code: Int32 | None = optional("Exit code of the command.")
+    flux_setup: str | None = optional("NAMESPACE/NAME of the FluxSetup that governs the job.")
     jobid: str = Field(description="Identifier of the job.")
-    mini_cluster: str | None = Field(default=None, description="Name of the job's MiniCluster.")
-    observed_generation: Int64 | None = Field(
-        default=None, description="The metadata.generation that the status is based on."
-    )
-    position: Int32 | None = Field(default=None, description="Position in the queue, from 1, while the job waits.")
-    start_time: Annotated[_Time | None, Field(description="Time at which the job was launched.")] = None
+    mini_cluster: str | None = optional("Name of the job's MiniCluster.")
+    observed_generation: Int64 | None = optional("The metadata.generation that the status is based on.")
+    position: Int32 | None = optional("Position in the queue, from 1, while the job waits.")
+    start_time: Time | None = optional("Time at which the job was launched.")
 
 
 _JOB_COLUMNS = [
@@ -125,33 +101,29 @@ def fluxjob_crd() -> Object:
 class MiniClusterDefaults(APIModel):
     """Defaults for the MiniClusters of FluxJobs."""
 
-    cleanup: bool | None = Field(
-        default=None, description="Whether MiniClusters are deleted when their jobs have finished; true if unset."
-    )
-    flux: FluxOptions | None = Field(default=None, description="The installation and the configuration of Flux.")
-    image: str | None = Field(default=None, description="Container image of jobs that have none.")
-    pod: PodOptions | None = Field(default=None, description="Options of the pods.")
+    cleanup: bool | None = optional("Whether MiniClusters are deleted when their jobs have finished; true if unset.")
+    flux: FluxOptions | None = optional("The installation and the configuration of Flux.")
+    image: str | None = optional("Container image of jobs that have none.")
+    pod: PodOptions | None = optional("Options of the pods.")
     size: Annotated[
         Int32, Field(json_schema_extra={"minimum": 1}, description="Number of pods of jobs that have no size.")
     ] = 1
-    ttl_seconds_after_finished: Annotated[
-        _Count | None, Field(description="Time in seconds after the end until MiniClusters are cleaned up; 0 if unset.")
-    ] = None
+    ttl_seconds_after_finished: _Count | None = optional(
+        "Time in seconds after the end until MiniClusters are cleaned up; 0 if unset."
+    )
 
 
 class KueueOptions(APIModel):
     """How jobs are handed over to Kueue."""
 
-    local_queue: str | None = Field(default=None, description="LocalQueue in the namespaces of the jobs.")
+    local_queue: str | None = optional("LocalQueue in the namespaces of the jobs.")
 
 
 class FluxSetupSpec(APIModel):
     """The quota of a set of namespaces, and how their FluxJobs are queued."""
 
-    fairness: Fairness | None = Field(
-        default=None, description="Between whom the quota is shared: None (the default) or Namespace."
-    )
-    kueue: KueueOptions | None = Field(default=None, description="How jobs are handed over to Kueue.")
+    fairness: Fairness | None = optional("Between whom the quota is shared: None (the default) or Namespace.")
+    kueue: KueueOptions | None = optional("How jobs are handed over to Kueue.")
     max_jobs: Annotated[
         _Count | None,
         Field(alias="max-jobs", description="Maximum number of jobs that hold quota; unlimited if unset."),
@@ -167,39 +139,31 @@ class FluxSetupSpec(APIModel):
     mini_cluster: MiniClusterDefaults = Field(
         alias="mini-cluster", description="Defaults for the MiniClusters of the jobs."
     )
-    namespace_selector: LabelSelector | None = Field(
-        default=None,
-        description="Namespaces whose jobs are governed; only the namespace of the FluxSetup if unset, all if empty.",
+    namespace_selector: LabelSelector | None = optional(
+        "Namespaces whose jobs are governed; only the namespace of the FluxSetup if unset, all if empty."
     )
-    preemption: Preemption | None = Field(
-        default=None, description="Which running jobs may be suspended: Never (the default) or LowerPriority."
+    preemption: Preemption | None = optional(
+        "Which running jobs may be suspended: Never (the default) or LowerPriority."
     )
-    queue: Queue | None = Field(
-        default=None, description="Who admits the jobs: Internal (the default, this operator) or Kueue."
-    )
+    queue: Queue | None = optional("Who admits the jobs: Internal (the default, this operator) or Kueue.")
     queueing_strategy: QueueingStrategy = Field(
         default=QueueingStrategy.BEST_EFFORT_FIFO,
         description="Which jobs may be admitted before one that does not fit: all, none, or those that end in time.",
     )
-    resources: dict[str, Quantity] | None = Field(
-        default=None, description="Maximum sum of the requests of all pods, for each resource."
+    resources: dict[str, Quantity] | None = optional("Maximum sum of the requests of all pods, for each resource.")
+    weights: dict[str, Annotated[Int32, Field(json_schema_extra={"minimum": 1})]] | None = optional(
+        "Weights of the namespaces for fairness; 1 if unset."
     )
-    weights: Annotated[
-        dict[str, Annotated[Int32, Field(json_schema_extra={"minimum": 1})]] | None,
-        Field(description="Weights of the namespaces for fairness; 1 if unset."),
-    ] = None
 
 
 class FluxSetupStatus(APIModel):
     """The observed state of a FluxSetup."""
 
-    admitted_workloads: Int32 | None = Field(default=None, description="Number of jobs that hold quota.")
-    conditions: ConditionList | None = Field(default=None, description="The FluxSetup's state.")
-    observed_generation: Int64 | None = Field(
-        default=None, description="The metadata.generation that the status is based on."
-    )
-    pending_workloads: Int32 | None = Field(default=None, description="Number of jobs that wait.")
-    used_resources: Int32 | None = Field(default=None, description="Number of pods that hold quota.")
+    admitted_workloads: Int32 | None = optional("Number of jobs that hold quota.")
+    conditions: ConditionList | None = optional("The FluxSetup's state.")
+    observed_generation: Int64 | None = optional("The metadata.generation that the status is based on.")
+    pending_workloads: Int32 | None = optional("Number of jobs that wait.")
+    used_resources: Int32 | None = optional("Number of pods that hold quota.")
 
 
 _SETUP_COLUMNS = [
