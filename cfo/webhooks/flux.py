@@ -10,7 +10,6 @@ from typing import Final
 
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.flux.validation import (
-    flux_job_queue_errors,
     flux_job_update_errors,
     minicluster_queue_errors,
     minicluster_warnings,
@@ -25,18 +24,6 @@ from cfo.runtime.webhook import AdmissionRequest, Operation
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 
-def _no_update_errors(old: Object, new: Object) -> list[FieldError]:
-    return []
-
-
-def _job_update_errors(old: Object, new: Object) -> list[FieldError]:
-    return [*flux_job_queue_errors(old, new), *flux_job_update_errors(old, new)]
-
-
-def _no_warnings(obj: Object) -> list[str]:
-    return []
-
-
 class FluxValidator:
     """The validator of one kind.
 
@@ -47,8 +34,8 @@ class FluxValidator:
     def __init__(
         self,
         errors: Callable[[Object], list[FieldError]],
-        update_errors: Callable[[Object, Object], list[FieldError]] = _no_update_errors,
-        warnings: Callable[[Object], list[str]] = _no_warnings,
+        update_errors: Callable[[Object, Object], list[FieldError]] = lambda old, new: [],
+        warnings: Callable[[Object], list[str]] = lambda obj: [],
     ) -> None:
         self._errors = errors
         self._update_errors = update_errors
@@ -95,7 +82,7 @@ def setup(manager: Manager, admin_namespaces: Collection[str]) -> None:
 
     for kind, validator in (
         (MINICLUSTER, FluxValidator(validate_minicluster, minicluster_queue_errors, minicluster_warnings)),
-        (FLUX_JOB, FluxValidator(validate_flux_job, _job_update_errors)),
+        (FLUX_JOB, FluxValidator(validate_flux_job, flux_job_update_errors)),
         (FLUX_SETUP, FluxValidator(validate_flux_setup, warnings=setup_warnings)),
     ):
         manager.webhooks.register(kind, validator=validator, validator_operations=_OPERATIONS)

@@ -15,10 +15,11 @@ from typing import Any, Final
 import structlog
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
+from prometheus_client import Histogram
 
 from cfo.api.flux import ACTIVE, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
 from cfo.config import DefaultSetupConfiguration
-from cfo.controllers.flux.metrics import DecisionMetrics
+from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.queue.governance import READY, REPLACED, Setup
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
@@ -179,14 +180,14 @@ class FluxSetupReconciler:
         clock: Clock,
         ledger: Ledger,
         channel: Channel,
-        metrics: DecisionMetrics,
+        decision_seconds: Histogram,
     ) -> None:
         self._client = client
         self._events = events
         self._clock = clock
         self._ledger = ledger
         self._channel = channel
-        self._metrics = metrics
+        self._decision_seconds = decision_seconds
         self._next_decision: dict[Request, float] = {}
         self._next_status: dict[Request, float] = {}
 
@@ -207,7 +208,7 @@ class FluxSetupReconciler:
         totals = self._ledger.decide(request, self._clock.now().timestamp())
         ended = self._clock.monotonic()
         self._next_decision[request] = ended + min((ended - began) * _DECISION_SHARE, _MAX_PAUSE)
-        self._metrics.observe(ended - began)
+        self._decision_seconds.observe(ended - began)
         status = desired_status(obj, setup, self._ledger.replacement_of(request), totals, self._clock.now())
         return await self._write_status(obj, status)
 
@@ -261,7 +262,7 @@ def setup(manager: Manager, admin_namespaces: Collection[str], notifications: Ch
         manager.clock,
         ledger,
         channel,
-        DecisionMetrics(manager.metrics.registry),
+        decision_seconds(manager.metrics.registry),
     )
     labelled: SelectionKeywords = {"label_selector": MINICLUSTER_LABEL}
     (

@@ -14,6 +14,12 @@ from cfo.api.flux import ACTIVE
 from cfo.runtime import Reader
 
 _LABELS: Final = ("namespace", "fluxsetup")
+_GAUGES: Final = (
+    ("flux_setup_max_pods", "The maximum number of pods of a FluxSetup"),
+    ("flux_setup_used_pods", "The number of pods that hold quota of a FluxSetup"),
+    ("flux_setup_pending_jobs", "The number of FluxJobs that wait for quota of a FluxSetup"),
+    ("flux_setup_admitted_jobs", "The number of FluxJobs that hold quota of a FluxSetup"),
+)
 
 
 class _Condition(msgspec.Struct, frozen=True, gc=False):
@@ -50,16 +56,7 @@ class FluxSetupMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges, with one sample for each FluxSetup."""
-        limit = GaugeMetricFamily("flux_setup_max_pods", "The maximum number of pods of a FluxSetup", labels=_LABELS)
-        used = GaugeMetricFamily(
-            "flux_setup_used_pods", "The number of pods that hold quota of a FluxSetup", labels=_LABELS
-        )
-        pending = GaugeMetricFamily(
-            "flux_setup_pending_jobs", "The number of FluxJobs that wait for quota of a FluxSetup", labels=_LABELS
-        )
-        admitted = GaugeMetricFamily(
-            "flux_setup_admitted_jobs", "The number of FluxJobs that hold quota of a FluxSetup", labels=_LABELS
-        )
+        limit, used, pending, admitted = (GaugeMetricFamily(name, text, labels=_LABELS) for name, text in _GAUGES)
         active = GaugeMetricFamily(
             "flux_setup_active",
             "Whether a FluxSetup governs FluxJobs, with the reason of its condition Active",
@@ -81,17 +78,7 @@ class FluxSetupMetrics(Collector):
 _BUCKETS = (0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
 
-class DecisionMetrics:
-    """Registers ``flux_setup_decision_seconds`` in ``registry``."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._seconds = Histogram(
-            "flux_setup_decision_seconds",
-            "The time that a decision about the queue of a FluxSetup takes",
-            buckets=_BUCKETS,
-            registry=registry,
-        )
-
-    def observe(self, seconds: float) -> None:
-        """Record the duration of a decision in seconds."""
-        self._seconds.observe(seconds)
+def decision_seconds(registry: CollectorRegistry) -> Histogram:
+    """Register and return ``flux_setup_decision_seconds``, the duration of decisions about queues."""
+    text = "The time that a decision about the queue of a FluxSetup takes"
+    return Histogram("flux_setup_decision_seconds", text, buckets=_BUCKETS, registry=registry)

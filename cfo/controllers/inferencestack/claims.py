@@ -13,17 +13,13 @@ has no schema, is left as it is.
 
 from __future__ import annotations
 
-from collections import Counter as Count
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 import structlog
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL
+from cfo.controllers.inferencestack.metrics import ClaimMetrics
 from cfo.controllers.inferencestack.names import CLAIMS_FIELD_MANAGER
 from cfo.controllers.inferencestack.operator_leases import OperatorLeases
 from cfo.runtime import (
@@ -57,33 +53,6 @@ _UNCLAIMED: Final = "Unclaimed"
 _CLAIMED_TWICE: Final = "ClaimedTwice"
 
 _log = structlog.get_logger("cfo.controllers.inferencestack.claims")
-
-
-class ClaimMetrics(Collector):
-    """The metric ``inferencestack_unclaimed``: the stacks that are reported, by namespace and reason."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._reasons: dict[tuple[GVK, Request], str] = {}
-        registry.register(self)
-
-    def set(self, gvk: GVK, request: Request, reason: str) -> bool:
-        """Set the reason why a stack is reported; empty if it is not. Return whether it changed."""
-        before = self._reasons.pop((gvk, request), "")
-        if reason:
-            self._reasons[gvk, request] = reason
-        return before != reason
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the number of reported stacks."""
-        counts = Count((request.namespace, reason) for (_, request), reason in self._reasons.items())
-        gauge = GaugeMetricFamily(
-            "inferencestack_unclaimed",
-            "The number of InferenceStacks that no operator, or more than one, reconciles",
-            labels=("namespace", "reason"),
-        )
-        for labels, number in sorted(counts.items()):
-            gauge.add_metric(labels, number)
-        yield gauge
 
 
 class _Problem(NamedTuple):

@@ -21,7 +21,7 @@ from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_prof
 from cfo.api.inferencestack.validation import validate
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.names import HELM_FINALIZERS, PAUSE_ANNOTATION
-from cfo.controllers.inferencestack.observation import application_names, observe
+from cfo.controllers.inferencestack.ownership import application_names, observe
 from cfo.controllers.inferencestack.pods import PodInformers, pod_failure
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
 from cfo.controllers.inferencestack.rendering import LiveDeployment, unserved_kinds

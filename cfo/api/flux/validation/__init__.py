@@ -13,7 +13,6 @@ from typing import Final
 
 from cfo.api.flux.validation.minicluster import MAX_NAME, MAX_SIZE, minicluster_warnings, validate_minicluster
 from cfo.api.flux.validation.queue import (
-    flux_job_queue_errors,
     flux_job_update_errors,
     minicluster_queue_errors,
     validate_flux_job,
@@ -25,7 +24,6 @@ __all__ = [
     "MAX_NAME",
     "MAX_SIZE",
     "error_message",
-    "flux_job_queue_errors",
     "flux_job_update_errors",
     "minicluster_queue_errors",
     "minicluster_warnings",

@@ -83,7 +83,7 @@ def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
 
     Everything may change while the job waits. Once it has been admitted, only its priority, suspend and TTL may change,
     and its command while its MiniCluster is ready for one. The size of an elastic job (``template.maxSize``) may change
-    until it finishes.
+    until it finishes. The label of a queue of Kueue may not change.
     """
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if not (is_true(old, QUOTA_RESERVED) or is_true(old, State.FINISHED)):
@@ -94,8 +94,10 @@ def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
             mutable.add("command")
         if (before.get("template") or {}).get("maxSize"):
             mutable.add("size")
-    changed = [name for name in sorted({*before, *after} - mutable) if before.get(name) != after.get(name)]
-    return [forbidden(_SPEC.child(name), _IMMUTABLE) for name in changed]
+    changed = [_SPEC.child(name) for name in sorted({*before, *after} - mutable) if before.get(name) != after.get(name)]
+    if labels_of(old).get(QUEUE_NAME_LABEL) != labels_of(new).get(QUEUE_NAME_LABEL):
+        changed.insert(0, _LABELS)
+    return [forbidden(path, _IMMUTABLE) for path in changed]
 
 
 def validate_flux_setup(obj: Object) -> list[FieldError]:
@@ -125,15 +127,6 @@ def _setup_errors(obj: Object) -> Iterator[FieldError]:
 
 _LABELS: Final = Path("metadata").child("labels").key(QUEUE_NAME_LABEL)
 _JOB_LABELS: Final = Path("spec").child("jobLabels").key(QUEUE_NAME_LABEL)
-
-
-def flux_job_queue_errors(old: Object, new: Object) -> list[FieldError]:
-    """Return an error if the label of a FluxJob changes from ``old``, with its status, after its admission."""
-    if labels_of(old).get(QUEUE_NAME_LABEL) == labels_of(new).get(QUEUE_NAME_LABEL):
-        return []
-    if not (is_true(old, QUOTA_RESERVED) or is_true(old, State.FINISHED)):
-        return []
-    return [forbidden(_LABELS, "immutable once the FluxJob has been admitted; delete it and create another one")]
 
 
 def minicluster_queue_errors(old: Object, new: Object) -> list[FieldError]:

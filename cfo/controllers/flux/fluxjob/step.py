@@ -32,7 +32,7 @@ class Status:
     """A copy of the job's status that is changed, for its current generation; ``now`` is the time of the changes."""
 
     def __init__(self, job: Object, now: datetime) -> None:
-        self._now = micro_time(now)
+        self.now = micro_time(now)
         self._generation = int(job["metadata"].get("generation") or 0)
         self._fields: Object = copy.deepcopy(job.get("status") or {})
         self._conditions: list[Object] = self._fields.pop("conditions", None) or []
@@ -54,16 +54,12 @@ class Status:
         """Make ``state`` the only state, with this message (default: its name)."""
         self.state = state
         for kind in STATES:
-            self._put(kind, kind is state, kind, (message or kind) if kind is state else kind)
-
-    def set(self, kind: str, value: bool, reason: str, message: str) -> None:
-        """Set one of the further conditions."""
-        self._put(kind, value, reason, message)
+            self.set(kind, kind is state, kind, (message or kind) if kind is state else kind)
 
     def clear(self, kind: str, reason: str, message: str) -> None:
         """Make a condition false if it is true."""
         if self.is_true(kind):
-            self._put(kind, False, reason, message)
+            self.set(kind, False, reason, message)
 
     def remove(self, kind: str) -> None:
         """Remove a condition."""
@@ -71,16 +67,11 @@ class Status:
 
     def is_true(self, kind: str) -> bool:
         """Return whether a condition is true."""
-        return (find_condition(self._conditions, kind) or {}).get("status") == "True"
+        return self.condition(kind).get("status") == "True"
 
     def condition(self, kind: str) -> Mapping[str, Any]:
         """Return a condition; empty if it does not exist."""
         return find_condition(self._conditions, kind) or {}
-
-    @property
-    def now(self) -> str:
-        """The time of the changes."""
-        return self._now
 
     def as_object(self) -> Object:
         """Return the status in its wire form."""
@@ -88,7 +79,8 @@ class Status:
         conditions = sorted(self._conditions, key=lambda item: order.get(item["type"], len(order)))
         return {**self._fields, "conditions": conditions}
 
-    def _put(self, kind: str, value: bool, reason: str, message: str) -> None:
+    def set(self, kind: str, value: bool, reason: str, message: str) -> None:
+        """Set a condition."""
         condition = {
             "type": str(kind),
             "status": str(value),
@@ -96,7 +88,7 @@ class Status:
             "message": str(message)[:_MESSAGE_LIMIT],
             "observedGeneration": self._generation,
         }
-        set_condition(self._conditions, condition, now=self._now)
+        set_condition(self._conditions, condition, now=self.now)
 
 
 class Action(Enum):

@@ -36,8 +36,7 @@ from cfo.controllers.flux.minicluster.pods import pod_template
 from cfo.controllers.flux.minicluster.scripts import script_files
 from cfo.runtime import Object
 
-_ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_VALUES: Final = {character: value for value, character in enumerate(_ALPHABET)}
+Z85_ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
 def create_certificate(host: str) -> str:
@@ -62,25 +61,8 @@ def z85_encode(data: bytes) -> str:
     characters = []
     for start in range(0, len(data), 4):
         number = int.from_bytes(data[start : start + 4], "big")
-        characters += [_ALPHABET[number // 85**power % 85] for power in (4, 3, 2, 1, 0)]
+        characters += [Z85_ALPHABET[number // 85**power % 85] for power in (4, 3, 2, 1, 0)]
     return "".join(characters)
-
-
-def z85_decode(text: str) -> bytes:
-    """Decode Z85. Raises :class:`ValueError` if ``text`` is not Z85."""
-    if len(text) % 5:
-        raise ValueError(f"{len(text)} characters: the length must be a multiple of 5")
-    decoded = bytearray()
-    for start in range(0, len(text), 5):
-        number = 0
-        for character in text[start : start + 5]:
-            if character not in _VALUES:
-                raise ValueError(f"{character!r} is not a Z85 character")
-            number = number * 85 + _VALUES[character]
-        if number >= 1 << 32:
-            raise ValueError(f"{text[start : start + 5]!r} is not the Z85 encoding of four bytes")
-        decoded += number.to_bytes(4, "big")
-    return bytes(decoded)
 
 
 def desired_secret(plan: Plan) -> Object:

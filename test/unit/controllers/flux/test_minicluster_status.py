@@ -20,12 +20,13 @@ from cfo.controllers.flux.minicluster.job_changes import (
 )
 from cfo.controllers.flux.minicluster.lead import LeadPod, lead_of, needs_reconcile, unlabelled_index
 from cfo.controllers.flux.minicluster.plan import Plan, spec_hash, wanted_suspend
-from cfo.controllers.flux.minicluster.resources import create_certificate, desired_job, z85_decode, z85_encode
+from cfo.controllers.flux.minicluster.resources import create_certificate, desired_job, z85_encode
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
 from cfo.runtime import GVK, Entry
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.objects.unstructured import Object
 from test.support.flux_environment import condition, mini_cluster, state, true_conditions
+from test.support.z85 import z85_decode
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
