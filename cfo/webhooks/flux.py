@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
@@ -24,6 +25,7 @@ from cfo.runtime.webhook import AdmissionRequest, Operation
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 
+@dataclass(frozen=True, eq=False)
 class FluxValidator:
     """The validator of one kind.
 
@@ -31,20 +33,14 @@ class FluxValidator:
     ``warnings`` what has no effect.
     """
 
-    def __init__(
-        self,
-        errors: Callable[[Object], list[FieldError]],
-        update_errors: Callable[[Object, Object], list[FieldError]] = lambda old, new: [],
-        warnings: Callable[[Object], list[str]] = lambda obj: [],
-    ) -> None:
-        self._errors = errors
-        self._update_errors = update_errors
-        self._warnings = warnings
+    errors: Callable[[Object], list[FieldError]]
+    update_errors: Callable[[Object, Object], list[FieldError]] = lambda old, new: []
+    warnings: Callable[[Object], list[str]] = lambda obj: []
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
-        FieldErrors.check(await request.compute(self._errors, obj))
-        return self._warnings(obj)
+        FieldErrors.check(await request.compute(self.errors, obj))
+        return self.warnings(obj)
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with errors in the change, and those that ``old`` does not have.
@@ -55,16 +51,16 @@ class FluxValidator:
             return []
         if old.get("spec") == obj.get("spec"):
             if labels_of(old) != labels_of(obj):
-                FieldErrors.check(self._update_errors(old, obj))
+                FieldErrors.check(self.update_errors(old, obj))
             return []
         FieldErrors.check(await request.compute(self._changed, old, obj))
-        return self._warnings(obj)
+        return self.warnings(obj)
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         """Allow every deletion."""
 
     def _changed(self, old: Object, new: Object) -> list[FieldError]:
-        return [*self._update_errors(old, new), *new_errors(self._errors, old, new)]
+        return [*self.update_errors(old, new), *new_errors(self.errors, old, new)]
 
 
 def setup(manager: Manager, admin_namespaces: Collection[str]) -> None:

@@ -10,6 +10,7 @@ and its failure does not affect them. Stacks that have no label or an invalid on
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cfo.api.inferencestack.kinds import (
@@ -30,11 +31,11 @@ _OTHER_VERSIONS: Final = [f"v{major}" for major in range(10)]
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 
+@dataclass(frozen=True, eq=False)
 class InferenceStackWebhook:
     """The validator of the InferenceStacks of one major version of the operator: ``operator_version``, ``v1``."""
 
-    def __init__(self, operator_version: str) -> None:
-        self._operator_version = operator_version
+    operator_version: str
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return the warnings about ``obj``. Raises :class:`FieldErrors` with all errors."""
@@ -56,10 +57,10 @@ class InferenceStackWebhook:
 
     def _is_responsible(self, stack: Object) -> bool:
         version = operator_version_of(stack)
-        return version == self._operator_version or not is_operator_version(version)
+        return version == self.operator_version or not is_operator_version(version)
 
     def _profile(self, stack: Object) -> Profile:
-        return pinned_profile(stack) or newest_profile(self._operator_version)
+        return pinned_profile(stack) or newest_profile(self.operator_version)
 
 
 def _result(validation: Validation) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cfo.api.flux.names import QUEUE_NAME_LABEL
 from cfo.runtime import find_condition
 
 
@@ -25,6 +26,11 @@ def message_of(obj: Mapping[str, Any], kind: str) -> str:
 
 def _condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return find_condition((obj.get("status") or {}).get("conditions"), kind) or {}
+
+
+def is_queued_by_kueue(cluster: Mapping[str, Any]) -> bool:
+    """Return whether a MiniCluster's Job has the label of a queue of Kueue, which then decides when it starts."""
+    return bool(((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL))
 
 
 def runners(containers: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -115,31 +116,31 @@ def default_setup(config: DefaultSetupConfiguration, namespace: str, selector: L
     }
 
 
+@dataclass(frozen=True, eq=False)
 class DefaultSetup:
     """Creates the FluxSetup once, on the leader, after the informer of FluxSetups has synced."""
 
     name = "flux-default-setup"
     needs_leader = True
 
-    def __init__(self, client: Client, setups: Informer, desired: Object) -> None:
-        self._client = client
-        self._setups = setups
-        self._desired = desired
+    client: Client
+    setups: Informer
+    desired: Object
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
         """Create the FluxSetup if there is none. A failure is logged, and does not stop the operator."""
         task_status.started()
-        await self._setups.wait_for_sync()
-        if len(self._setups.reader):
+        await self.setups.wait_for_sync()
+        if len(self.setups.reader):
             return
         try:
-            await self._client.create(self._desired)
+            await self.client.create(self.desired)
         except AlreadyExists:
             return
         except (APIError, TransportError) as error:
             _log.error("Failed to create the default FluxSetup", error=str(error))
             return
-        _log.info("Created the default FluxSetup", namespace=self._desired["metadata"]["namespace"])
+        _log.info("Created the default FluxSetup", namespace=self.desired["metadata"]["namespace"])
 
 
 def create_default(manager: Manager, config: DefaultSetupConfiguration, namespace: str) -> None:
@@ -161,10 +162,11 @@ _DECISION_SHARE: Final = 9.0
 _MAX_PAUSE: Final = 2.0
 
 
+@dataclass(frozen=True, eq=False)
 class FluxSetupReconciler:
     """Decides about the queue of each FluxSetup, and writes its status."""
 
-    rules: Final = (
+    rules = (
         Rule("flux-framework.org", "fluxsetups", ("create", "get", "list", "watch")),
         Rule("flux-framework.org", "fluxsetups/status", ("get", "patch")),
         Rule("flux-framework.org", ("fluxjobs", "miniclusters"), READ),
@@ -173,43 +175,34 @@ class FluxSetupReconciler:
         Rule("scheduling.k8s.io", "priorityclasses", READ),
     )
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        clock: Clock,
-        ledger: Ledger,
-        channel: Channel,
-        decision_seconds: Histogram,
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._clock = clock
-        self._ledger = ledger
-        self._channel = channel
-        self._decision_seconds = decision_seconds
-        self._next_decision: dict[Request, float] = {}
-        self._next_status: dict[Request, float] = {}
+    client: Client
+    events: EventRecorder
+    clock: Clock
+    ledger: Ledger
+    channel: Channel
+    decision_seconds: Histogram
+    _next_decision: dict[Request, float] = field(default_factory=dict, init=False)
+    _next_status: dict[Request, float] = field(default_factory=dict, init=False)
 
     async def reconcile(self, request: Request) -> Result:
         """Decide about the queue of one setup."""
-        if not self._ledger.is_started:
-            self._channel.enqueue(self._ledger.start())
+        if not self.ledger.is_started:
+            self.channel.enqueue(self.ledger.start())
         if request == START:
             return Result()
-        obj = await self._client.get(FLUX_SETUP, request)
-        setup = self._ledger.setup(request)
+        obj = await self.client.get(FLUX_SETUP, request)
+        setup = self.ledger.setup(request)
         if obj is None or setup is None or setup.uid != uid_of(obj):
             self._forget(request)
             return Result()
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         if (pause := self._next_decision.get(request, 0.0) - began) > 0:
             return Result(requeue_after=pause)
-        totals = self._ledger.decide(request, self._clock.now().timestamp())
-        ended = self._clock.monotonic()
+        totals = self.ledger.decide(request, self.clock.now().timestamp())
+        ended = self.clock.monotonic()
         self._next_decision[request] = ended + min((ended - began) * _DECISION_SHARE, _MAX_PAUSE)
-        self._decision_seconds.observe(ended - began)
-        status = desired_status(obj, setup, self._ledger.replacement_of(request), totals, self._clock.now())
+        self.decision_seconds.observe(ended - began)
+        status = desired_status(obj, setup, self.ledger.replacement_of(request), totals, self.clock.now())
         return await self._write_status(obj, status)
 
     async def _write_status(self, obj: Object, status: Object) -> Result:
@@ -217,14 +210,14 @@ class FluxSetupReconciler:
         key, before = key_of(obj), obj.get("status") or {}
         if status == before:
             return Result()
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if is_only_numbers(before, status) and (pause := self._next_status.get(key, 0.0) - now) > 0:
             return Result(requeue_after=pause)
         self._next_status[key] = now + _STATUS_INTERVAL
-        await apply_status(self._client, obj, status)
+        await apply_status(self.client, obj, status)
         old, new = (find_condition(item.get("conditions"), ACTIVE) or {} for item in (before, status))
         if old.get("reason") != new["reason"]:
-            self._events.event(obj, "Normal" if new["status"] == "True" else "Warning", new["reason"], new["message"])
+            self.events.event(obj, "Normal" if new["status"] == "True" else "Warning", new["reason"], new["message"])
         return Result()
 
     def _forget(self, request: Request) -> None:

@@ -14,6 +14,7 @@ has no schema, is left as it is.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import structlog
@@ -63,43 +64,32 @@ class _Problem(NamedTuple):
     note: str
 
 
+@dataclass(frozen=True, eq=False)
 class ClaimReconciler:
     """Reports the stacks of one API group; ``stacks`` reads the metadata of all of them.
 
     ``version`` and ``namespace`` are those of this operator's Lease.
     """
 
-    rules: Final = OperatorLeases.rules
+    rules = OperatorLeases.rules
 
-    def __init__(
-        self,
-        kind: GVK,
-        stacks: Reader,
-        leases: OperatorLeases,
-        client: Client,
-        events: EventRecorder,
-        metrics: ClaimMetrics,
-        clock: Clock,
-        *,
-        version: str,
-        namespace: str,
-    ) -> None:
-        self._kind = kind
-        self._stacks = stacks
-        self._leases = leases
-        self._client = client
-        self._events = events
-        self._metrics = metrics
-        self._clock = clock
-        self._own = (version, namespace)
-        self._written: dict[Request, tuple[str, _Problem]] = {}
+    kind: GVK
+    stacks: Reader
+    leases: OperatorLeases
+    client: Client
+    events: EventRecorder
+    metrics: ClaimMetrics
+    clock: Clock
+    version: str
+    namespace: str
+    _written: dict[Request, tuple[str, _Problem]] = field(default_factory=dict, init=False)
 
     async def reconcile(self, request: Request) -> Result:
         """Report a stack that no operator reconciles, or several; end the report of any other."""
-        await self._leases.verify()
-        entry = self._stacks.entry(request)
-        live = self._leases.live()
-        if entry is None or entry.meta.is_deleting or _reporter(live) != self._own:
+        await self.leases.verify()
+        entry = self.stacks.entry(request)
+        live = self.leases.live()
+        if entry is None or entry.meta.is_deleting or _reporter(live) != (self.version, self.namespace):
             self._forget(request)
             return Result()
         version = entry.meta.labels.get(OPERATOR_VERSION_LABEL, "")
@@ -109,26 +99,26 @@ class ClaimReconciler:
             if _has_condition(entry):
                 await self._remove_condition(entry.object())
             return Result()
-        if (wait := GRACE_SECONDS - self._leases.unchanged_seconds(version)) > 0:
+        if (wait := GRACE_SECONDS - self.leases.unchanged_seconds(version)) > 0:
             return Result(requeue_after=wait)
-        is_new = self._metrics.set(self._kind, request, problem.reason)
+        is_new = self.metrics.set(self.kind, request, problem.reason)
         if self._written.get(request) != (entry.meta.uid, problem):
             is_new = await self._set_condition(request, entry.meta, problem, is_new)
             self._written[request] = (entry.meta.uid, problem)
             if is_new:
-                self._events.event(identity_of(entry.object()), "Warning", problem.reason, problem.note)
+                self.events.event(identity_of(entry.object()), "Warning", problem.reason, problem.note)
         return Result()
 
     def _forget(self, request: Request) -> None:
         self._written.pop(request, None)
-        self._metrics.set(self._kind, request, "")
+        self.metrics.set(self.kind, request, "")
 
     async def _set_condition(self, request: Request, meta: Meta, problem: _Problem, is_new: bool) -> bool:
         """Write the condition; return whether the stack did not have it for this reason.
 
         Returns ``is_new`` if the condition cannot be written.
         """
-        stack = await self._client.get(self._kind, request, live=True)
+        stack = await self.client.get(self.kind, request, live=True)
         if stack is None or uid_of(stack) != meta.uid:
             return False
         before = find_condition((stack.get("status") or {}).get("conditions"), _CONDITION) or {}
@@ -137,7 +127,7 @@ class ClaimReconciler:
         if all(before.get(key) == value for key, value in condition.items()):
             return False
         conditions = [{"type": _CONDITION, **known}] if known else []
-        set_condition(conditions, {**condition, "observedGeneration": meta.generation}, now=rfc3339(self._clock.now()))
+        set_condition(conditions, {**condition, "observedGeneration": meta.generation}, now=rfc3339(self.clock.now()))
         try:
             await self._apply({**identity_of(stack), "status": {"conditions": conditions}})
         except (Conflict, Invalid, Forbidden) as error:
@@ -151,7 +141,7 @@ class ClaimReconciler:
 
     async def _apply(self, obj: Object) -> None:
         # not forced: it would replace all conditions if the schema does not make them a map
-        await self._client.apply(obj, subresource="status", field_manager=CLAIMS_FIELD_MANAGER, force=False)
+        await self.client.apply(obj, subresource="status", field_manager=CLAIMS_FIELD_MANAGER, force=False)
 
 
 def _has_condition(entry: Entry) -> bool:

@@ -7,7 +7,7 @@ it is changed. A stack that is being deleted is left to the garbage collector.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -66,10 +66,11 @@ _OWNED: Final = (*READ, "create", "delete", "patch")
 """The verbs for the objects of stacks."""
 
 
+@dataclass(frozen=True, eq=False)
 class InferenceStackReconciler:
     """Reconciles the stacks of one API group and one major version."""
 
-    rules: Final = (
+    rules = (
         Rule("models.takeoff.co", "inferencestacks", ("get", "list", "patch", "watch")),
         Rule("models.takeoff.co", "inferencestacks/status", ("get", "patch")),
         Rule("models.takeoff.co", "inferencestacks/finalizers", ("update",)),
@@ -87,45 +88,34 @@ class InferenceStackReconciler:
         Rule("monitoring.coreos.com", "servicemonitors", _OWNED),
     )
 
-    def __init__(
-        self,
-        kind: GVK,
-        stacks: Reader,
-        pods: PodInformers,
-        children: Children,
-        client: Client,
-        events: EventRecorder,
-        clock: Clock,
-        operator_version: str,
-    ) -> None:
-        self._kind = kind
-        self._stacks = stacks
-        self._pods = pods
-        self._children = children
-        self._client = client
-        self._events = events
-        self._clock = clock
-        self._operator_version = operator_version
+    kind: GVK
+    stacks: Reader
+    pods: PodInformers
+    children: Children
+    client: Client
+    events: EventRecorder
+    clock: Clock
+    operator_version: str
 
     async def reconcile(self, request: Request) -> Result:
         """Reconcile one stack. Raises the errors of writes that failed; lasting ones are in the status."""
-        entry = self._stacks.entry(request)
+        entry = self.stacks.entry(request)
         if entry is None:
-            self._pods.release(self._kind, request)
+            self.pods.release(self.kind, request)
             return Result()
         stack = entry.object()
         if is_deleting(stack):
-            self._pods.release(self._kind, request)
+            self.pods.release(self.kind, request)
             await self._remove_helm_finalizers(stack)
             return Result()
         compute = _in_thread if len(entry.raw) > _LARGE_BYTES or len(application_names(stack)) > _MANY else _directly
-        profile = pinned_profile(stack) or newest_profile(self._operator_version)
+        profile = pinned_profile(stack) or newest_profile(self.operator_version)
         validation = await compute(partial(validate, stack, profile))
         if validation.errors:
             await self._report_errors(stack, FieldErrors(validation.errors))
             return Result()
-        existing = await observe(self._client, self._children, stack)
-        choice = await compute(partial(choose_profile, stack, self._operator_version, existing.deployments))
+        existing = await observe(self.client, self.children, stack)
+        choice = await compute(partial(choose_profile, stack, self.operator_version, existing.deployments))
 
         def is_ready(name: str) -> bool:
             return component_state(existing.deployments.get(name), None).is_ready
@@ -133,7 +123,7 @@ class InferenceStackReconciler:
         desired, profile = await compute(
             partial(render_with, stack, choice, existing.facts, existing.deployments, is_ready)
         )
-        writes = StackWrites(self._client, self._children, stack)
+        writes = StackWrites(self.client, self.children, stack)
         paused = annotations_of(stack).get(PAUSE_ANNOTATION) == "true"
         if not paused:
             for obj in desired:
@@ -143,8 +133,8 @@ class InferenceStackReconciler:
             await writes.prune(desired)
         if writes.is_disturbed:
             writes.raise_errors()  # the status stays until the retry
-        pods = await self._pods.reader(self._kind, stack)
-        unserved = await compute(partial(unserved_kinds, stack, profile, self._children.served))
+        pods = await self.pods.reader(self.kind, stack)
+        unserved = await compute(partial(unserved_kinds, stack, profile, self.children.served))
         outcome = self._outcome(stack, profile, existing.deployments, desired, unserved, pods)
         await self._write_status(stack, replace(outcome, failures=writes.failures, paused=paused))
         writes.raise_errors()
@@ -181,14 +171,14 @@ class InferenceStackReconciler:
 
     @property
     def _operator(self) -> dict[str, str]:
-        return {"version": __version__, "major": self._operator_version}
+        return {"version": __version__, "major": self.operator_version}
 
     def _problems(self, desired: Iterable[Object]) -> Iterator[tuple[str, tuple[str, str]]]:
         """Yield the problems that autoscalers and routes report, by the type of the stack's condition."""
         for obj in desired:
             if gvk_of(obj) not in (SCALED_OBJECT, HTTP_ROUTE):
                 continue
-            entry = self._children.get(obj)
+            entry = self.children.get(obj)
             live = entry.object() if entry is not None else {}
             if gvk_of(obj) == SCALED_OBJECT:
                 conditions = (live.get("status") or {}).get("conditions")
@@ -204,18 +194,18 @@ class InferenceStackReconciler:
         known = find_condition((stack.get("status") or {}).get("conditions"), "Ready") or {}
         is_known = known.get("reason") == "InvalidSpec" and known.get("observedGeneration") == _generation(stack)
         if not is_known:
-            self._events.event(stack, "Warning", "InvalidSpec", "; ".join(messages))
+            self.events.event(stack, "Warning", "InvalidSpec", "; ".join(messages))
         await self._write_status(stack, Outcome(operator=self._operator, errors=messages))
 
     async def _write_status(self, stack: Object, outcome: Outcome) -> None:
-        status = stack_status(stack, outcome, rfc3339(self._clock.now()))
+        status = stack_status(stack, outcome, rfc3339(self.clock.now()))
         before: Mapping[str, Any] = stack.get("status") or {}
         self._record_transitions(stack, before, status)
         if "manifest" in (before.get("deployedRelease") or {}):
             # the original stored all rendered objects there, and its field manager still owns them
             patch = {"status": {"deployedRelease": {"manifest": None}}}
-            await patch_checked(self._client, stack, patch, subresource="status")
-        await apply_status(self._client, stack, status)
+            await patch_checked(self.client, stack, patch, subresource="status")
+        await apply_status(self.client, stack, status)
 
     def _record_transitions(self, stack: Object, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Record an Event when the stack becomes ready or degraded."""
@@ -224,7 +214,7 @@ class InferenceStackReconciler:
             old = find_condition(before.get("conditions"), kind) or {}
             if new.get("status") == "True" and old.get("status") != "True" and new.get("reason") != "InvalidSpec":
                 type_: EventType = "Normal" if kind == "Ready" else "Warning"
-                self._events.event(stack, type_, kind, new.get("message") or kind)
+                self.events.event(stack, type_, kind, new.get("message") or kind)
 
     async def _remove_helm_finalizers(self, stack: Object) -> None:
         """Remove the finalizers of the original operator: what they wait for never happens without it."""
@@ -232,10 +222,10 @@ class InferenceStackReconciler:
         kept = [finalizer for finalizer in finalizers if finalizer not in HELM_FINALIZERS]
         if kept == finalizers:
             return
-        latest = self._stacks.get(key_of(stack)) or stack  # after the write of the status
+        latest = self.stacks.get(key_of(stack)) or stack  # after the write of the status
         if uid_of(latest) != uid_of(stack):
             return  # it was deleted and created again
-        await patch_checked(self._client, latest, {"metadata": {"finalizers": kept or None}}, unchanged=True)
+        await patch_checked(self.client, latest, {"metadata": {"finalizers": kept or None}}, unchanged=True)
         _log.info("Removed finalizer of the Helm operator", namespace=namespace_of(stack), name=name_of(stack))
 
 

@@ -215,26 +215,27 @@ def _components(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
     yield "ApplicationsReady", _status(not waiting), reason, number
 
 
+_DEPENDENCIES: Final = (
+    ("RoutesReady", "HTTPRoute", "GatewayAPINotInstalled", "the cluster does not serve HTTPRoutes"),
+    (
+        "ScalingReady",
+        "ScaledObject",
+        "KEDANotInstalled",
+        "the cluster does not serve ScaledObjects; the applications keep their number of replicas",
+    ),
+)
+"""Conditions of what depends on other projects: type, kind, and reason and message if the kind is not served."""
+
+
 def _features(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the conditions of what depends on other projects."""
     unserved = {gvk.kind for gvk in outcome.unserved}
-    if "HTTPRoute" in unserved:
-        yield "RoutesReady", "False", "GatewayAPINotInstalled", "the cluster does not serve HTTPRoutes"
-    else:
-        yield from _feature(outcome, "RoutesReady")
-    if "ScaledObject" in unserved:
-        message = "the cluster does not serve ScaledObjects; the applications keep their number of replicas"
-        yield "ScalingReady", "False", "KEDANotInstalled", message
-    else:
-        yield from _feature(outcome, "ScalingReady")
-
-
-def _feature(outcome: Outcome, kind: str) -> Iterator[tuple[str, str, str, str]]:
-    problem = outcome.problems.get(kind)
-    if problem is not None:
-        yield kind, "False", *problem
-    else:
-        yield kind, "True", "AsExpected", ""
+    for condition, kind, reason, message in _DEPENDENCIES:
+        if kind in unserved:
+            yield condition, "False", reason, message
+        elif condition in outcome.problems:
+            yield condition, "False", *outcome.problems[condition]
+        else:
+            yield condition, "True", "AsExpected", ""
 
 
 def _release(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:

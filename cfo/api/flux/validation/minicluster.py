@@ -12,8 +12,8 @@ from cfo.api.flux.validation.syntax import (
     MAX_DNS_LABEL,
     annotation_errors,
     between,
+    checked_spec,
     choice,
-    count_errors,
     dns_label,
     dns_subdomain,
     environment_errors,
@@ -22,7 +22,7 @@ from cfo.api.flux.validation.syntax import (
     service_name,
 )
 from cfo.runtime import FieldError, Object
-from cfo.runtime.objects.field import MAX_ERRORS, OMIT, Path, forbidden, invalid, not_supported, required, too_many
+from cfo.runtime.objects.field import OMIT, Path, forbidden, invalid, not_supported, required, too_many
 
 MAX_BURSTED_CLUSTERS: Final = 100
 """The maximum number of bursted clusters, which limits the host list."""
@@ -147,7 +147,7 @@ _RANDOM_SUFFIX: Final = 5
 
 def validate_minicluster(obj: Object) -> list[FieldError]:
     """Return the errors in a MiniCluster, at most one more than are reported."""
-    return count_errors(_SPEC, obj.get("spec") or {}) or list(islice(_errors(obj), MAX_ERRORS + 1))
+    return checked_spec(obj, _errors)
 
 
 def _errors(obj: Object) -> Iterator[FieldError]:

@@ -7,7 +7,6 @@ label while it runs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true, runners
@@ -24,7 +23,7 @@ from cfo.api.flux.validation.minicluster import (
 )
 from cfo.api.flux.validation.syntax import (
     between,
-    count_errors,
+    checked_spec,
     dns_label,
     dns_subdomain,
     environment_errors,
@@ -32,7 +31,7 @@ from cfo.api.flux.validation.syntax import (
 )
 from cfo.api.quantity import is_quantity
 from cfo.runtime import FieldError, Object, controller_of, labels_of
-from cfo.runtime.objects.field import MAX_ERRORS, Path, forbidden, invalid, required
+from cfo.runtime.objects.field import Path, forbidden, invalid, required
 
 _SPEC: Final = Path("spec")
 _ALWAYS_MUTABLE: Final = frozenset({"priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"})
@@ -44,7 +43,7 @@ def validate_flux_job(obj: Object) -> list[FieldError]:
 
     The MiniCluster that results from it, with the defaults of its FluxSetup, must be validated in addition.
     """
-    return count_errors(_SPEC, obj.get("spec") or {}) or list(islice(_job_errors(obj), MAX_ERRORS + 1))
+    return checked_spec(obj, _job_errors)
 
 
 def _job_errors(obj: Object) -> Iterator[FieldError]:
@@ -102,7 +101,7 @@ def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
 
 def validate_flux_setup(obj: Object) -> list[FieldError]:
     """Return the errors in a FluxSetup, at most one more than are reported."""
-    return count_errors(_SPEC, obj.get("spec") or {}) or list(islice(_setup_errors(obj), MAX_ERRORS + 1))
+    return checked_spec(obj, _setup_errors)
 
 
 def _setup_errors(obj: Object) -> Iterator[FieldError]:

@@ -54,20 +54,20 @@ class LeadPod:
     exit_code: int | None = None
 
 
-def add_index(pods: Informer) -> None:
-    """Add the index that :func:`pods_of_cluster` reads to the informer of pods."""
-    pods.add_index(_CLUSTER_INDEX, _index_cluster)
+def add_index(objects: Informer) -> None:
+    """Add the index that :func:`entries_of_cluster` reads to an informer of pods or Services."""
+    objects.add_index(_CLUSTER_INDEX, _index_cluster)
 
 
-def pods_of_cluster(pods: Reader, cluster: NamespacedName) -> list[Entry]:
-    """Return the pods whose label names a MiniCluster."""
-    return pods.entries(index=(_CLUSTER_INDEX, str(cluster)))
+def entries_of_cluster(objects: Reader, cluster: NamespacedName) -> list[Entry]:
+    """Return the objects whose label names a MiniCluster."""
+    return objects.entries(index=(_CLUSTER_INDEX, str(cluster)))
 
 
-def cluster_of(pod: Entry) -> NamespacedName | None:
-    """Return the MiniCluster that a pod's label names."""
-    name = pod.meta.labels.get(MINICLUSTER_LABEL)
-    return NamespacedName(pod.key.namespace, name) if name else None
+def cluster_of(obj: Entry) -> NamespacedName | None:
+    """Return the MiniCluster that the label of a pod or Service names."""
+    name = obj.meta.labels.get(MINICLUSTER_LABEL)
+    return NamespacedName(obj.key.namespace, name) if name else None
 
 
 def unlabelled_index(pod: Entry) -> str | None:
@@ -131,6 +131,6 @@ def _state_of(pod: Entry, container: str) -> LeadPod:
     return LeadPod(status.phase)
 
 
-def _index_cluster(pod: Entry) -> list[str]:
-    cluster = cluster_of(pod)
+def _index_cluster(obj: Entry) -> list[str]:
+    cluster = cluster_of(obj)
     return [str(cluster)] if cluster is not None else []

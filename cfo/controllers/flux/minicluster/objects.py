@@ -10,12 +10,11 @@ the same name. The second one then gets Services with names of its own; an Event
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from cfo.api.flux import MINICLUSTER_LABEL
+from cfo.api.flux.facts import is_queued_by_kueue
 from cfo.controllers.flux.minicluster.children import Children, belongs_to
 from cfo.controllers.flux.minicluster.job_changes import (
     end_condition,
@@ -27,8 +26,8 @@ from cfo.controllers.flux.minicluster.job_changes import (
     suspension_patch,
     template_is_own,
 )
-from cfo.controllers.flux.minicluster.lead import lead_of, pods_of_cluster
-from cfo.controllers.flux.minicluster.plan import Plan, is_queued_by_kueue, secret_name, service_pod_name
+from cfo.controllers.flux.minicluster.lead import entries_of_cluster, lead_of
+from cfo.controllers.flux.minicluster.plan import Plan, secret_name, service_pod_name
 from cfo.controllers.flux.minicluster.pods import desired_service_pod
 from cfo.controllers.flux.minicluster.resources import (
     desired_config_map,
@@ -42,7 +41,6 @@ from cfo.runtime import (
     POD,
     SERVICE,
     Entry,
-    Informer,
     NamespacedName,
     Object,
     Reader,
@@ -53,13 +51,7 @@ from cfo.runtime import (
     uid_of,
 )
 
-_CLUSTER_INDEX: Final = "minicluster"
 _HEADLESS: Final = "None"
-
-
-def add_index(services: Informer) -> None:
-    """Add the index with which :meth:`ServiceWriter.prune` finds Services."""
-    services.add_index(_CLUSTER_INDEX, _index_cluster)
 
 
 class ServiceWriter:
@@ -114,7 +106,7 @@ class ServiceWriter:
 
     async def prune(self, plan: Plan) -> None:
         """Delete Services of the MiniCluster that were not applied in this reconcile."""
-        for service in self._services.entries(index=(_CLUSTER_INDEX, f"{plan.namespace}/{plan.name}")):
+        for service in entries_of_cluster(self._services, key_of(plan.cluster)):
             if service.key.name not in self._names:
                 await self._children.delete(SERVICE, service)
 
@@ -150,11 +142,6 @@ def _ambiguous_names(plan: Plan) -> set[str]:
 def _changes_type(current: Entry, desired: Object) -> bool:
     address = (current.object().get("spec") or {}).get("clusterIP")
     return bool(address) and (address == _HEADLESS) != (desired["spec"].get("clusterIP") == _HEADLESS)
-
-
-def _index_cluster(service: Entry) -> Iterable[str]:
-    name = service.meta.labels.get(MINICLUSTER_LABEL)
-    return [f"{service.key.namespace}/{name}"] if name else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +214,7 @@ class ObjectWriter:
 
     async def _follow_spec(self, job: Object, plan: Plan) -> Object:
         """Make the Job follow size, deadline, retries, labels and suspension."""
-        pods = pods_of_cluster(self._informers.pods, key_of(self._cluster))
+        pods = entries_of_cluster(self._informers.pods, key_of(self._cluster))
         lead = lead_of(pods, uid_of(job), plan.name)
         patch = job_patch(job, plan, lead.exit_code if lead is not None else None)
         updated = await self._children.patch(job, patch)

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.flux import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
-from cfo.api.flux.facts import runners
+from cfo.api.flux import SUSPEND_ANNOTATION
+from cfo.api.flux.facts import is_queued_by_kueue, runners
 from cfo.runtime import Object, annotations_of, name_of, namespace_of
 
 INDEX_LABEL: Final = "job-index"
@@ -240,11 +240,6 @@ def size_of(spec: Mapping[str, Any]) -> int:
     """Return ``spec.size``, which is 1 if it is not set."""
     size = spec.get("size")
     return 1 if size is None else int(size)
-
-
-def is_queued_by_kueue(cluster: Mapping[str, Any]) -> bool:
-    """Return whether the labels of the Job name a queue of Kueue, which then decides when the Job starts."""
-    return bool(((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL))
 
 
 def wanted_suspend(cluster: Mapping[str, Any]) -> bool | None:

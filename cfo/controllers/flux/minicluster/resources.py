@@ -14,6 +14,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from cfo.api.flux import MINICLUSTER_LABEL
+from cfo.api.flux.facts import is_queued_by_kueue
 from cfo.controllers.flux.minicluster.plan import (
     BROKER_PORT,
     CERTIFICATE_KEY,
@@ -26,7 +27,6 @@ from cfo.controllers.flux.minicluster.plan import (
     SPEC_HASH_ANNOTATION,
     Plan,
     config_map_name,
-    is_queued_by_kueue,
     lead_host,
     secret_name,
     spec_hash,

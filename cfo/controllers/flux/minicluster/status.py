@@ -20,10 +20,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from cfo.api.flux import OBJECTS_READY, STATES, SUCCEEDED, UP_TO_DATE, VALID, State
-from cfo.api.flux.facts import is_true, message_of
+from cfo.api.flux.facts import is_queued_by_kueue, is_true, message_of
 from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspended
 from cfo.controllers.flux.minicluster.lead import LeadPod
-from cfo.controllers.flux.minicluster.plan import is_queued_by_kueue, size_of
+from cfo.controllers.flux.minicluster.plan import size_of
 from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
 
 _MESSAGE_LIMIT: Final = 4096

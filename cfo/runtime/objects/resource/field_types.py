@@ -50,7 +50,8 @@ def list_map(*keys: str) -> Any:
 
 def optional(description: str, **schema: Any) -> Any:
     """Return an optional field of a model, ``None`` if it is not set; ``schema`` is added to its schema in the CRD."""
-    return Field(default=None, description=description, **({"json_schema_extra": schema} if schema else {}))
+    extra: dict[str, Any] = {"json_schema_extra": schema} if schema else {}
+    return Field(default=None, description=description, **extra)
 
 
 EmbeddedResource = Annotated[
