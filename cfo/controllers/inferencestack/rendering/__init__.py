@@ -10,7 +10,7 @@ The result contains everything that must exist, and nothing else: objects of the
 deleted, except retained ones. The objects have no owner references. They must be written in this order: a ConfigMap
 precedes the Deployment that mounts it (see :mod:`.config_file`).
 
-* :mod:`.stack`: all objects of a stack, and the profile of a stack that Helm created.
+* :mod:`.stack`: all objects of a stack.
 * :mod:`.facts`: what rendering must know about the cluster, and the number of replicas.
 * :mod:`.gateway`, :mod:`.application`: the objects of the gateway and of an application.
 * :mod:`.pods`: what they have in common.
@@ -18,15 +18,13 @@ precedes the Deployment that mounts it (see :mod:`.config_file`).
 """
 
 from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts, LiveConfigMap, LiveDeployment
-from cfo.controllers.inferencestack.rendering.stack import adopted_profile, render, restarts_pods, unserved_kinds
+from cfo.controllers.inferencestack.rendering.stack import render, unserved_kinds
 
 __all__ = [
     "OPTIONAL_KINDS",
     "Facts",
     "LiveConfigMap",
     "LiveDeployment",
-    "adopted_profile",
     "render",
-    "restarts_pods",
     "unserved_kinds",
 ]

@@ -172,9 +172,8 @@ def _takeoff(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts
         default_tag=stack.profile.application_tag,
         env=_env(stack, section),
         mounts=mounts,
+        ports=section.get("ports"),
     )
-    if section.get("ports"):
-        result["ports"] = section["ports"]
     return _with_liveness_probe(stack, result, "/healthz", 3000)
 
 
@@ -206,7 +205,7 @@ def _with_liveness_probe(stack: ResolvedStack, result: Object, path: str, port: 
 def _sidecar(stack: ResolvedStack, name: str, section: Mapping[str, Any]) -> Object:
     sidecar: Mapping[str, Any] = section.get("sidecar") or {}
     own = [{"name": "TAKEOFF_SGLANG_API_URL", "value": f"http://localhost:{engine_port(section)}"}, _HEADLESS]
-    result = container(
+    return container(
         stack,
         f"{name}-sidecar",
         {"resources": sidecar.get("resources")},
@@ -214,8 +213,8 @@ def _sidecar(stack: ResolvedStack, name: str, section: Mapping[str, Any]) -> Obj
         default_tag=stack.profile.sidecar_tag,
         env=override_env(own, sidecar.get("env") or ()),
         mounts=[CONFIG_MOUNT],
+        ports=sidecar.get("ports"),
     )
-    return {**result, "ports": sidecar["ports"]} if sidecar.get("ports") else result
 
 
 def _cache_claim(stack: ResolvedStack, application: str, cache: Mapping[str, Any]) -> Object:

@@ -141,7 +141,7 @@ def _container(stack: ResolvedStack) -> Object:
     gateway = stack.gateway
     # the variables of the user have precedence, as the original documents; there, the required ones have
     env = sorted(merge_env(gateway.get("env") or (), _REQUIRED_ENV), key=lambda variable: variable.get("name") or "")
-    result = container(
+    return container(
         stack,
         stack.names.gateway,
         gateway,
@@ -149,8 +149,8 @@ def _container(stack: ResolvedStack) -> Object:
         default_tag=stack.profile.gateway_tag,
         env=[variable for variable in env if variable.get("value") or variable.get("valueFrom")],
         mounts=[CONFIG_MOUNT],
+        ports=gateway.get("ports"),
     )
-    return {**result, "ports": gateway["ports"]} if gateway.get("ports") else result
 
 
 def _service(stack: ResolvedStack) -> Object:

@@ -75,6 +75,7 @@ def container(
     default_tag: str,
     env: Iterable[Mapping[str, Any]],
     mounts: Sequence[Mapping[str, Any]],
+    ports: Sequence[Mapping[str, Any]] | None = None,
 ) -> Object:
     """Return a container with the settings in ``section`` that are the same for gateway and applications."""
     result: Object = {
@@ -88,6 +89,7 @@ def container(
     }
     for probe in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
         result[probe] = section.get(probe)
+    result["ports"] = ports
     return {key: value for key, value in result.items() if value}
 
 
