@@ -7,7 +7,6 @@ rejected before anything is written or started, so the operator never starts par
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +17,6 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from prometheus_client import Info
 
-from cfo.api.appwrapper.names import APPWRAPPER
-from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
-from cfo.api.inferencestack.kinds import INFERENCE_STACKS
-from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import (
     ConfigurationError,
     LeaderElection,
@@ -34,13 +29,11 @@ from cfo.config import (
     single_document,
 )
 from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
-from cfo.console.dashboard import in_cluster
-from cfo.controllers import appwrapper, flux, inferencestack, raycluster
-from cfo.features import enabled_features, warn_about_missing_roles
+from cfo.features import FEATURES, Context, enabled_features, warn_about_missing_roles
+from cfo.features.monitoring import METRICS_SERVICE
 from cfo.runtime import (
     CONFIG_MAP,
     EVENT_RULES,
-    GVK,
     AlreadyExists,
     APIError,
     Client,
@@ -70,10 +63,6 @@ from cfo.runtime.webhook import (
     webhook_rules,
 )
 from cfo.version import __version__
-from cfo.webhooks import appwrapper as appwrapper_webhooks
-from cfo.webhooks import flux as flux_webhooks
-from cfo.webhooks import inferencestack as inferencestack_webhooks
-from cfo.webhooks import raycluster as raycluster_webhooks
 
 __all__ = [
     "CONFIG_MAP_NAME",
@@ -86,7 +75,6 @@ __all__ = [
     "new_manager",
     "rules",
     "run",
-    "shown_kinds",
     "webhook_configurations",
     "webhook_options",
 ]
@@ -99,9 +87,6 @@ It is the same as the Go operator's.
 """
 
 WEBHOOK_SECRET_NAME = "codeflare-operator-webhook-server-cert"  # noqa: S105 (a name, not a password)
-
-_SELECTED_KINDS = (RAY_CLUSTER, APPWRAPPER, MINICLUSTER, FLUX_JOB, FLUX_SETUP)
-"""The kinds to which ``labelSelector`` of the configuration applies."""
 
 _log = structlog.get_logger("cfo.operator")
 
@@ -123,7 +108,7 @@ class AddressInUse(Exception):
 def rules(namespace: str) -> list[Rule]:
     """Return the RBAC rules that an operator in ``namespace`` always needs; manifests are generated from these.
 
-    :data:`cfo.features.FEATURES` contains the rules of optional features.
+    Optional features (:data:`cfo.features.OPTIONAL`) need further rules.
     """
     return [
         Rule("", "configmaps", ("get",), [CONFIG_MAP_NAME], namespace=namespace),
@@ -132,11 +117,9 @@ def rules(namespace: str) -> list[Rule]:
         *AVAILABILITY_RULES,
         *EVENT_RULES,
         *leader_election_rules(LeaderElection().resource_name, namespace),
-        *inferencestack.election_rules(namespace),
         *webhook_rules(webhook_options(WebhookConfiguration(), namespace)),
         Rule("authentication.k8s.io", "tokenreviews", "create"),  # metrics.secureServing authenticates scrapes
-        *raycluster.rules(),
-        *appwrapper_webhooks.rules(),
+        *(rule for feature in FEATURES for rule in feature.base_rules(namespace)),
     ]
 
 
@@ -209,7 +192,7 @@ def leader_election_options(
 def _metrics_tls(configuration: MetricsConfiguration, namespace: str) -> MetricsTLS | None:
     if not configuration.secure_serving:
         return None
-    service = f"codeflare-operator-manager-metrics.{namespace}.svc"
+    service = f"{METRICS_SERVICE}.{namespace}.svc"
     directory = Path(configuration.cert_dir) if configuration.cert_dir else None
     return MetricsTLS(cert_dir=directory, names=(service, f"{service}.cluster.local", "localhost"))
 
@@ -316,15 +299,11 @@ def new_manager(
         target,
         ManagerOptions(
             field_manager=FIELD_MANAGER,
-            field_managers=[
-                raycluster.FIELD_MANAGER,
-                appwrapper.FIELD_MANAGER,
-                flux.FIELD_MANAGER,
-                inferencestack.FIELD_MANAGER,
-                inferencestack.CLAIMS_FIELD_MANAGER,
-            ],
+            field_managers=[name for feature in FEATURES for name in feature.field_managers],
             namespaces=configuration.watch_namespaces or None,
-            selectors=dict.fromkeys(_SELECTED_KINDS, configuration.label_selector),
+            selectors={
+                gvk: configuration.label_selector for feature in FEATURES if not feature.shared for gvk in feature.kinds
+            },
             metrics_bind_address=configuration.metrics.bind_address,
             metrics_tls=_metrics_tls(configuration.metrics, namespace),
             health_bind_address=configuration.health.bind_address,
@@ -339,51 +318,20 @@ def new_manager(
     build.info({"version": __version__, "python": platform.python_version()})
     manager.health.add_health_check(configuration.health.liveness_endpoint_name or "healthz", ping)
     manager.health.add_ready_check(configuration.health.readiness_endpoint_name or "readyz", ping)
-    cluster_errors: appwrapper_webhooks.ClusterErrors | None = None
-    if configuration.kuberay.enabled:
-        cluster_environment = raycluster.setup(manager, configuration.kuberay)
+    enabled = [feature for feature in FEATURES if feature.enabled(configuration)]
+    context = Context(
+        manager=manager,
+        configuration=configuration,
+        namespace=namespace,
+        serves_webhooks=webhook is not None,
+        enabled=enabled,
+    )
+    for feature in FEATURES:
         if webhook is not None:
-            cluster_errors = raycluster_webhooks.setup(
-                manager,
-                configuration.kuberay,
-                version=f"v{__version__}",
-                settings_of=lambda namespace: cluster_environment.profiles.settings(manager.client, namespace),
-                has_oauth_server=cluster_environment.platform.has_oauth_server,
-                ingress_domain=lambda: cluster_environment.domain.read(manager.client),
-                environment=os.environ,
-            ).submission_errors
-    if webhook is not None:
-        # Registered even if the controllers are disabled: the manifests contain the webhooks, and objects created
-        # without them would bypass validation when the controllers are enabled later.
-        appwrapper_webhooks.setup(manager, configuration.appwrapper, cluster_errors)
-        flux_webhooks.setup(manager, (namespace, *configuration.flux.admin_namespaces))
-        inferencestack_webhooks.setup(manager, configuration.inference_stack)
-    if configuration.appwrapper.enabled:
-        if not configuration.appwrapper.require_admission_webhook:
-            _log.warning(
-                "AppWrapper validation is not required: while the webhook is missing, "
-                "anyone who can create an AppWrapper gains this operator's permissions"
-            )
-        elif webhook is None:
-            _log.warning("Not serving webhooks; new AppWrappers are not deployed unless another process serves them")
-        appwrapper.setup(manager, configuration.appwrapper)
-    if configuration.flux.enabled:
-        flux.setup(manager, configuration.flux, namespace)
-    if configuration.inference_stack.enabled:
-        inferencestack.setup(manager, configuration.inference_stack, manager.options.leader_election)
-    if configuration.metrics.dashboard:
-        in_cluster.setup(manager, shown_kinds(configuration))
+            feature.setup_webhooks(context)
+        if feature in enabled:
+            feature.setup(context)
     return manager
-
-
-def shown_kinds(configuration: OperatorConfiguration) -> list[GVK]:
-    """Return the kinds that an operator with ``configuration`` reconciles, and therefore can show."""
-    return [
-        *((RAY_CLUSTER,) if configuration.kuberay.enabled else ()),
-        *((APPWRAPPER,) if configuration.appwrapper.enabled else ()),
-        *((FLUX_SETUP, FLUX_JOB, MINICLUSTER) if configuration.flux.enabled else ()),
-        *(INFERENCE_STACKS if configuration.inference_stack.enabled else ()),
-    ]
 
 
 async def run(

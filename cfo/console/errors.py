@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import IO, Any
+from collections.abc import Callable, Coroutine
+from typing import IO, Any, TypeVar
 
 import click
 
-__all__ = ["ClusterUnreadable", "CommandFailed", "InvalidInput", "cluster_failure", "one_line"]
+__all__ = ["ClusterUnreadable", "CommandFailed", "InvalidInput", "cluster_failure", "one_line", "run_async"]
+
+_T = TypeVar("_T")
 
 
 class CommandFailed(click.ClickException):
@@ -61,3 +64,16 @@ def _is_cluster_absent(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
+
+
+def run_async(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    """Run ``work``, and return its result; the only exception in an exception group is raised without the group."""
+    import anyio
+
+    try:
+        return anyio.run(work)
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None

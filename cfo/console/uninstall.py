@@ -19,22 +19,15 @@ from collections.abc import Callable
 
 import anyio
 
-from cfo.api.appwrapper.names import APPWRAPPER
-from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, MINICLUSTER
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FINALIZER as CLUSTER_FINALIZER
-from cfo.controllers.appwrapper.names import FINALIZER as WRAPPER_FINALIZER
-from cfo.controllers.raycluster.certificate_requesters import REQUESTERS_LABEL
-from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
+from cfo.features import FEATURES
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.names import LABELS
-from cfo.manifests.overlays import COMPONENTS, render
+from cfo.manifests.overlays import COMPONENTS, bundled_crds, render
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
     GVK,
-    NETWORK_POLICY,
     POD,
     SECRET,
     Client,
@@ -47,14 +40,11 @@ from cfo.runtime import (
     key_of,
     name_of,
 )
-from cfo.runtime.objects import CLUSTER_ROLE_BINDING, LEASE
+from cfo.runtime.objects import LEASE
 
 __all__ = ["NotInstalled", "check_installation", "uninstall"]
 
 _POLL_INTERVAL = 0.5  # seconds
-
-_OWN_KINDS = (APPWRAPPER, FLUX_JOB, MINICLUSTER, FLUX_SETUP)
-"""The kinds of our CRDs; those that create objects of others come before them."""
 
 
 class NotInstalled(Exception):
@@ -111,11 +101,11 @@ async def uninstall(
 ) -> None:
     """Remove the operator from ``namespace`` and call ``report`` once per step.
 
-    Call :func:`check_installation` first. With ``delete_crds``, our CRDs (of AppWrappers and the Flux kinds) and all
-    their objects are deleted as well. With ``dry_run``, nothing is changed, and the lines name what would be removed.
-    ``timeout`` is how long, in seconds, to wait for the objects of each kind, and again for the operator's pods, to be
-    deleted. If it expires, this is reported, and the removal continues. Objects that do not exist are skipped, so the
-    function can be called again. Raises :class:`cfo.runtime.client.errors.APIError`.
+    Call :func:`check_installation` first. With ``delete_crds``, our CRDs and all their objects are deleted as well.
+    With ``dry_run``, nothing is changed, and the lines name what would be removed. ``timeout`` is how long, in seconds,
+    to wait for the objects of each kind, and again for the operator's pods, to be deleted. If it expires, this is
+    reported, and the removal continues. Objects that do not exist are skipped, so the function can be called again.
+    Raises :class:`cfo.runtime.client.errors.APIError`.
     """
     removal = _Removal(client, report, dry_run)
     objects = render(namespace=namespace, components=COMPONENTS)
@@ -125,21 +115,21 @@ async def uninstall(
     for obj in webhooks:
         await removal.delete(gvk_of(obj), key_of(obj))
     if delete_crds:
-        for gvk in _OWN_KINDS:
+        groups = {crd["spec"]["group"] for crd in bundled_crds()}
+        for gvk in (gvk for feature in FEATURES for gvk in feature.kinds if gvk.group in groups):
             for obj in await _list(client, gvk):
                 await removal.delete(gvk, key_of(obj))
             await removal.wait_for_deletion(gvk, timeout)
     await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
     labels = ",".join(f"{key}={value}" for key, value in LABELS.items())
     await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=labels)
-    for gvk, finalizer in ((RAY_CLUSTER, CLUSTER_FINALIZER), (APPWRAPPER, WRAPPER_FINALIZER)):
+    for gvk, finalizer in (item for feature in FEATURES for item in feature.finalizers.items()):
         for obj in await _list(client, gvk):
             await removal.remove_finalizer(gvk, key_of(obj), finalizer)
-    for obj in await _list(client, NETWORK_POLICY, label_selector=DEFAULT_DENY_LABEL):
-        if name_of(obj) == DEFAULT_DENY_NAME:  # no one would admit anything to the pods of new RayClusters
-            await removal.delete(NETWORK_POLICY, key_of(obj))
-    for obj in await _list(client, CLUSTER_ROLE_BINDING, label_selector=REQUESTERS_LABEL):
-        await removal.delete(CLUSTER_ROLE_BINDING, key_of(obj))
+    for left in (leftovers for feature in FEATURES for leftovers in feature.leftovers):
+        for obj in await _list(client, left.gvk, label_selector=left.label):
+            if left.name in ("", name_of(obj)):
+                await removal.delete(left.gvk, key_of(obj))
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
     for gvk, name in (

@@ -1,108 +1,73 @@
-"""The optional features of the operator, and the permissions that each needs in addition to those of the base role.
+"""The features of the operator. :data:`FEATURES` is the only list of them; everything else iterates over it.
 
-Each feature has a role of its own, which is installed only with the feature, so that an operator without AppWrappers
-cannot create pods, for example. The configuration, or the platform, enables a feature; if its role is missing, the
-controllers of the feature wait for it.
+Each optional feature has a role of its own, which is installed only with the feature, so that an operator without
+AppWrappers cannot create pods, for example. The configuration, or the platform, enables a feature; if its role is
+missing, the controllers of the feature wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from cfo.api.gateway import GROUP as GATEWAY_GROUP
-from cfo.api.raycluster.kinds import ROUTE
-from cfo.config import OperatorConfiguration, ProfileTable
-from cfo.console.dashboard import in_cluster
-from cfo.controllers import appwrapper, flux, inferencestack, raycluster
-from cfo.runtime import APIError, Client, DiscoveryIncomplete, Rule, TransportError, UnknownKind
+from cfo.config import OperatorConfiguration
+from cfo.features import appwrapper, dashboard, flux, inferencestack, kueue, raycluster
+from cfo.features.contract import Context, Feature, UserRole
+from cfo.runtime import APIError, DiscoveryIncomplete, TransportError, UnknownKind
 
-__all__ = ["FEATURES", "Feature", "enabled_features", "warn_about_missing_roles"]
+if TYPE_CHECKING:
+    from cfo.console.summaries import KindView
+    from cfo.runtime import Client
+
+__all__ = [
+    "FEATURES",
+    "OPTIONAL",
+    "Context",
+    "Feature",
+    "UserRole",
+    "all_views",
+    "enabled_features",
+    "warn_about_missing_roles",
+]
 
 _log = structlog.get_logger("cfo.features")
 
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """An optional feature: its name in the manifests, its rules, and the permission that identifies its role.
-
-    ``bound_roles`` are the names and rules of the ClusterRoles that the operator binds to other subjects.
-    """
-
-    name: str
-    title: str
-    rules: Callable[[], list[Rule]]
-    group: str
-    resource: str
-    verb: str = "update"
-    bound_roles: Mapping[str, Iterable[Rule]] = field(default_factory=dict)
-
-
 FEATURES: Final = (
-    Feature("appwrapper", "AppWrappers", appwrapper.rules, "workload.codeflare.dev", "appwrappers/finalizers"),
-    Feature("kueue", "Kueue", appwrapper.kueue_rules, "kueue.x-k8s.io", "workloads/finalizers"),
-    Feature("flux", "Flux", flux.rules, "flux-framework.org", "miniclusters/finalizers"),
-    Feature("inferencestack", "InferenceStacks", inferencestack.rules, "doublewordai.co", "inferencestacks/finalizers"),
-    Feature("openshift", "OpenShift", raycluster.openshift_rules, ROUTE.group, "routes"),
-    Feature("gateway", "the Gateway API", raycluster.gateway_rules, GATEWAY_GROUP, "httproutes", "create"),
-    Feature(
-        "authentication",
-        "the authentication of dashboards",
-        raycluster.authentication_rules,
-        "",
-        "serviceaccounts",
-        "patch",
-    ),
-    Feature("namespaces", "labels of Namespaces", raycluster.namespace_rules, "", "namespaces", "watch"),
-    Feature(
-        "csr",
-        "certificate requests",
-        raycluster.certificate_request_rules,
-        "certificates.k8s.io",
-        "certificatesigningrequests/approval",
-        bound_roles=raycluster.REQUESTER_ROLES,
-    ),
-    Feature("dashboard", "the dashboard", in_cluster.rules, "", "events", "watch"),
+    raycluster.RAY_CLUSTERS,  # before all features that embed RayClusters
+    appwrapper.APPWRAPPERS,
+    kueue.KUEUE,
+    flux.FLUX,
+    inferencestack.STACKS,
+    raycluster.AUTHENTICATION,
+    raycluster.OPENSHIFT,
+    raycluster.GATEWAY,
+    raycluster.NAMESPACES,
+    raycluster.CERTIFICATE_REQUESTS,
+    dashboard.DASHBOARD,
 )
+
+OPTIONAL: Final = tuple(feature for feature in FEATURES if feature.probe is not None)
+"""The features with a role of their own, which are components of the manifests."""
 
 
 async def enabled_features(client: Client, configuration: OperatorConfiguration) -> list[Feature]:
-    """Return the features that ``configuration`` or the platform enables.
+    """Return the optional features that ``configuration`` and the platform enable.
 
     Raises :class:`cfo.runtime.client.errors.APIError` and :class:`cfo.runtime.TransportError`.
     """
-    wrappers = configuration.appwrapper
-    enabled = {"appwrapper"} if wrappers.enabled else set()
-    if wrappers.enabled and (wrappers.kueue_integration or wrappers.slack_queue_name):
-        enabled.add("kueue")
-    if configuration.flux.enabled:
-        enabled.add("flux")
-    if configuration.inference_stack.enabled:
-        enabled.add("inferencestack")
-    kuberay = configuration.kuberay
-    strictest = ProfileTable(kuberay).strictest().kuberay
-    authenticates = kuberay.authentication.enabled or "authOptions" in kuberay.kuberay_features
-    if kuberay.enabled and strictest.ray_dashboard_oauth_enabled and authenticates:
-        enabled.add("authentication")
-    if kuberay.enabled and kuberay.gateway.enabled:
-        enabled.add("gateway")
-    selects_namespaces = kuberay.network_policy.default_deny.namespace_selector is not None
-    if kuberay.enabled and (kuberay.profiles or selects_namespaces):
-        enabled.add("namespaces")
-    if kuberay.enabled and strictest.mtls_enabled and kuberay.ca.issuer == "certificateSigningRequest":
-        enabled.add("csr")
-    if kuberay.enabled:
+    found = []
+    for feature in OPTIONAL:
+        if not feature.enabled(configuration):
+            continue
         try:
-            await client.mapper.resource(ROUTE)
-            enabled.add("openshift")
+            if feature.platform_kind is not None:
+                await client.mapper.resource(feature.platform_kind)
         except (UnknownKind, DiscoveryIncomplete):
-            pass  # not OpenShift, or its API server does not respond, and then the controllers retry
-    if configuration.metrics.dashboard:
-        enabled.add("dashboard")
-    return [feature for feature in FEATURES if feature.name in enabled]
+            continue  # another platform, or its API server does not respond, and then the controllers retry
+        found.append(feature)
+    return found
 
 
 async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) -> None:
@@ -111,8 +76,15 @@ async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) 
     A failed request is ignored, because the controllers report missing permissions as well.
     """
     for feature in features:
-        resource, _, subresource = feature.resource.partition("/")
-        attributes = {"group": feature.group, "resource": resource, "subresource": subresource, "verb": feature.verb}
+        if feature.probe is None:
+            continue
+        resource, _, subresource = feature.probe.resources[0].partition("/")
+        attributes = {
+            "group": feature.probe.group,
+            "resource": resource,
+            "subresource": subresource,
+            "verb": feature.probe.verbs[0],
+        }
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -128,3 +100,8 @@ async def warn_about_missing_roles(client: Client, features: Iterable[Feature]) 
                 component=feature.name,
                 install=f"cfo manifests --with {feature.name}",
             )
+
+
+def all_views() -> tuple[KindView, ...]:
+    """Return how people see the objects of each kind, in the order in which they are shown."""
+    return tuple(view for feature in FEATURES for view in feature.views())

@@ -1,69 +1,62 @@
-"""What every other room may ask of a feature: the contract that a module in :mod:`cfo.features` fulfills.
+"""What the rest of the operator may ask of a feature: the contract that each module in :mod:`cfo.features` fulfills.
 
-A feature is cheap to import: controllers, webhooks, models and summaries are imported inside the functions that need
-them, so an operator does not import the controllers of a feature that is disabled.
+A feature is cheap to import: controllers, webhooks and models are imported inside the functions that need them, so an
+operator does not import the controllers of a feature that is disabled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cfo.config import OperatorConfiguration
-from cfo.runtime import GVK, Manager, Object, Rule
+from cfo.features.monitoring import Alert, Panel
+from cfo.runtime import GVK, Object, Rule
 
 if TYPE_CHECKING:
-    from cfo.console.summaries import Related, Summary
+    from cfo.console.doctor.components import Check
+    from cfo.console.summaries import KindView
+    from cfo.runtime import FieldError, Manager
+    from cfo.runtime.webhook import AdmissionRequest
 
-__all__ = ["Context", "Feature", "KindView", "Leftovers", "UserRole"]
+__all__ = ["Context", "Feature", "Leftovers", "UserRole", "api_rules", "lazy"]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the setup of a feature gets, in addition to the manager and the configuration.
+    """What the setup of a feature gets.
 
-    ``namespace`` is the operator's namespace; ``serves_webhooks``: whether this process has a webhook server.
-    ``embedded_validators`` are functions that validate an object of a kind inside another object, registered by the
-    feature of the kind for features that are set up later.
+    ``namespace`` is the operator's namespace, ``enabled`` are the features that the configuration enables;
+    ``serves_webhooks``: whether this process has a webhook server. ``embedded_validators`` return the errors with which
+    an object of their kind would be refused if it were created in the namespace of a request; the feature of the kind
+    adds them for features that are set up later, whose objects create such objects.
     """
 
     manager: Manager
     configuration: OperatorConfiguration
     namespace: str
     serves_webhooks: bool
-    embedded_validators: dict[GVK, Any] = field(default_factory=dict)
+    enabled: Sequence[Feature] = ()
+    embedded_validators: dict[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]] = field(
+        default_factory=dict
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KindView:
-    """How people see the objects of a kind: in ``cfo status``, the live view, the page and the demo.
+class UserRole(NamedTuple):
+    """A ClusterRole for users: its name without the prefix, its rules, and the roles into which it is aggregated.
 
-    ``summarize`` returns the summary of an object. ``pod_label`` is the label of pods with the name of the object that
-    they belong to (empty: none). ``row`` returns the fields of its row on the page in addition to those of every
-    kind. ``final_state`` is the state of a summary in which the demo considers the object settled, and ``expected``
-    returns the objects that must exist then.
+    Roles of several features with one name are one role. ``order`` is the place among the roles in the manifests.
     """
 
-    gvk: GVK
-    summarize: Callable[[Object, Related], Summary]
-    pod_label: str = ""
-    row: Callable[[Summary], Mapping[str, Any]] | None = None
-    final_state: str = ""
-    expected: Callable[[Object], Iterable[tuple[GVK, str]]] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserRole:
-    """A ClusterRole for users: its name without the prefix, its rules, and the roles into which it is aggregated."""
-
     name: str
-    rules: tuple[Rule, ...]
+    rules: Sequence[Rule]
     into: tuple[str, ...]
+    order: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leftovers:
+class Leftovers(NamedTuple):
     """Objects outside the installation that an uninstall deletes: those with a label, and with ``name`` if given."""
 
     gvk: GVK
@@ -75,38 +68,62 @@ class Leftovers:
 class Feature:
     """A feature of the operator.
 
-    ``name`` is the name of its component in the manifests, ``title`` its name in sentences. ``enabled`` says whether a
-    configuration enables it; with a ``platform_kind``, the API server must also serve that kind.
+    ``name`` is the name of its component in the manifests, ``title`` its name in sentences, ``chart_comment`` says in
+    the values of the Helm chart when its role is needed. ``enabled`` returns whether a configuration enables it; with
+    ``platform_kind``, the API server must also serve that kind.
 
-    ``base_rules`` are the permissions that every operator in a namespace has, ``rules`` those of the feature's own
-    role, which is installed only with the feature; ``probe`` is the permission (group, resource with subresource,
-    verb) that identifies this role. ``bound_roles`` are the names and rules of the ClusterRoles that the operator
-    binds to other subjects. ``user_roles`` are roles for users.
+    ``kinds`` are the kinds of its objects; kinds that create objects of other kinds come first. ``views`` returns how
+    people see them. ``shared``: operators of several versions share the kinds, each of which selects its own objects,
+    so ``labelSelector`` does not apply to them, their CRDs are installed separately where OLM would allow only one
+    owner, and an uninstall keeps the objects.
+    ``crds`` returns its own CRDs. An uninstall removes ``finalizers`` and deletes ``leftovers``.
 
-    ``views`` are the kinds that people see, ``selected`` those to which ``labelSelector`` applies, ``field_managers``
-    the field managers of its writes. ``setup_webhooks`` is called if this process serves webhooks, even if the feature
-    is disabled: the manifests contain all webhooks, and objects that are created without them would bypass validation
-    when the feature is enabled later. ``setup`` is called if the feature is enabled.
+    ``base_rules`` returns the permissions that every operator in a namespace has, ``rules`` those of the feature's own
+    role, which is installed only with the feature; ``probe`` is a permission that only this role has (``None``: there
+    is no such role). ``bound_roles`` are the names and rules of the ClusterRoles that the operator binds to other
+    subjects, ``user_roles`` the roles for users. ``field_managers`` are the field managers of its writes.
 
-    ``crds`` are its own CRDs. An uninstall removes ``finalizers`` and deletes ``leftovers``, and, with the CRDs, the
-    objects of ``owned``, in this order.
+    ``setup_webhooks`` is called if this process serves webhooks, even if the feature is disabled: the manifests contain
+    the webhooks, and objects that are created without them would bypass validation when the feature is enabled later.
+    ``setup`` is called after it, if the configuration enables the feature. ``alerts`` and ``panels``
+    are those on its metrics, ``checks`` those of ``cfo doctor``, by name.
     """
 
     name: str
     title: str
+    chart_comment: str = ""
     enabled: Callable[[OperatorConfiguration], bool]
     platform_kind: GVK | None = None
-    base_rules: Callable[[str], list[Rule]] | None = None
-    rules: Callable[[], list[Rule]] | None = None
-    probe: tuple[str, str, str] = ("", "", "")
-    bound_roles: Callable[[], Mapping[str, Iterable[Rule]]] | None = None
-    user_roles: tuple[UserRole, ...] = ()
-    views: tuple[KindView, ...] = ()
-    selected: tuple[GVK, ...] = ()
-    field_managers: tuple[str, ...] = ()
-    setup_webhooks: Callable[[Context], None] | None = None
-    setup: Callable[[Context], None] | None = None
-    crds: Callable[[], list[Object]] | None = None
-    owned: tuple[GVK, ...] = ()
-    finalizers: tuple[tuple[GVK, str], ...] = ()
+    kinds: tuple[GVK, ...] = ()
+    views: Callable[[], tuple[KindView, ...]] = tuple
+    shared: bool = False
+    crds: Callable[[], list[Object]] = list
+    finalizers: Mapping[GVK, str] = field(default_factory=dict)
     leftovers: tuple[Leftovers, ...] = ()
+    base_rules: Callable[[str], list[Rule]] = lambda namespace: []
+    rules: Callable[[], list[Rule]] = list
+    probe: Rule | None = None
+    bound_roles: Mapping[str, Iterable[Rule]] = field(default_factory=dict)
+    user_roles: tuple[UserRole, ...] = ()
+    field_managers: tuple[str, ...] = ()
+    setup_webhooks: Callable[[Context], None] = lambda context: None
+    setup: Callable[[Context], None] = lambda context: None
+    alerts: tuple[Alert, ...] = ()
+    panels: tuple[Panel, ...] = ()
+    checks: Mapping[str, Check] = field(default_factory=dict)
+
+
+def lazy(reference: str) -> Callable[..., Any]:
+    """Return a function that imports ``MODULE:NAME`` when it is called, and calls it, or returns it if it is data."""
+
+    def call(*arguments: Any) -> Any:
+        module, _, name = reference.partition(":")
+        found = getattr(import_module(module), name)
+        return found(*arguments) if callable(found) else found
+
+    return call
+
+
+def api_rules(verbs: Sequence[str], group: str, *resources: str) -> list[Rule]:
+    """Return the rules of a user role: ``verbs`` for each of ``resources``, and to read its status."""
+    return [rule for name in resources for rule in (Rule(group, name, verbs), Rule(group, f"{name}/status", "get"))]

@@ -9,7 +9,7 @@ from typing import Any
 import jsonpatch
 
 from cfo.config import OperatorConfiguration
-from cfo.features import FEATURES, Feature
+from cfo.features import OPTIONAL, Feature
 from cfo.manifests import monitoring, rbac
 from cfo.manifests.names import DEPLOYMENT, LABELS, PREFIX, named
 from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
@@ -95,7 +95,7 @@ def _with_role(feature: Feature, objects: list[Object], namespace: str) -> list[
 
 
 COMPONENTS: dict[str, Callable[[list[Object], str], list[Object]]] = {
-    **{feature.name: partial(_with_role, feature) for feature in FEATURES},
+    **{feature.name: partial(_with_role, feature) for feature in OPTIONAL},
     "certmanager": _certmanager,
     "network-policy": lambda objects, namespace: [*objects, *network_policies(namespace)],
     "prometheus": lambda objects, namespace: [*objects, *monitoring.objects(namespace)],

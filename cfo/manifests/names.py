@@ -15,10 +15,8 @@ __all__ = [
     "DEPLOYMENT",
     "IMAGE_REPOSITORY",
     "LABELS",
-    "METRICS_SERVICE",
     "PREFIX",
     "SERVICE_ACCOUNT",
-    "STACK_METRICS_SERVICES",
     "default_image",
     "named",
 ]
@@ -30,10 +28,6 @@ DEFAULT_NAMESPACE: Final = "openshift-operators"
 IMAGE_REPOSITORY: Final = "quay.io/project-codeflare/codeflare-operator"
 DEPLOYMENT: Final = f"{PREFIX}-manager"
 SERVICE_ACCOUNT: Final = f"{PREFIX}-controller-manager"
-METRICS_SERVICE: Final = f"{PREFIX}-manager-metrics"
-
-STACK_METRICS_SERVICES: Final = f"{METRICS_SERVICE}|inference-stack-operator-v[0-9]+-metrics"
-"""A regular expression for the metrics Services of all operators that reconcile InferenceStacks."""
 
 LABELS: Final = {"app.kubernetes.io/name": PREFIX, "app.kubernetes.io/part-of": "codeflare"}
 """The labels of all objects, and the selector of the Deployment, which is immutable."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 
-from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
-from cfo.api.inferencestack.kinds import INFERENCE_STACKS
-from cfo.api.inferencestack.models import inference_stack_crds
+from cfo.features import FEATURES
 from cfo.manifests import components, rbac, workload
 from cfo.manifests.components import network_policies
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, default_image, named
@@ -48,16 +45,16 @@ def bases(namespace: str, image: str) -> dict[str, list[Object]]:
 
 def crds() -> list[Object]:
     """Return our own CRDs. KubeRay installs the CRD of RayClusters."""
-    own = [appwrapper_crd(), fluxjob_crd(), fluxsetup_crd(), minicluster_crd(), *inference_stack_crds()]
+    own = [crd for feature in FEATURES for crd in feature.crds()]
     for crd in own:
         crd["metadata"]["labels"] = {**crd["metadata"].get("labels", {}), **LABELS}
     return own
 
 
 def bundled_crds() -> list[Object]:
-    """Return the CRDs in the OLM bundle. OLM allows one owner of a CRD, so those of InferenceStacks, which operators of
-    several major versions share, are installed separately."""
-    shared = {gvk.group for gvk in INFERENCE_STACKS}
+    """Return the CRDs in the OLM bundle. OLM allows one owner of a CRD, so those that operators of several major
+    versions share are installed separately."""
+    shared = {gvk.group for feature in FEATURES if feature.shared for gvk in feature.kinds}
     return [crd for crd in crds() if crd["spec"]["group"] not in shared]
 
 

@@ -13,13 +13,11 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from cfo import operator
-from cfo.api.inferencestack.kinds import INFERENCE_STACKS
-from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.config import OperatorConfiguration
 from cfo.config.watch import configuration_watch_rules
-from cfo.controllers import inferencestack
+from cfo.features.inferencestack import STACKS
 from cfo.manifests import workload
-from cfo.manifests.rbac import stack_roles
+from cfo.manifests.rbac import aggregated
 from cfo.runtime import EVENT_RULES, Object, Rule, leader_election_rules
 from cfo.runtime.controller import AVAILABILITY_RULES
 
@@ -103,13 +101,13 @@ class StackOperator(NamedTuple):
             *EVENT_RULES,
             *leader_election_rules(self.name, namespace),
             *leader_election_rules(self.manager_lease, namespace),
-            *inferencestack.rules(),
+            *STACKS.rules(),
         ]
 
     def webhooks(self, namespace: str) -> list[Object]:
         """Return the validating webhooks, whose names contain the version: OLM creates a configuration for each."""
         configuration = OperatorConfiguration.model_validate(self.configuration())
-        groups = {gvk.group for gvk in INFERENCE_STACKS}
+        groups = {gvk.group for gvk in STACKS.kinds}
         return [
             {**webhook, "name": f"{self.version}.{webhook['name']}"}
             for found in operator.webhook_configurations(namespace, configuration)
@@ -124,7 +122,8 @@ class StackOperator(NamedTuple):
 def shared_objects() -> list[Object]:
     """Return what the operators of all major versions share: the CRDs, and roles for users of InferenceStacks."""
     labels = {_LABEL: STACK_OPERATOR}
-    objects = [*inference_stack_crds(), *stack_roles(STACK_OPERATOR)]
+    roles = [role._replace(name=role.name.removeprefix(f"{STACKS.name}-")) for role in STACKS.user_roles]
+    objects = [*STACKS.crds(), *(aggregated(role, STACK_OPERATOR) for role in roles)]
     for obj in objects:
         obj["metadata"]["labels"] = {
             **{key: value for key, value in obj["metadata"].get("labels", {}).items() if "aggregate" in key},

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.config import OperatorConfiguration
-from cfo.manifests.names import DEPLOYMENT, LABELS, METRICS_SERVICE, PREFIX, SERVICE_ACCOUNT, named
+from cfo.features.monitoring import METRICS_SERVICE
+from cfo.manifests.names import DEPLOYMENT, LABELS, PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import Object
 
 __all__ = [

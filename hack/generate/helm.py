@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from cfo.features import FEATURES
+from cfo.features import OPTIONAL
 from cfo.manifests import components, default_image, monitoring
 from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, named
 from cfo.manifests.overlays import bases
@@ -49,7 +49,7 @@ def files() -> dict[str, str]:
             f"role-{feature.name}": conditional(
                 f"{feature.name}.enabled", _template(feature_access(feature, _NAMESPACE))
             )
-            for feature in FEATURES
+            for feature in OPTIONAL
         },
         "networkpolicy": conditional("networkPolicy.enabled", _network_policy()),
         "prometheus": conditional("prometheus.enabled", _prometheus()),
@@ -89,35 +89,7 @@ config: {{}}
 # Let cert-manager issue the webhooks' certificate instead of the operator.
 certManager:
   enabled: false
-# Permissions for features that the configuration enables: AppWrappers; appwrapper.kueueIntegration and slackQueueName.
-appwrapper:
-  enabled: false
-kueue:
-  enabled: false
-# Permissions for Flux, if flux.enabled is true in the configuration.
-flux:
-  enabled: false
-# Permissions for InferenceStacks, if inferenceStack.enabled is true in the configuration.
-inferencestack:
-  enabled: false
-# Permissions for kuberay.authentication, and for Ray's tokens (authOptions in kuberay.kubeRayFeatures).
-authentication:
-  enabled: false
-# Permissions for OpenShift.
-openshift:
-  enabled: false
-# Permissions for the Gateway API, if kuberay.gateway is set in the configuration.
-gateway:
-  enabled: false
-# Permission to read Namespaces, if kuberay.profiles or kuberay.networkPolicy.defaultDeny is set in the configuration.
-namespaces:
-  enabled: false
-# Permissions for certificate requests, if kuberay.ca.issuer is certificateSigningRequest in the configuration.
-csr:
-  enabled: false
-# Permission to read Events, if metrics.dashboard is true in the configuration.
-dashboard:
-  enabled: false
+{_switches()}
 # Allow only connections to the webhooks, and from namespaces with the label `metrics: enabled` to the metrics.
 networkPolicy:
   enabled: false
@@ -127,6 +99,14 @@ networkPolicy:
 prometheus:
   enabled: false
 """
+
+
+def _switches() -> str:
+    """Return the values that enable the roles of features."""
+    return "\n".join(
+        (f"# {feature.chart_comment}\n" if feature.chart_comment else "") + f"{feature.name}:\n  enabled: false"
+        for feature in OPTIONAL
+    )
 
 
 def escaped(objects: list[dict[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import yaml
 
-from cfo.features import FEATURES
+from cfo.features import OPTIONAL
 from cfo.manifests import DEFAULT_NAMESPACE, components, default_image
 from cfo.manifests.grafana import dashboard
 from cfo.manifests.monitoring import objects as monitoring_objects
@@ -194,7 +194,7 @@ def files() -> dict[str, str]:
     )
     generated |= _certmanager()
     generated |= _component("network-policy", {"network_policy.yaml": components.network_policies(PLACEHOLDER)})
-    for feature in FEATURES:
+    for feature in OPTIONAL:
         generated |= _component(feature.name, {"role.yaml": feature_access(feature, PLACEHOLDER)})
     monitor, rules = monitoring_objects(PLACEHOLDER)
     generated |= _component("prometheus", {"monitor.yaml": [monitor], "rules.yaml": [rules]})

@@ -8,6 +8,7 @@ from typing import Any, cast
 from hypothesis import strategies as st
 
 from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.discovery import Resource, UnknownKind
@@ -60,7 +61,7 @@ def webhook() -> Reviewer:
         ingress_domain=ingress_domain,
     )
     config = AppWrapperConfiguration(default_queue_name="default")
-    admission = AppWrapperWebhook(cast("Client", FakeClient()), config, clusters.submission_errors)
+    admission = AppWrapperWebhook(cast("Client", FakeClient()), config, {RAY_CLUSTER: clusters.submission_errors})
     return Reviewer(DefaultingHandler(admission, APPWRAPPER), ValidatingHandler(admission, APPWRAPPER))
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from cfo.api.appwrapper import USER_ID_LABEL, USER_LABEL
 from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
@@ -143,7 +144,7 @@ async def start_admission_environment(config: AppWrapperConfiguration) -> AsyncI
                 has_oauth_server=AsyncMock(return_value=False),
                 ingress_domain=AsyncMock(return_value=""),
             )
-            appwrapper.setup(manager, config, clusters.submission_errors)
+            appwrapper.setup(manager, config, {RAY_CLUSTER: clusters.submission_errors})
             async with manager:
                 await manager.started()
 

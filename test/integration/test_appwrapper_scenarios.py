@@ -12,8 +12,9 @@ import anyio
 import pytest
 
 from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper.names import FIELD_MANAGER, FINALIZER
 from cfo.controllers import appwrapper
-from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
+from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.client.transport import Transport
@@ -45,8 +46,8 @@ from test.support.appwrapper_environment import (
     wrapper,
 )
 from test.support.faults import FastClock, FaultyTransport
-from test.support.permissions import create_token
 from test.support.raycluster_environment import eventually
+from test.support.tenant_clients import service_account_token
 
 SERVICE: Object = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
 DENY_JOBS_POLICY: Object = {
@@ -413,7 +414,7 @@ async def crash(environment: AppWrapperEnvironment, *, after: int, done: Callbac
         observe=environment.exchanges.append,
         crash_after_writes=after,
     ) as transport:
-        manager = Manager(transport, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER))
+        manager = Manager(transport, ManagerOptions(field_manager=FIELD_MANAGER))
         appwrapper.setup(manager, configuration())
         async with anyio.create_task_group() as tasks:
 
@@ -494,7 +495,7 @@ async def test_suspension_continues_after_crash(environment: AppWrapperEnvironme
 
 async def test_rbac_rules_are_sufficient(environment: AppWrapperEnvironment) -> None:
     granted = [*appwrapper.rules(), *AVAILABILITY_RULES, *EVENT_RULES]
-    token = await create_token(environment, granted)
+    token = await service_account_token(environment, *granted)
     async with run_appwrapper_controllers(environment, token=token):
         await environment.create(wrapper(job(), pod(), {**SERVICE, "metadata": {"name": "s"}}))
         await environment.wait_for_condition("PodsReady", "True")
@@ -727,9 +728,7 @@ async def test_components_outside_label_selector_are_deleted(environment: AppWra
     obj = wrapper(job(), pod())
     obj["metadata"]["labels"] = {"mine": "yes"}
     async with Transport(ClientConfig.for_control_plane(environment.plane)) as transport:
-        options = ManagerOptions(
-            field_manager=appwrapper.FIELD_MANAGER, selectors={APPWRAPPER: "mine=yes", JOB: "mine=yes"}
-        )
+        options = ManagerOptions(field_manager=FIELD_MANAGER, selectors={APPWRAPPER: "mine=yes", JOB: "mine=yes"})
         manager = Manager(transport, options)
         appwrapper.setup(manager, configuration())
         async with manager:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, SUCCEEDED, State
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.config import FluxConfiguration
 from cfo.controllers import flux
 from cfo.runtime.client.errors import Conflict, NotFound
@@ -40,7 +41,7 @@ RUNNING = {"pod": pod_annotations(phase="Running")}
 
 
 def new_manager(transport: Transport) -> Manager:
-    options = ManagerOptions(field_manager="tester", field_managers=[flux.FIELD_MANAGER], graceful_shutdown_timeout=5.0)
+    options = ManagerOptions(field_manager="tester", field_managers=[FIELD_MANAGER], graceful_shutdown_timeout=5.0)
     manager = Manager(transport, options)
     flux.setup(manager, FluxConfiguration(enabled=True), "operator")
     return manager

@@ -16,12 +16,13 @@ import pytest
 
 from cfo.api.flux import MINICLUSTER, OBJECTS_READY
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.naming import DEFAULT_DENY_NAME
 from cfo.console.demo import crds
 from cfo.console.demo.run import read_objects
 from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.conditions import EXPOSED
-from cfo.controllers.raycluster.policies import DEFAULT_DENY_NAME, desired_default_deny
-from cfo.features import FEATURES
+from cfo.controllers.raycluster.policies import desired_default_deny
+from cfo.features import OPTIONAL
 from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import WEBHOOK_SECRET_NAME
@@ -43,7 +44,7 @@ from test.support.raycluster_environment import (
 )
 
 RAY_CLUSTERS = crds.load()
-FEATURE_NAMES = [feature.name for feature in FEATURES]
+FEATURE_NAMES = [feature.name for feature in OPTIONAL]
 
 
 async def apply_samples(environment: Environment, *paths: Path) -> list[Object]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, desired_default_deny
+from cfo.api.raycluster.naming import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
+from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.runtime.objects.kinds import NAMESPACE, NETWORK_POLICY
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import Object, resource_version_of

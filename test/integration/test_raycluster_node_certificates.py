@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from cfo.api.raycluster.naming import REQUESTER_ROLE, REQUESTER_RULES
 from cfo.controllers import raycluster
-from cfo.controllers.raycluster.certificate_requesters import REQUESTER_ROLE
 from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST, MAX_DECISIONS
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
@@ -28,7 +28,6 @@ from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condit
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from test.support.certificate_requests import address, certificate_request
 from test.support.faults import run_until_crash
-from test.support.permissions import create_token
 from test.support.ray_nodes import RayNode, create_ray_pod, injected_ray_cluster, pod_token
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
@@ -39,6 +38,7 @@ from test.support.raycluster_environment import (
     run_controllers,
     start_environment,
 )
+from test.support.tenant_clients import service_account_token
 
 SETTINGS = InjectionSettings(
     version="v1", oauth=False, mtls=True, ingress_domain="apps.test", requests_certificates=True
@@ -53,11 +53,10 @@ needs_programs = pytest.mark.skipif(
 
 async def operator_token(env: Environment) -> str:
     """Install the role of pods, and return a token with the permissions of the operator on vanilla Kubernetes."""
-    for name, rules in raycluster.REQUESTER_ROLES.items():
-        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}}
-        await env.create({**role, "rules": policy_rules(rules)})
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": REQUESTER_ROLE}}
+    await env.create({**role, "rules": policy_rules(REQUESTER_RULES)})
     rules = [*AVAILABILITY_RULES, *EVENT_RULES, *raycluster.rules(), *raycluster.certificate_request_rules()]
-    return await create_token(env, rules)
+    return await service_account_token(env, *rules)
 
 
 @asynccontextmanager

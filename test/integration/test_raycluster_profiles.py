@@ -14,7 +14,6 @@ from cfo.runtime.manager.events import EVENT_RULES
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, NAMESPACE, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import Object, owner_reference
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
-from test.support.permissions import create_token
 from test.support.ray_nodes import injected_ray_cluster
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
@@ -26,6 +25,7 @@ from test.support.raycluster_environment import (
     start_environment,
     wait_until_deleted,
 )
+from test.support.tenant_clients import service_account_token
 
 NAMES = names_of(ray_cluster())
 INGRESSES = {NAMES.dashboard, NAMES.client}
@@ -121,7 +121,7 @@ async def test_every_profile_applies_while_namespaces_cannot_be_read() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         granted = [rule for rule in rules() if "namespaces" not in rule.resources]
-        token = await create_token(env, [*granted, *AVAILABILITY_RULES, *EVENT_RULES])
+        token = await service_account_token(env, *granted, *AVAILABILITY_RULES, *EVENT_RULES)
         settings = config(authentication="enforced", mTLS="enforced")
         async with run_controllers(env, settings, token=token, wait=False):
             await env.create(ray_cluster())

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.controllers import raycluster
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
@@ -40,7 +41,7 @@ async def run_with_options(
     ) as transport:
         manager = Manager(
             transport,
-            ManagerOptions(field_manager="codeflare-operator", field_managers=[raycluster.FIELD_MANAGER], **options),
+            ManagerOptions(field_manager="codeflare-operator", field_managers=[FIELD_MANAGER], **options),
         )
         raycluster.setup(manager, kuberay_config(**settings))
         env.manager = manager

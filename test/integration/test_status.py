@@ -14,7 +14,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cfo.cli import cli
-from cfo.console.summaries import RELATED_KINDS, ChangeType, Level, Overview
+from cfo.console.summaries import ChangeType, Level, Overview, related_kinds
+from cfo.features import all_views
 from cfo.runtime import (
     Cache,
     ClientConfig,
@@ -173,7 +174,7 @@ async def test_overview_streams_changes_of_an_object_and_of_what_belongs_to_it()
     ):
         cluster = await create_objects(env)
         cache = Cache(transport, RESTMapper(transport))
-        overview = Overview(cache, related=RELATED_KINDS)
+        overview = Overview(cache, all_views(), related=related_kinds(all_views()))
         await tasks.start(cache.run)
         with overview.subscribe() as subscription, overview.subscribe() as late, anyio.fail_after(20):
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.appwrapper.names import FIELD_MANAGER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
@@ -276,7 +277,7 @@ async def run_appwrapper_controllers(
         contextlib.nullcontext(transport) if transport else Transport(target, observe=environment.exchanges.append)
     )
     async with connection as connected:
-        manager = Manager(connected, ManagerOptions(field_manager=appwrapper.FIELD_MANAGER), clock=clock)
+        manager = Manager(connected, ManagerOptions(field_manager=FIELD_MANAGER), clock=clock)
         appwrapper.setup(manager, config or configuration())
         environment.manager = manager
         environment.clock = clock if isinstance(clock, SteppedClock) else None

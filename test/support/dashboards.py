@@ -15,6 +15,7 @@ from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.console.summaries import Change, ChangeType, Condition, Level, Problem, Summary, WarningEvent
 from cfo.runtime import GVK, NamespacedName, rfc3339
+from test.support.summaries import VIEWS
 
 __all__ = ["FakeInformer", "FakeOverview", "samples", "summary"]
 
@@ -51,6 +52,7 @@ class FakeOverview:
     def __init__(self, summaries: Iterable[Summary] = (), informers: Iterable[FakeInformer] = ()) -> None:
         self.summaries = {each.uid: each for each in summaries}
         self.informers = tuple(informers)
+        self.views = VIEWS
         self.starts = 0
         self.is_running = False
         self._batches: list[Change] = []

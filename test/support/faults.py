@@ -18,6 +18,7 @@ import anyio
 
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.client.api_request import APIRequest
@@ -230,7 +231,7 @@ def new_manager(
     """Return a manager with the RayCluster controllers, not started."""
     options = ManagerOptions(
         field_manager="codeflare-operator",
-        field_managers=[raycluster.FIELD_MANAGER],
+        field_managers=[FIELD_MANAGER],
         graceful_shutdown_timeout=5.0,
         leader_election=election,
     )

@@ -8,9 +8,10 @@ from typing import Any
 
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, STATES
 from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.config import FluxConfiguration
 from cfo.controllers import flux
-from cfo.controllers.flux import FIELD_MANAGER, minicluster
+from cfo.controllers.flux import minicluster
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
@@ -190,7 +191,7 @@ async def run_flux_controllers(
     env.clear_requests()
     config = ClientConfig.for_control_plane(env.plane)
     async with Transport(config, observe=env.exchanges.append) as transport:
-        options = ManagerOptions(field_manager="tester", field_managers=[flux.FIELD_MANAGER])
+        options = ManagerOptions(field_manager="tester", field_managers=[FIELD_MANAGER])
         manager = Manager(transport, options, clock=clock)
         flux.setup(manager, FluxConfiguration.model_validate({"enabled": True, **settings}), "operator")
         env.manager = manager

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from cfo.api.inferencestack.models import inference_stack_crds
-from cfo.api.inferencestack.names import INSTANCE_LABEL
+from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER, INSTANCE_LABEL
 from cfo.config import InferenceStackConfiguration
 from cfo.controllers import inferencestack
 from cfo.controllers.inferencestack.children import CHILD_KINDS
@@ -151,8 +151,8 @@ async def run_inference_controllers(
     )
     async with connection as connected:
         options = ManagerOptions(
-            field_manager=inferencestack.FIELD_MANAGER,
-            field_managers=[inferencestack.CLAIMS_FIELD_MANAGER],
+            field_manager=FIELD_MANAGER,
+            field_managers=[CLAIMS_FIELD_MANAGER],
             leader_election=election,
         )
         manager = Manager(connected, options, clock=clock)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import aiohttp
 
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.objects.unstructured import NamespacedName
+from test.support.preloaded import PreloadedCommand
 from test.support.raycluster_environment import Environment, eventually
 
 CONFIG_MAP_KEY = NamespacedName("default", CONFIG_MAP_NAME)
@@ -28,7 +28,7 @@ PLAIN_CONFIG = {**LOOPBACK_ADDRESSES, "kuberay": {"rayDashboardOAuthEnabled": Fa
 class OperatorProcess:
     """A running ``cfo run`` process; ``output`` contains its stderr so far."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | PreloadedCommand) -> None:
         self.process = process
         self.output = ""
         self._reader = asyncio.create_task(self._read())
@@ -78,11 +78,10 @@ async def run_operator(
     """
     kubeconfig = directory / "kubeconfig"
     environment.plane.kubeconfig(kubeconfig)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cfo", "run", "--kubeconfig", str(kubeconfig), "--log-format", "json", *arguments),
+    process = await PreloadedCommand.start(
+        *("run", "--kubeconfig", str(kubeconfig), "--log-format", "json", *arguments),
         env={**os.environ, "NAMESPACE": "default", **variables},
         cwd=directory,
-        stderr=asyncio.subprocess.PIPE,
     )
     running = OperatorProcess(process)
     try:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cfo.features.monitoring import METRICS_SERVICE
 from cfo.manifests.monitoring import alerts
-from cfo.manifests.names import METRICS_SERVICE
 
 PROMTOOL = shutil.which("promtool")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')

@@ -9,9 +9,12 @@ from typing import Any, cast
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.console.summaries import Change, ChangeType, Level, Overview, Problem, Summary
+from cfo.features import all_views
 from cfo.runtime import GVK, NamespacedName
 
-__all__ = ["StubOverview", "summary"]
+__all__ = ["VIEWS", "StubOverview", "summary"]
+
+VIEWS = {view.gvk: view for view in all_views()}
 
 
 def summary(name: str, *, gvk: GVK = RAY_CLUSTER, level: Level = Level.OK, problem: str = "", **fields: Any) -> Summary:
@@ -33,6 +36,8 @@ def summary(name: str, *, gvk: GVK = RAY_CLUSTER, level: Level = Level.OK, probl
 
 class StubOverview:
     """Streams the summaries that it is given, instead of those of a cluster."""
+
+    views = VIEWS
 
     def __init__(self, summaries: Sequence[Summary] = ()) -> None:
         self._changes: asyncio.Queue[list[Change]] = asyncio.Queue()

@@ -5,7 +5,7 @@ alike. The types from which the CRD is generated are in :mod:`.models`, which is
 time.
 """
 
-from cfo.api.appwrapper.inference import MPI_JOBS, RAY_CLUSTER_SPECS, infer_pod_sets, pod_sets_of
+from cfo.api.appwrapper.inference import MPI_JOBS, RAY_SPECS, infer_pod_sets, pod_sets_of
 from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL, Phase
 from cfo.api.appwrapper.paths import PathError, object_at, value_at
 from cfo.api.appwrapper.podsets import (
@@ -32,8 +32,8 @@ __all__ = [
     "MAX_POD_SETS",
     "MPI_JOBS",
     "QUEUE_NAME_LABEL",
-    "RAY_CLUSTER_SPECS",
     "RAY_JOB",
+    "RAY_SPECS",
     "SUBMITTER_PATH",
     "USER_ID_LABEL",
     "USER_LABEL",

@@ -26,14 +26,28 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.runtime import DEPLOYMENT, GVK, JOB, POD, Object, gvk_of
 from cfo.runtime.objects.field import go_value
 
-__all__ = ["MPI_JOBS", "RAY_CLUSTER_SPECS", "infer_pod_sets", "pod_sets_of", "submits_in_own_pod"]
+__all__ = [
+    "EMBEDDED_KINDS",
+    "MPI_JOBS",
+    "RAY_RESOURCES",
+    "RAY_SPECS",
+    "infer_pod_sets",
+    "pod_sets_of",
+    "submits_in_own_pod",
+]
 
-RAY_CLUSTER_SPECS: Final[Mapping[GVK, str]] = {
+RAY_SPECS: Final[Mapping[GVK, str]] = {
     RAY_CLUSTER: "template.spec",
     RAY_JOB: "template.spec.rayClusterSpec",
     GVK("ray.io", "v1", "RayService"): "template.spec.rayClusterConfig",
 }
 """The paths of the RayClusterSpecs in components of Ray's kinds."""
+
+EMBEDDED_KINDS: Final = dict.fromkeys(RAY_SPECS, RAY_CLUSTER)
+"""The kinds of the objects with a webhook of their own that are created from components of some kinds."""
+
+RAY_RESOURCES: Final = ("rayclusters", "rayjobs", "rayservices")
+"""The resources of Ray's kinds in RBAC rules."""
 
 MPI_JOBS: Final = (GVK("kubeflow.org", "v2beta1", "MPIJob"), GVK("kubeflow.org", "v1", "MPIJob"))
 """The MPIJobs of the MPI operator, and those of the training operator."""
@@ -183,7 +197,7 @@ def _leader_worker_set(template: Object) -> Iterator[Object]:
 
 
 def _ray(template: Object) -> Iterator[Object]:
-    cluster = RAY_CLUSTER_SPECS[gvk_of(template)]
+    cluster = RAY_SPECS[gvk_of(template)]
     yield _pod_set(f"{cluster}.headGroupSpec.template", 1)
     for group in _items(template, f"{cluster}.workerGroupSpecs"):
         hosts = max(1, _replicas(template, f"{group}.numOfHosts"))
@@ -214,6 +228,6 @@ _WELL_KNOWN: Final[Mapping[GVK, Callable[[Object], Iterator[Object]]]] = {
     GVK("kubeflow.org", "v1", "PyTorchJob"): _kubeflow_job("pytorchReplicaSpecs", "Master", "Worker"),
     **dict.fromkeys(MPI_JOBS, _kubeflow_job("mpiReplicaSpecs", "Launcher", "Worker")),
     GVK("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"): _leader_worker_set,
-    **dict.fromkeys(RAY_CLUSTER_SPECS, _ray),
+    **dict.fromkeys(RAY_SPECS, _ray),
     RAY_JOB: _ray_job,
 }

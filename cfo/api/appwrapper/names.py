@@ -7,7 +7,16 @@ from typing import Final
 
 from cfo.runtime import GVK
 
-__all__ = ["APPWRAPPER", "APPWRAPPER_LABEL", "QUEUE_NAME_LABEL", "USER_ID_LABEL", "USER_LABEL", "Phase"]
+__all__ = [
+    "APPWRAPPER",
+    "APPWRAPPER_LABEL",
+    "FIELD_MANAGER",
+    "FINALIZER",
+    "QUEUE_NAME_LABEL",
+    "USER_ID_LABEL",
+    "USER_LABEL",
+    "Phase",
+]
 
 APPWRAPPER: Final = GVK("workload.codeflare.dev", "v1beta2", "AppWrapper")
 
@@ -25,6 +34,12 @@ class Phase(StrEnum):
     FAILED = "Failed"
     TERMINATING = "Terminating"
 
+
+FIELD_MANAGER: Final = "codeflare-operator"
+"""The field manager of AppWrapper statuses and components."""
+
+FINALIZER: Final = "workload.codeflare.dev/finalizer"
+"""Prevents the deletion of an AppWrapper while its components may exist."""
 
 APPWRAPPER_LABEL: Final = "workload.codeflare.dev/appwrapper"
 """The name of the AppWrapper to which a component or pod belongs."""

@@ -2,7 +2,7 @@
 
 KubeRay adds an autoscaler to the head pod, and submits a RayJob with a Job or with a container of the head pod. None of
 these is in a pod template of the component. Kueue's integrations of RayClusters, RayJobs and RayServices count them
-(``pkg/controller/jobs/raycluster/common.go`` and ``rayjob/rayjob_controller.go`` of Kueue 0.19), its integration of
+(``common.go`` and ``rayjob_controller.go`` below ``pkg/controller/jobs`` of Kueue 0.19), its integration of
 AppWrappers does not. The resources equal KubeRay 1.7's (``ray-operator/controllers/ray/common``).
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfo.api.appwrapper.inference import RAY_CLUSTER_SPECS, pod_sets_of, submits_in_own_pod
+from cfo.api.appwrapper.inference import RAY_SPECS, pod_sets_of, submits_in_own_pod
 from cfo.api.appwrapper.paths import PathError, value_at
 from cfo.api.appwrapper.podsets import (
     SUBMITTER_PATH,
@@ -63,7 +63,7 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[PodGroup]:
     """
     template: Object = component["template"]
     gvk = gvk_of(template)
-    head = f"{RAY_CLUSTER_SPECS[gvk]}.headGroupSpec.template" if gvk in RAY_CLUSTER_SPECS else ""
+    head = f"{RAY_SPECS[gvk]}.headGroupSpec.template" if gvk in RAY_SPECS else ""
     groups: list[PodGroup] = []
     for pod_set in pod_sets_of(component):
         found = copy.deepcopy(pod_template_at(template, pod_set["path"]))
@@ -83,7 +83,7 @@ def submitter_template(template: Object) -> Object:
     """
     if _value(template, SUBMITTER_PATH) is not None:
         return copy.deepcopy(pod_template_at(template, SUBMITTER_PATH))
-    head = pod_template_at(template, f"{RAY_CLUSTER_SPECS[gvk_of(template)]}.headGroupSpec.template")
+    head = pod_template_at(template, f"{RAY_SPECS[gvk_of(template)]}.headGroupSpec.template")
     first: Object = next(iter(head["spec"].get("containers") or ()), {})
     image = {"image": first["image"]} if first.get("image") else {}
     container = {"name": _SUBMITTER, **image, "resources": copy.deepcopy(_SUBMITTER_RESOURCES)}
@@ -118,7 +118,7 @@ def _value(template: Object, path: str) -> Any:
 
 def _added_containers(template: Object) -> Iterator[tuple[str, Object]]:
     """Yield the containers that KubeRay adds to the head pod, each with the path of the field that requests it."""
-    cluster = RAY_CLUSTER_SPECS.get(gvk_of(template))
+    cluster = RAY_SPECS.get(gvk_of(template))
     if cluster is None:
         return
     if _value(template, f"{cluster}.enableInTreeAutoscaling") is True:
@@ -140,7 +140,7 @@ def _add_to_head(template: Object, spec: Object) -> None:
 
 def _has_fault_tolerance(template: Object) -> bool:
     """Return whether the state of the cluster is kept outside of the head pod (``IsGCSFaultToleranceEnabled``)."""
-    options = _value(template, f"{RAY_CLUSTER_SPECS[gvk_of(template)]}.gcsFaultToleranceOptions")
+    options = _value(template, f"{RAY_SPECS[gvk_of(template)]}.gcsFaultToleranceOptions")
     return options is not None or str(annotations_of(template).get("ray.io/ft-enabled")).lower() == "true"
 
 

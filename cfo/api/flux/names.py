@@ -20,6 +20,9 @@ class State(StrEnum):
     FINISHED = "JobFinished"
 
 
+FIELD_MANAGER: Final = "codeflare-flux"
+"""The field manager of the objects of MiniClusters, and of the statuses of all Flux kinds."""
+
 STATES: Final = tuple(State)
 
 VALID: Final = "Valid"

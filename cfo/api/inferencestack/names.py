@@ -28,6 +28,10 @@ INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "inference-stack-operator"
 """The value of the label :data:`MANAGED_BY_LABEL` of every object of a stack."""
+FIELD_MANAGER: Final = MANAGED_BY
+"""The field manager of all writes. It is the same for all major versions, so that one can take over from another."""
+CLAIMS_FIELD_MANAGER: Final = f"{MANAGED_BY}-claims"
+"""The field manager of the condition ``Claimed``, which the operator of another version can write."""
 CHART_LABEL: Final = "helm.sh/chart"
 """Label of objects that Helm created: name and version of the chart."""
 HELM_LABELS: Final = (CHART_LABEL, "app.kubernetes.io/version", MANAGED_BY_LABEL)
@@ -51,6 +55,15 @@ SCALED_BY_OTHERS: Final = f"{_PREFIX}/scaled-by-others"
 ``replicaCount`` when this was noticed. Until ``replicaCount`` changes, the number is not written."""
 RETAINED: Final = f"{_PREFIX}/retained"
 """Annotation of a PersistentVolumeClaim that must not have an owner, so that it outlives its stack."""
+
+PAUSE_ANNOTATION: Final = f"{MANAGED_BY}/pause-reconcile"
+"""Annotation of a stack: with the value ``true``, only its status is written."""
+
+HELM_RELEASE_NAME: Final = "meta.helm.sh/release-name"
+"""Annotation of objects that Helm created: the name of the release, which is the name of the stack."""
+
+HELM_FINALIZERS: Final = ("uninstall-helm-release", "helm.sdk.operatorframework.io/uninstall-release")
+"""Finalizers of the original operator and of operator-sdk's; without that operator, they block the deletion."""
 
 _MAX_NAME = 63
 

@@ -15,16 +15,21 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from cfo.runtime import annotations_of, name_of, namespace_of
+from cfo.runtime import Rule, annotations_of, name_of, namespace_of
 
 __all__ = [
     "CLUSTER_LABEL",
+    "DEFAULT_DENY_LABEL",
+    "DEFAULT_DENY_NAME",
     "FIELD_MANAGER",
     "FINALIZER",
     "FINALIZER_MANAGER",
     "NAMESPACE_LABEL",
+    "REQUESTERS_LABEL",
+    "REQUESTER_ROLE",
+    "REQUESTER_RULES",
     "VERSION_ANNOTATION",
     "Derived",
     "Names",
@@ -50,6 +55,19 @@ FINALIZER_MANAGER = "codeflare-operator"
 VERSION_ANNOTATION = "ray.openshift.ai/version"
 CLUSTER_LABEL = "ray.openshift.ai/cluster-name"
 NAMESPACE_LABEL = "ray.openshift.ai/cluster-namespace"
+
+DEFAULT_DENY_NAME: Final = "ray-default-deny"
+DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
+"""The label of the NetworkPolicies for whole namespaces that the operator creates."""
+
+REQUESTER_ROLE: Final = "codeflare-operator-certificate-requester-role"
+"""The ClusterRole of pods that request certificates; the manifests contain it."""
+
+REQUESTER_RULES: Final = (Rule("certificates.k8s.io", "certificatesigningrequests", ("create", "get")),)
+"""The rules of the role. Names of requests are random, and requests contain no secrets; listing is not allowed."""
+
+REQUESTERS_LABEL: Final = "ray.openshift.ai/certificate-requesters"
+"""The label of the bindings of this role; its value is the namespace."""
 
 _T = TypeVar("_T")
 

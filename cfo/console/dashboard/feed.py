@@ -14,10 +14,10 @@ from typing import Any, Final
 import anyio
 import structlog
 
-from cfo.console.dashboard.rows import milliseconds
 from cfo.console.dashboard.state import State, event_message
 from cfo.console.dashboard.streams import Stream, Streams
-from cfo.console.summaries import KINDS, Overview, interruption
+from cfo.console.summaries import Overview, interruption
+from cfo.console.summaries.reading import milliseconds
 from cfo.runtime import Clock, Informer
 
 __all__ = ["LINGER", "Controllers", "Feed", "Source"]
@@ -59,7 +59,7 @@ class Feed:
         self._reset()
 
     def _reset(self) -> None:
-        self._state = State()
+        self._state = State({})
         self._ready = anyio.Event()
         self._watching = False
         self._informers: Sequence[Informer] = ()
@@ -111,6 +111,7 @@ class Feed:
     async def _watch(self) -> None:
         async with self._source() as overview, anyio.create_task_group() as tasks:
             self._watching = True
+            self._state = State(overview.views)
             self._informers = tuple(overview.informers)
             for informer in self._informers:
                 informer.add_state_handler(self._on_state)
@@ -182,7 +183,7 @@ class Feed:
         Their level is a warning if objects are missing, and ``idle`` if details of objects are missing.
         """
         found: dict[str, str] = {}
-        main = {"Cluster", *(gvk.kind for gvk in KINDS)}
+        kinds = [gvk.kind for gvk in self._state.views]
         for informer in self._informers:
             problem = informer.problem
             if informer.has_synced or not problem or _is_absent(informer):
@@ -191,9 +192,9 @@ class Feed:
         if lost := interruption(self._informers):
             found["Cluster"] = f"the connection is lost, so the page shows the last known state: {lost}"
         if self._state.is_truncated:
-            found["RayCluster"] = "there are too many objects; some are left out"
+            found[kinds[0]] = "there are too many objects; some are left out"
         return [
-            {"title": kind, "problem": problem[:300], "level": "warning" if kind in main else "idle"}
+            {"title": kind, "problem": problem[:300], "level": "warning" if kind in ("Cluster", *kinds) else "idle"}
             for kind, problem in sorted(found.items())
         ]
 

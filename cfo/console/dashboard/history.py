@@ -1,4 +1,4 @@
-"""What changed and when: the phases of AppWrappers, and the order in which jobs wait. Both are bounded.
+"""What changed and when: the phases of objects, and the order in which they wait in queues. Both are bounded.
 
 The past before the page was opened is known as far as the conditions of an object tell it.
 """
@@ -9,7 +9,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-__all__ = ["MAX_TRACKED", "History", "Orders", "Phases"]
+from cfo.console.summaries import PhaseChange
+
+__all__ = ["MAX_TRACKED", "History"]
 
 MAX_TRACKED: Final = 1_000
 """The maximum number of objects whose phases are kept."""
@@ -18,30 +20,29 @@ _MAX_SAMPLES: Final = 120
 _MAX_QUEUES: Final = 64
 _MAX_WAITING: Final = 10
 
-Change = tuple[int, str, str]
-"""The time in milliseconds, the state from then on, and its level."""
 Sample = tuple[int, tuple[str, ...]]
-"""The time in milliseconds, and the first jobs that wait from then on, in their order."""
+"""The time in milliseconds, and the names of the first objects that wait from then on, in their order."""
 
 
-class Phases:
-    """The changes of the phase of each object, by its uid."""
+class History:
+    """The changes of the phase of each object, and the order in which objects wait in each queue, by uid."""
 
     def __init__(self) -> None:
-        self._changes: OrderedDict[str, deque[Change]] = OrderedDict()
+        self._phases: OrderedDict[str, deque[PhaseChange]] = OrderedDict()
+        self._orders: dict[str, deque[Sample]] = {}
 
-    def record(
-        self, uid: str, now: int, state: str, level: str, past: Callable[[], Sequence[Change]]
-    ) -> Sequence[Change]:
+    def record_phase(
+        self, uid: str, now: int, state: str, level: str, past: Callable[[], Sequence[PhaseChange]]
+    ) -> Sequence[PhaseChange]:
         """Record the state of the object at the time ``now``, and return the new changes.
 
         ``past`` returns the changes that are known of an object that is recorded for the first time.
         """
-        known = self._changes.get(uid)
+        known = self._phases.get(uid)
         if known is None:
-            if len(self._changes) >= MAX_TRACKED:
-                self._changes.popitem(last=False)
-            known = self._changes[uid] = deque(past(), _MAX_CHANGES)
+            if len(self._phases) >= MAX_TRACKED:
+                self._phases.popitem(last=False)
+            known = self._phases[uid] = deque(past(), _MAX_CHANGES)
             if not known or known[-1][1] != state:
                 known.append((now, state, level))
             return list(known)
@@ -50,55 +51,27 @@ class Phases:
         known.append((now, state, level))
         return [known[-1]]
 
-    def forget(self, uid: str) -> None:
-        """Forget an object that was deleted."""
-        self._changes.pop(uid, None)
-
-    def snapshot(self) -> dict[str, list[Change]]:
-        """Return all changes."""
-        return {uid: list(changes) for uid, changes in self._changes.items()}
-
-
-class Orders:
-    """The order in which jobs wait, by the uid of their queue."""
-
-    def __init__(self) -> None:
-        self._samples: dict[str, deque[Sample]] = {}
-
-    def record(self, uid: str, now: int, waiting: Sequence[str]) -> list[Sample]:
-        """Record which jobs wait at the time ``now``, and return the new sample, if the order has changed."""
+    def record_order(self, uid: str, now: int, waiting: Sequence[str]) -> list[Sample]:
+        """Record what waits in a queue at the time ``now``, and return the new sample, if the order has changed."""
         order = tuple(waiting[:_MAX_WAITING])
-        samples = self._samples.get(uid)
+        samples = self._orders.get(uid)
         if samples is None:
-            if len(self._samples) >= _MAX_QUEUES:
+            if len(self._orders) >= _MAX_QUEUES:
                 return []
-            samples = self._samples[uid] = deque(maxlen=_MAX_SAMPLES)
+            samples = self._orders[uid] = deque(maxlen=_MAX_SAMPLES)
         if samples and samples[-1][1] == order:
             return []
         samples.append((now, order))
         return [samples[-1]]
 
     def forget(self, uid: str) -> None:
-        """Forget a queue that was deleted."""
-        self._samples.pop(uid, None)
-
-    def snapshot(self) -> dict[str, list[Sample]]:
-        """Return all samples."""
-        return {uid: list(samples) for uid, samples in self._samples.items()}
-
-
-class History:
-    """Phases and orders."""
-
-    def __init__(self) -> None:
-        self.phases = Phases()
-        self.orders = Orders()
-
-    def forget(self, uid: str) -> None:
         """Forget an object that was deleted."""
-        self.phases.forget(uid)
-        self.orders.forget(uid)
+        self._phases.pop(uid, None)
+        self._orders.pop(uid, None)
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything for a page that is opened now."""
-        return {"phases": self.phases.snapshot(), "orders": self.orders.snapshot()}
+        return {
+            "phases": {uid: list(changes) for uid, changes in self._phases.items()},
+            "orders": {uid: list(samples) for uid, samples in self._orders.items()},
+        }

@@ -8,16 +8,19 @@ no data.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cfo.console.dashboard.controllers import controller_numbers
+from prometheus_client import Counter, Gauge, Histogram
+
 from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.loopback import LoopbackServer
 from cfo.console.dashboard.site import Site
 from cfo.console.dashboard.sources import manager_source
-from cfo.runtime import GVK, READ, Manager, Phase, Rule
+from cfo.console.summaries import KindView
+from cfo.runtime import READ, Manager, Phase, Rule
+from cfo.runtime.controller import Metrics
 from cfo.runtime.objects import CORE_EVENT
 from cfo.version import __version__
 
@@ -31,26 +34,57 @@ def rules() -> list[Rule]:
     return [Rule(CORE_EVENT.group, "events", READ)]
 
 
-def setup(manager: Manager, kinds: Collection[GVK]) -> None:
-    """Add the dashboard of ``kinds`` to the metrics server of ``manager``.
+def setup(manager: Manager, views: Collection[KindView]) -> None:
+    """Add the dashboard of ``views`` to the metrics server of ``manager``.
 
     Raises :class:`RuntimeError` if this server does not authorize clients.
     """
-    feed = _feed(manager, kinds)
+    feed = _feed(manager, views)
     site = Site(feed, PREFIX)
     manager.add_metrics_server_routes(site.routes(), public_paths=site.public_paths | {PREFIX})
     manager.add(feed.run, phase=Phase.ALL_REPLICAS)
 
 
-def manager_server(manager: Manager, kinds: Collection[GVK], port: int = 0) -> LoopbackServer:
+def manager_server(manager: Manager, views: Collection[KindView], port: int = 0) -> LoopbackServer:
     """Return a server on the loopback interface for a process with controllers; add it to ``manager``."""
-    return LoopbackServer(_feed(manager, kinds), port)
+    return LoopbackServer(_feed(manager, views), port)
 
 
-def _feed(manager: Manager, kinds: Collection[GVK]) -> Feed:
+def _feed(manager: Manager, views: Collection[KindView]) -> Feed:
     scope = {
         "server": urlsplit(manager.transport.config.server).netloc.rpartition("@")[2],
         "namespace": ", ".join(manager.options.namespaces or ()),
         "version": __version__,
     }
-    return Feed(manager_source(manager, kinds), manager.clock, scope, lambda: controller_numbers(manager.metrics))
+    return Feed(manager_source(manager, views), manager.clock, scope, lambda: _controller_numbers(manager.metrics))
+
+
+def _controller_numbers(metrics: Metrics) -> Sequence[Mapping[str, Any]]:
+    """Return for each controller: reconciles, errors, queued and running requests, and the mean time in seconds."""
+    total = _sums(metrics.reconcile_total, "_total", "controller")
+    errors = _sums(metrics.reconcile_errors, "_total", "controller")
+    active = _sums(metrics.active_workers, "", "controller")
+    seconds = _sums(metrics.reconcile_time, "_sum", "controller")
+    depth = _sums(metrics.queue_depth, "", "name")
+    return [
+        {
+            "name": name,
+            "total": int(count),
+            "errors": int(errors.get(name, 0)),
+            "depth": int(depth.get(name, 0)),
+            "active": int(active.get(name, 0)),
+            "mean": round(seconds.get(name, 0.0) / count, 6) if count else 0.0,
+        }
+        for name, count in sorted(total.items())
+    ]
+
+
+def _sums(metric: Counter | Gauge | Histogram, suffix: str, label: str) -> dict[str, float]:
+    """Return the sum of the samples whose name ends with ``suffix``, by the value of ``label``."""
+    found: dict[str, float] = {}
+    for family in metric.collect():
+        for sample in family.samples:
+            if sample.name == family.name + suffix:
+                name = sample.labels[label]
+                found[name] = found.get(name, 0.0) + sample.value
+    return found

@@ -7,8 +7,9 @@ each request for data that it is allowed to read, so other sites cannot request 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from importlib.resources import files
 from typing import Final
 
 import anyio
@@ -16,7 +17,6 @@ import orjson
 import structlog
 from aiohttp import web
 
-from cfo.console.dashboard import assets
 from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.streams import Stream, StreamDropped, TooManyStreams
 
@@ -44,6 +44,12 @@ HEARTBEAT: Final = 15.0
 WRITE_TIMEOUT: Final = 20.0
 """Seconds in which a reader must take what was sent."""
 
+_CONTENT_TYPES: Final = {
+    "css": "text/css",
+    "html": "text/html",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
 _MAX_IDENTITY: Final = 400
 _SAME_ORIGIN: Final = ("same-origin", "none")
 
@@ -62,7 +68,7 @@ class Site:
         self._feed = feed
         self._prefix = prefix
         self._lifetime = lifetime
-        self._files = assets.load()
+        self._files = _files()
 
     @property
     def public_paths(self) -> frozenset[str]:
@@ -130,6 +136,15 @@ class Site:
                 if request.transport is not None:
                     request.transport.abort()
         return response
+
+
+def _files() -> Mapping[str, tuple[bytes, str]]:
+    """Return content and content type of each file of the page by its name."""
+    return {
+        item.name: (item.read_bytes(), _CONTENT_TYPES[suffix])
+        for item in (files("cfo.console.dashboard") / "assets").iterdir()
+        if (suffix := item.name.rpartition(".")[2]) in _CONTENT_TYPES
+    }
 
 
 def _protected(handler: Handler) -> Handler:

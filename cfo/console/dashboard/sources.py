@@ -8,35 +8,35 @@ from contextlib import asynccontextmanager
 import anyio
 
 from cfo.console.dashboard.feed import Source
-from cfo.console.summaries import RELATED_KINDS, Overview
-from cfo.runtime import GVK, POD, Cache, Informer, Manager, RESTMapper, Transport
+from cfo.console.summaries import KindView, Overview, related_kinds
+from cfo.runtime import POD, Cache, Informer, Manager, RESTMapper, Transport
 from cfo.runtime.objects import CORE_EVENT
 
 __all__ = ["client_source", "manager_source"]
 
 
-def client_source(transport: Transport, namespace: str) -> Source:
+def client_source(transport: Transport, views: Collection[KindView], namespace: str) -> Source:
     """Return the source of a process that only shows objects, of ``namespace`` (empty: of all namespaces)."""
 
     @asynccontextmanager
     async def watch() -> AsyncIterator[Overview]:
         cache = Cache(transport, RESTMapper(transport), namespaces=(namespace,) if namespace else None)
-        overview = Overview(cache, related=RELATED_KINDS)
+        overview = Overview(cache, views, related=related_kinds(views))
         async with _running(cache, overview):
             yield overview
 
     return watch
 
 
-def manager_source(manager: Manager, kinds: Collection[GVK]) -> Source:
+def manager_source(manager: Manager, views: Collection[KindView]) -> Source:
     """Return the source of a process with controllers: their informers are shared, and no other pods are read."""
 
     @asynccontextmanager
     async def watch() -> AsyncIterator[Overview]:
         extension = _CacheExtension(manager)
         known = {informer.gvk for informer in manager.cache.informers}
-        related = [gvk for gvk in RELATED_KINDS if gvk == CORE_EVENT or (gvk in known and gvk != POD)]
-        overview = Overview(extension, kinds=kinds, related=related)
+        related = [gvk for gvk in related_kinds(views) if gvk == CORE_EVENT or (gvk in known and gvk != POD)]
+        overview = Overview(extension, views, related=related)
         async with _running(extension.cache, overview):
             yield overview
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP
 from cfo.console.dashboard.history import History
-from cfo.console.dashboard.rows import details, events_of, identity_of, past_phases, row_of, waiting_orders
-from cfo.console.summaries import Change, ChangeType, Summary
+from cfo.console.summaries import Change, ChangeType, KindView, Summary, WarningEvent
+from cfo.console.summaries.reading import milliseconds
+from cfo.runtime import GVK, NamespacedName
 
-__all__ = ["MAX_EVENTS", "MAX_ROWS", "State", "event_message"]
+__all__ = ["MAX_EVENTS", "MAX_ROWS", "State", "event_message", "row_of"]
 
 MAX_ROWS: Final = 10_000
 """The maximum number of objects on a page; objects that are created later are left out."""
@@ -26,27 +26,42 @@ def event_message(name: str, data: Mapping[str, Any]) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(data))
 
 
+class _Waiting(NamedTuple):
+    """An object that waits in a queue, in the order of the queue.
+
+    The position in a status can be approximate, so objects of one position are in the order of their creation.
+    """
+
+    position: int
+    created: str
+    key: NamespacedName
+    queue: str
+
+
 class State:
     """The rows of all objects, their history and their Events; times are in milliseconds since 1970."""
 
-    def __init__(self) -> None:
+    def __init__(self, views: Mapping[GVK, KindView]) -> None:
+        self.views = views
         self._rows: dict[str, bytes] = {}
         self._summaries: dict[str, Summary] = {}
-        self._waiting: dict[str, Summary] = {}
-        self._setups: dict[str, Summary] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._queues: dict[str, NamespacedName] = {}
         self._history = History()
         self.is_truncated = False
 
     def details(self, identity: str) -> Mapping[str, Any] | None:
         """Return what the page shows of an object that a user opens; ``None`` if it does not exist."""
         summary = self._summaries.get(identity)
-        return details(summary) if summary is not None else None
+        return _details(summary) if summary is not None else None
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything for a page that is opened now."""
-        events = [event for summary in self._summaries.values() for event in events_of(summary)]
+        events = [event for summary in self._summaries.values() for event in _events_of(summary)]
         events.sort(key=lambda event: -event["time"])
+        sections = {view.section for view in self.views.values() if view.section is not None}
         return {
+            "sections": sorted(sections, key=lambda section: section.position),
             "rows": [orjson.Fragment(row) for row in self._rows.values()],
             "events": events[:MAX_EVENTS],
             **self._history.snapshot(),
@@ -61,54 +76,112 @@ class State:
         is_queue_changed = False
         for change in changes:
             summary = change.summary
-            identity = identity_of(summary)
+            identity = _identity_of(summary)
             before = self._summaries.get(identity)
-            is_queue_changed |= summary.gvk in (FLUX_JOB, FLUX_SETUP)
             if change.type is ChangeType.REMOVED:
                 if before is not None:
+                    is_queue_changed |= identity in self._waiting
                     self._forget(identity)
                     removed.append(identity)
                 continue
             if before is None and len(self._rows) >= MAX_ROWS:
                 self.is_truncated = True
                 continue
-            self._remember(identity, summary)
+            view = self.views[summary.gvk]
+            row = row_of(summary, view)
+            self._summaries[identity] = summary
+            is_queue_changed |= self._remember_queue(identity, summary, row)
             # a copy, because orjson returns at least 4 kB of memory, of which a row is a tenth
-            encoded = bytes(memoryview(orjson.dumps(row_of(summary))))
+            encoded = bytes(memoryview(orjson.dumps(row)))
             if self._rows.get(identity) != encoded:
                 self._rows[identity] = encoded
                 rows.append(orjson.Fragment(encoded))
             known = set(before.warnings) if before is not None else set()
-            events += events_of(summary, known)
-            if summary.gvk == APPWRAPPER and (new := self._record_phase(identity, summary, now)):
-                phases[identity] = new
+            events += _events_of(summary, known)
+            if view.past_phases is not None:
+                past = partial(view.past_phases, summary)
+                if new := self._history.record_phase(identity, now, summary.state, summary.level.value, past):
+                    phases[identity] = new
         events = sorted(events, key=lambda event: -event["time"])[:MAX_EVENTS]
         message = {"rows": rows, "removed": removed, "phases": phases, "events": events}
         if is_queue_changed:
             message["orders"] = self._record_orders(now)
         return {name: value for name, value in message.items() if value}
 
-    def _remember(self, identity: str, summary: Summary) -> None:
-        self._summaries[identity] = summary
-        if summary.gvk == FLUX_SETUP:
-            self._setups[identity] = summary
-        elif summary.gvk == FLUX_JOB:
-            if summary.fact("position"):
-                self._waiting[identity] = summary
-            else:
-                self._waiting.pop(identity, None)
+    def _remember_queue(self, identity: str, summary: Summary, row: Mapping[str, Any]) -> bool:
+        """Remember what a row says about queues, and return whether it does."""
+        if "quotas" in row:
+            self._queues[identity] = summary.key
+        elif row.get("position"):
+            self._waiting[identity] = _Waiting(row["position"], summary.created, summary.key, row["queue"])
+        elif self._waiting.pop(identity, None) is None:
+            return False
+        return True
 
     def _forget(self, identity: str) -> None:
         self._history.forget(identity)
-        for known in (self._rows, self._summaries, self._waiting, self._setups):
+        for known in (self._rows, self._summaries, self._waiting, self._queues):
             known.pop(identity, None)
 
-    def _record_phase(self, identity: str, summary: Summary, now: int) -> Sequence[Any]:
-        return self._history.phases.record(
-            identity, now, summary.state, summary.level.value, lambda: past_phases(summary)
-        )
-
-    def _record_orders(self, now: int) -> dict[str, Any]:
-        orders = waiting_orders(self._setups, self._waiting.values())
-        found = {identity: self._history.orders.record(identity, now, names) for identity, names in orders.items()}
+    def _record_orders(self, now: int) -> dict[str, Sequence[Any]]:
+        """Record for each queue the names of what waits for it; with the namespace if it is not that of the queue."""
+        names: dict[str, list[str]] = {identity: [] for identity in self._queues}
+        identities = {str(key): identity for identity, key in self._queues.items()}
+        for waiting in sorted(self._waiting.values()):
+            if (identity := identities.get(waiting.queue)) is not None:
+                is_own = waiting.key.namespace == self._queues[identity].namespace
+                names[identity].append(waiting.key.name if is_own else str(waiting.key))
+        found = {identity: self._history.record_order(identity, now, order) for identity, order in names.items()}
         return {identity: samples for identity, samples in found.items() if samples}
+
+
+def _identity_of(summary: Summary) -> str:
+    """Return what identifies an object: its uid, or its kind and name if it has none."""
+    return summary.uid or f"{summary.gvk.kind}/{summary.key}"
+
+
+def row_of(summary: Summary, view: KindView) -> dict[str, Any]:
+    """Return the row of an object. Each page receives all rows, so a row has no conditions and no Events."""
+    return {
+        "id": _identity_of(summary),
+        "kind": summary.gvk.kind,
+        "namespace": summary.key.namespace,
+        "name": summary.key.name,
+        "state": summary.state,
+        "level": summary.level.value,
+        "ready": summary.ready,
+        "created": milliseconds(summary.created),
+        "facts": summary.facts,
+        "problems": [(problem.message, problem.remedy) for problem in summary.problems],
+        **(view.row(summary) if view.row is not None else {}),
+    }
+
+
+def _details(summary: Summary) -> dict[str, Any]:
+    """Return what the page shows of an object that a user opens, in addition to its row."""
+    return {
+        "conditions": [
+            {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
+            for one in summary.conditions
+        ],
+        "warnings": [{"reason": one.reason, "message": one.message, "count": one.count} for one in summary.warnings],
+    }
+
+
+def _events_of(summary: Summary, known: Collection[WarningEvent] = ()) -> list[dict[str, Any]]:
+    """Return the Warning Events about an object, without those that are ``known``."""
+    return [
+        {
+            "id": f"{_identity_of(summary)}/{event.reason}/{event.message}",
+            "time": milliseconds(event.last),
+            "type": "Warning",
+            "reason": event.reason,
+            "note": event.message,
+            "count": event.count,
+            "kind": summary.gvk.kind,
+            "namespace": summary.key.namespace,
+            "name": summary.key.name,
+        }
+        for event in summary.warnings
+        if event not in known
+    ]

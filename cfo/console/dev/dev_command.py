@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from cfo.console.errors import CommandFailed
+from cfo.console.errors import CommandFailed, run_async
 
-__all__ = ["command"]
+__all__ = ["command", "report"]
 
 
 @click.command(
@@ -31,25 +31,15 @@ def command(folders: tuple[Path, ...], program: tuple[str, ...]) -> None:
     Several files that are saved together cause one restart. While a file has a syntax error, the running program is
     kept. Ctrl-C ends both.
     """
-    import anyio
-
     from cfo.console.dev.supervisor import Supervisor
 
-    supervisor = Supervisor(program, folders or (Path.cwd(),), _report)
+    supervisor = Supervisor(program, folders or (Path.cwd(),), report)
     try:
-        try:
-            anyio.run(supervisor.run)
-        except BaseExceptionGroup as group:
-            raise _cause(group) from None
+        run_async(supervisor.run)
     except OSError as error:
         raise CommandFailed(f"cannot run {program[0]}: {error.strerror or error}") from None
 
 
-def _report(line: str) -> None:
+def report(line: str) -> None:
+    """Print a line of the supervisor."""
     click.secho(f"dev: {line}", err=True, fg="cyan")
-
-
-def _cause(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

@@ -8,19 +8,59 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
 import cfo
+from cfo.console.dev.dev_command import report
 from cfo.console.dev.supervisor import Supervisor
-from cfo.runtime import Client, ClientConfig, Manager, NamespacedName, RESTMapper, Transport
+from cfo.console.errors import InvalidInput
+from cfo.console.execution import configure_logs, execute, namespace_variable, not_installed
+from cfo.runtime import Manager, NamespacedName
 from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 
-__all__ = ["new_supervisor", "run_embedded"]
+__all__ = ["develop", "new_supervisor", "run_embedded"]
 
 _SOURCE: Final = Path(cfo.__file__).parent
+
+
+def develop(options: Mapping[str, Any]) -> None:
+    """Run the operator as a supervised program with the options of ``cfo run``."""
+    if options["overview"] or options["until_settled"]:
+        raise InvalidInput("--overview and --until-settled cannot be used with --dev")
+    arguments = ["--log-level", options["log_level"]]
+    log_format = options["log_format"] or ("console" if options["embedded"] else None)
+    arguments += ["--log-format", log_format] if log_format else []
+    if not options["embedded"]:
+        if options["manifests"]:
+            raise InvalidInput("--apply requires --embedded")
+        for name in ("config_name", "kubeconfig", "webhook_url", "webhook_cert_dir"):
+            flag = "--config" if name == "config_name" else f"--{name.replace('_', '-')}"
+            arguments += [flag, str(options[name])] if options[name] is not None else []
+        execute(new_supervisor(arguments, report).run)
+        return
+    if options["webhook_url"] or options["webhook_cert_dir"]:
+        raise InvalidInput("--webhook-url and --webhook-cert-dir cannot be used with --embedded")
+    try:
+        import_module("cfo.console.demo.run")  # before anything is started
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from None
+    key = NamespacedName(namespace_variable() or "default", options["config_name"])
+    configure_logs(options["log_format"] or "console", "warning")
+    execute(
+        partial(
+            run_embedded,
+            arguments,
+            key=key,
+            kubeconfig=Path(options["kubeconfig"] or "cfo.kubeconfig"),
+            manifests=[Path(path) for path in options["manifests"]],
+            report=report,
+        )
+    )
 
 
 def new_supervisor(
@@ -43,63 +83,46 @@ async def run_embedded(
     """Run the control plane and the supervised operator until a signal, and apply ``manifests`` once it has started.
 
     ``arguments`` are options of ``cfo run`` for logs. ``key``: the ConfigMap, in the operator's namespace. The
-    kubeconfig of the control plane is written to ``kubeconfig``, and removed at the end. Raises
-    :class:`cfo.console.demo.run.InvalidDemoInput`.
+    kubeconfig of the control plane is written to ``kubeconfig``, and removed at the end. Raises :class:`InvalidInput`.
     """
-    from cfo.console.demo import crds, kuberay
     from cfo.console.demo.run import (
-        CONTROLLERS,
-        InvalidDemoInput,
         apply_objects,
+        control_plane,
         free_port,
-        prepare,
         read_objects,
+        simulate_pods,
         take_configuration,
     )
-    from cfo.manifests.overlays import crds as own_crds
-    from envtest import ControlPlane
 
     objects = read_objects(manifests)
-    document = take_configuration(objects, key)
-    async with ControlPlane.embedded(crds=[*crds.load(), *own_crds()], controllers=CONTROLLERS) as plane:
-        try:
-            written = plane.kubeconfig(kubeconfig)
-        except FileExistsError as error:
-            raise InvalidDemoInput(f"{error}; choose another path with --kubeconfig") from None
-        try:
-            target = ClientConfig.for_control_plane(plane)
-            async with Transport(target) as transport:
-                await prepare(Client(transport, RESTMapper(transport), field_manager="cfo-demo"), key, document)
-            report(f"control plane: {target.server}; use it with: export KUBECONFIG={kubeconfig.resolve()}")
-            supervisor = new_supervisor(
-                [
-                    *("--kubeconfig", str(kubeconfig), "--config", key.name),
-                    *("--webhook-url", f"https://127.0.0.1:{free_port()}"),
-                    *arguments,
-                ],
-                report,
-                {"NAMESPACE": key.namespace},
-            )
-            manager = Manager(target)
-            kuberay.setup(manager)
-            async with manager, anyio.create_task_group() as tasks:
+    async with control_plane(key, take_configuration(objects, key), kubeconfig) as target:
+        report(f"control plane: {target.server}; use it with: export KUBECONFIG={kubeconfig.resolve()}")
+        supervisor = new_supervisor(
+            [
+                *("--kubeconfig", str(kubeconfig), "--config", key.name),
+                *("--webhook-url", f"https://127.0.0.1:{free_port()}"),
+                *arguments,
+            ],
+            report,
+            {"NAMESPACE": key.namespace},
+        )
+        manager = Manager(target)
+        simulate_pods(manager)
+        async with manager, anyio.create_task_group() as tasks:
 
-                async def supervise() -> None:
-                    await supervisor.run(handle_signals=handle_signals)
-                    tasks.cancel_scope.cancel()
+            async def supervise() -> None:
+                await supervisor.run(handle_signals=handle_signals)
+                tasks.cancel_scope.cancel()
 
-                tasks.start_soon(supervise)
-                await _wait_for_webhooks(manager)
-                await apply_objects(manager.api_reader.with_field_manager("cfo-demo"), objects)
-        finally:
-            if kubeconfig.is_file() and kubeconfig.read_text() == written:  # else another control plane has replaced it
-                kubeconfig.unlink(missing_ok=True)
+            tasks.start_soon(supervise)
+            await _wait_for_webhooks(manager)
+            await apply_objects(manager.api_reader.with_field_manager("cfo-demo"), objects)
 
 
 async def _wait_for_webhooks(manager: Manager) -> None:
     """Wait until the operator has registered its webhooks, so that they process all applied objects.
 
-    AppWrappers are accepted only if they were created at least one second later.
+    Some objects are accepted only if they were created at least one second later.
     """
     registered = anyio.Event()
     informers = [

@@ -10,41 +10,33 @@ from typing import Any, Final
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from cfo.config import ConfigurationError, OperatorConfiguration
+from cfo.config import ConfigurationError
+from cfo.console.doctor.components import parse_version, tag_of, version_of
 from cfo.console.doctor.facts import (
-    Admission,
     Certificate,
-    CustomResource,
-    Domain,
     Installation,
     Permissions,
     Server,
     WebhookConfigurationFacts,
     started_at,
 )
-from cfo.console.doctor.findings import Finding, fail, ok, skip, warn
-from cfo.runtime import NamespacedName, Object, policy_rules
+from cfo.console.doctor.findings import APPLY, Finding, fail, ok, skip, warn
+from cfo.runtime import Object, policy_rules
 
 __all__ = [
-    "check_admission",
     "check_certificate",
     "check_clock",
     "check_configuration",
-    "check_domain",
-    "check_kuberay",
     "check_kubernetes",
-    "check_kueue",
     "check_operator",
     "check_permissions",
     "check_webhooks",
 ]
 
-_APPLY: Final = "apply the manifests: cfo manifests | kubectl apply --server-side -f -"
 _SKEW_WARNING: Final = 5.0
 _SKEW_FAILURE: Final = 60.0
 _EXPIRY_WARNING: Final = timedelta(days=30)
 _MAX_SHOWN: Final = 3
-_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 def check_operator(installation: Installation, version: str, manages_url: bool) -> Iterator[Finding]:
@@ -60,7 +52,7 @@ def check_operator(installation: Installation, version: str, manages_url: bool) 
             yield fail(
                 "operator",
                 f"no Deployment codeflare-operator-manager in namespace {installation.namespace}",
-                f"name the operator's namespace with --namespace, or {_APPLY}",
+                f"name the operator's namespace with --namespace, or {APPLY}",
             )
         return
     wanted = int((deployment.get("spec") or {}).get("replicas", 1))
@@ -80,20 +72,20 @@ def check_operator(installation: Installation, version: str, manages_url: bool) 
 def _image_findings(deployment: Object, pods: Sequence[Object], version: str) -> Iterator[Finding]:
     image = _image_of(deployment["spec"]["template"])
     running = {_image_of(pod) for pod in pods} - {""}
-    found = _version_of(image)
+    found = version_of(image)
     if running - {image}:
         others = ", ".join(sorted(running - {image}))
         yield warn("version", f"pods run {others}, not {image}", "wait for the rollout of the Deployment")
     elif found is None:
         yield skip("version", f"the image {image} has no version in its tag; this program is v{version}")
-    elif found != _parse_version(version):
+    elif found != parse_version(version):
         yield warn(
             "version",
-            f"the operator is {_tag_of(image)}, this program v{version}",
+            f"the operator is {tag_of(image)}, this program v{version}",
             "use the same version, because checks and manifests of this program are those of its own version",
         )
     else:
-        yield ok("version", f"the operator is {_tag_of(image)}, like this program")
+        yield ok("version", f"the operator is {tag_of(image)}, like this program")
 
 
 def check_configuration(installation: Installation) -> Iterator[Finding]:
@@ -128,13 +120,13 @@ def check_webhooks(facts: Sequence[WebhookConfigurationFacts]) -> Iterator[Findi
         yield skip(check, "another tool, such as OLM, manages the webhook configurations")
     for fact in facts:
         if not fact.exists:
-            yield fail(check, f"{fact.name} does not exist: nothing is injected or validated", _APPLY)
+            yield fail(check, f"{fact.name} does not exist: nothing is injected or validated", APPLY)
             continue
         if fact.missing:
-            yield fail(check, f"{fact.name} lacks {', '.join(fact.missing)}", _APPLY)
+            yield fail(check, f"{fact.name} lacks {', '.join(fact.missing)}", APPLY)
         for service, ready in fact.services.items():
             if ready is None:
-                yield fail(check, f"{fact.name} leads to Service {service}, which does not exist", _APPLY)
+                yield fail(check, f"{fact.name} leads to Service {service}, which does not exist", APPLY)
             elif ready == 0:
                 yield fail(
                     check,
@@ -184,27 +176,6 @@ def check_certificate(
         yield ok(check, "the CA bundles of the webhook configurations trust it")
 
 
-def check_admission(admission: Admission, configuration: OperatorConfiguration) -> Iterator[Finding]:
-    """Check the dry run of a RayCluster."""
-    check = "admission"
-    if not admission.served:
-        yield skip(check, "RayClusters are not served, see kuberay")
-    elif "failed calling webhook" in admission.error:
-        yield fail(
-            check,
-            f"the API server cannot call the webhooks: {admission.error}",
-            "see the checks above; otherwise a NetworkPolicy or firewall blocks the API server (port 9443 of the pods)",
-        )
-    elif "namespaces" in admission.error and admission.error.endswith("not found"):
-        yield skip(check, f"no dry run: {admission.error}")
-    elif admission.error:
-        yield warn(check, f"a valid RayCluster was refused: {admission.error}", "another policy may refuse it")
-    elif not admission.defaulted and configuration.kuberay.enabled:
-        yield fail(check, "the mutating webhook was not called for a RayCluster (dry run)", _APPLY)
-    else:
-        yield ok(check, "a RayCluster passes through the webhooks (dry run)")
-
-
 def check_permissions(permissions: Permissions | None) -> Iterator[Finding]:
     """Check the permissions of the operator (``None``: it is not in the cluster); missing ones are shown as rules."""
     if permissions is None:
@@ -222,83 +193,17 @@ def check_permissions(permissions: Permissions | None) -> Iterator[Finding]:
             yield fail(
                 "permissions",
                 f"missing{f' in namespace {namespace}' if namespace else ''}: {_rule_text(policy)}",
-                f"{_APPLY}; roles of features are added by --with",
+                f"{APPLY}; roles of features are added by --with",
             )
         if len(policies) > _MAX_SHOWN:
-            yield fail("permissions", f"{len(policies) - _MAX_SHOWN} more rules are missing", _APPLY)
-
-
-def check_kuberay(
-    crd: CustomResource,
-    operators: Sequence[tuple[NamespacedName, str]],
-    configuration: OperatorConfiguration,
-    tested: str,
-) -> Iterator[Finding]:
-    """Check KubeRay: its CRD, and its version compared with the ``tested`` one."""
-    check = "kuberay"
-    if not configuration.kuberay.enabled:
-        yield skip(check, "kuberay.enabled is false")
-        return
-    install = f"install KubeRay {tested}: https://docs.ray.io/en/latest/cluster/kubernetes/getting-started.html"
-    if not crd.exists:
-        yield fail(check, "the CRD rayclusters.ray.io does not exist", install)
-        return
-    if not crd.established or "v1" not in crd.served:
-        served = ", ".join(crd.served) or "no version"
-        yield fail(check, f"the CRD rayclusters.ray.io serves {served}, the operator needs v1", install)
-        return
-    if not operators:
-        yield warn(check, "the CRD exists, but no Deployment of the KubeRay operator was found", install)
-    for key, image in operators:
-        yield _component(check, f"Deployment {key}", image, tested)
-
-
-def check_kueue(
-    crd: CustomResource,
-    operators: Sequence[tuple[NamespacedName, str]],
-    configuration: OperatorConfiguration,
-    tested: str,
-) -> Iterator[Finding]:
-    """Check Kueue: whether it is installed if the configuration needs it, and its version."""
-    check, wrappers = "kueue", configuration.appwrapper
-    needed = wrappers.enabled and (wrappers.kueue_integration or bool(wrappers.slack_queue_name))
-    if not crd.exists:
-        if needed:
-            remedy = f"install Kueue {tested}, or unset appwrapper.kueueIntegration and slackQueueName"
-            yield fail(check, "the CRD workloads.kueue.x-k8s.io does not exist, but the configuration needs it", remedy)
-        else:
-            yield skip(check, "not installed, and not needed by the configuration")
-        return
-    if not operators:
-        yield warn(check, "the CRDs exist, but no Deployment of Kueue was found", f"install Kueue {tested}")
-    for key, image in operators:
-        yield _component(check, f"Deployment {key}", image, tested)
-
-
-def check_domain(domain: Domain, configuration: OperatorConfiguration) -> Iterator[Finding]:
-    """Check whether the domain of the hosts of dashboards and Ray clients is known."""
-    check = "domain"
-    if not configuration.kuberay.enabled:
-        yield skip(check, "kuberay.enabled is false")
-    elif domain.configured:
-        yield ok(check, f"kuberay.ingressDomain is {domain.configured}")
-    elif domain.detected:
-        yield ok(check, f"{domain.detected}, from ingresses.config.openshift.io/cluster")
-    elif configuration.kuberay.gateway.dashboard_host:
-        yield ok(check, f"kuberay.gateway.dashboardHost is {configuration.kuberay.gateway.dashboard_host}")
-    else:
-        yield warn(
-            check,
-            "unknown: dashboards and Ray clients are not reachable from outside the cluster",
-            "set kuberay.ingressDomain in the ConfigMap, for example to apps.example.com, and restart the operator",
-        )
+            yield fail("permissions", f"{len(policies) - _MAX_SHOWN} more rules are missing", APPLY)
 
 
 def check_kubernetes(server: Server, supported: str) -> Iterator[Finding]:
     """Check the version of Kubernetes; ``supported`` is a range such as ``1.34 to 1.37``."""
     found, bounds = (
-        _parse_version(server.version),
-        [_parse_version(text) for text in re.findall(r"\d+\.\d+", supported)],
+        parse_version(server.version),
+        [parse_version(text) for text in re.findall(r"\d+\.\d+", supported)],
     )
     if found is None or len(bounds) != 2 or bounds[0] is None or bounds[1] is None:
         yield skip("kubernetes", f"the version {server.version!r} cannot be compared with {supported}")
@@ -322,33 +227,9 @@ def check_clock(server: Server) -> Iterator[Finding]:
         yield ok(check, "the API server's clock agrees with this machine's")
 
 
-def _component(check: str, where: str, image: str, tested: str) -> Finding:
-    found, wanted = _version_of(image), _parse_version(tested)
-    if found is None or wanted is None:
-        return skip(check, f"{where}: the image {image} has no version in its tag; tested with {tested}")
-    if found[:2] == wanted[:2]:
-        return ok(check, f"{where}: {_tag_of(image)}, tested with {tested}")
-    return warn(check, f"{where}: {_tag_of(image)} is not tested, only {tested}", f"use {tested}, if you can")
-
-
 def _image_of(template: Mapping[str, Any]) -> str:
     containers = (template.get("spec") or {}).get("containers") or [{}]
     return str(containers[0].get("image") or "")
-
-
-def _tag_of(image: str) -> str:
-    """Return the tag of ``image``; empty if there is none, or only a digest."""
-    _, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
-    return tag
-
-
-def _version_of(image: str) -> tuple[int, ...] | None:
-    return _parse_version(_tag_of(image))
-
-
-def _parse_version(text: str) -> tuple[int, ...] | None:
-    matched = _VERSION.match(text)
-    return tuple(int(part or 0) for part in matched.groups()) if matched else None
 
 
 def _changed_at(obj: Object) -> datetime | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import anyio
 
 from cfo.console.doctor import checks, facts
+from cfo.console.doctor.components import Subject
 from cfo.console.doctor.findings import Finding, fail, skip
+from cfo.features import FEATURES
 from cfo.manifests.names import SERVICE_ACCOUNT
 from cfo.manifests.stack import components, platforms
 from cfo.runtime import APIError, Client, Clock, DiscoveryIncomplete, Forbidden, TransportError, UnknownKind
@@ -34,7 +37,7 @@ async def examine(
     server = await facts.read_server(client, clock)
     installation = await facts.read_installation(client, namespace, config_name)
     configuration = installation.configuration
-    versions, ranges = dict(components()), dict(platforms())
+    subject = Subject(client, namespace, configuration, installation.config_error, dict(components()))
     webhooks = _Shared(lambda: facts.read_webhooks(client, installation))
 
     async def operator() -> Iterable[Finding]:
@@ -53,9 +56,6 @@ async def examine(
         certificate = await facts.read_certificate(client, installation)
         return checks.check_certificate(certificate, found, clock.now())
 
-    async def admission() -> Iterable[Finding]:
-        return checks.check_admission(await facts.read_admission(client, namespace), configuration)
-
     async def permissions() -> Iterable[Finding]:
         if installation.deployment is None:
             return checks.check_permissions(None)
@@ -63,26 +63,11 @@ async def examine(
         account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
         return checks.check_permissions(await facts.read_permissions(client, installation, account))
 
-    async def kuberay() -> Iterable[Finding]:
-        crd = await facts.read_custom_resource(client, "rayclusters.ray.io")
-        found = await facts.read_deployments(client, ["kuberay-operator", "kuberay"], "kuberay-operator")
-        return checks.check_kuberay(crd, found, configuration, versions["KubeRay"])
-
-    async def kueue() -> Iterable[Finding]:
-        crd = await facts.read_custom_resource(client, "workloads.kueue.x-k8s.io")
-        found = await facts.read_deployments(client, ["kueue"], "kueue-controller-manager") if crd.exists else []
-        return checks.check_kueue(crd, found, configuration, versions["Kueue"])
-
-    async def domain() -> Iterable[Finding]:
-        if installation.config_error is not None:
-            raise installation.config_error
-        return checks.check_domain(await facts.read_domain(client, configuration), configuration)
-
     async def webhook_configurations() -> Iterable[Finding]:
         return checks.check_webhooks(await webhooks.get())
 
     async def kubernetes() -> Iterable[Finding]:
-        return checks.check_kubernetes(server, ranges["Kubernetes"])
+        return checks.check_kubernetes(server, dict(platforms())["Kubernetes"])
 
     async def clocks() -> Iterable[Finding]:
         return checks.check_clock(server)
@@ -96,10 +81,7 @@ async def examine(
             "permissions": permissions,
             "webhooks": webhook_configurations,
             "certificate": trust,
-            "admission": admission,
-            "kuberay": kuberay,
-            "kueue": kueue,
-            "domain": domain,
+            **{name: partial(check, subject) for feature in FEATURES for name, check in feature.checks.items()},
         },
         timeout,
     )

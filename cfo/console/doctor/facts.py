@@ -11,14 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import orjson
 
 from cfo import operator
-from cfo.api.raycluster.kinds import INGRESS_CONFIG, RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.config import ConfigurationError, OperatorConfiguration, ParsedConfiguration, parse, single_document
 from cfo.features import enabled_features
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
@@ -29,42 +27,29 @@ from cfo.runtime import (
     POD,
     SECRET,
     SERVICE,
-    AlreadyExists,
     APIError,
     Client,
     Clock,
-    Forbidden,
     LabelSelector,
     NamespacedName,
     Object,
     Rule,
-    UnknownKind,
-    annotations_of,
-    name_of,
     namespace_of,
 )
 from cfo.runtime.client import APIRequest
 from cfo.runtime.objects import (
-    CUSTOM_RESOURCE_DEFINITION,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 
 __all__ = [
-    "Admission",
     "Certificate",
-    "CustomResource",
-    "Domain",
     "Installation",
     "Permissions",
     "Server",
     "WebhookConfigurationFacts",
     "find_namespace",
-    "read_admission",
     "read_certificate",
-    "read_custom_resource",
-    "read_deployments",
-    "read_domain",
     "read_installation",
     "read_permissions",
     "read_server",
@@ -132,43 +117,12 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
-    """What a dry run of a RayCluster returned.
-
-    ``served``: the API server serves RayClusters. ``error``: the error; empty if it was admitted. ``defaulted``: the
-    mutating webhook has processed it.
-    """
-
-    served: bool
-    error: str = ""
-    defaulted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Permissions:
     """The permissions that the ServiceAccount ``account`` lacks, and how many were checked."""
 
     account: str
     checked: int
     missing: tuple[Rule, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CustomResource:
-    """A CRD: whether it exists and is established, and the versions that it serves."""
-
-    exists: bool
-    established: bool = False
-    served: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """The domain of hosts: ``configured`` in the ConfigMap, ``detected`` on OpenShift, which has Routes."""
-
-    configured: str
-    detected: str = ""
-    has_routes: bool = False
 
 
 async def read_server(client: Client, clock: Clock) -> Server:
@@ -296,28 +250,6 @@ def _certificate_secret(installation: Installation) -> str:
     return operator.WEBHOOK_SECRET_NAME
 
 
-async def read_admission(client: Client, namespace: str) -> Admission:
-    """Send a RayCluster as a dry run, which passes through all webhooks and is not stored."""
-    container = {"name": "ray-head", "image": "rayproject/ray"}
-    cluster: Object = {
-        "apiVersion": RAY_CLUSTER.api_version,
-        "kind": RAY_CLUSTER.kind,
-        "metadata": {"namespace": namespace, "name": "cfo-doctor"},
-        "spec": {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}},
-    }
-    try:
-        result = await client.create(cluster, dry_run=True)
-    except UnknownKind:
-        return Admission(served=False)
-    except AlreadyExists:
-        return Admission(served=True, defaulted=True)  # admission precedes storage
-    except APIError as error:
-        if isinstance(error, Forbidden) and "admission webhook" not in error.message:
-            raise
-        return Admission(served=True, error=error.message)
-    return Admission(served=True, defaulted=VERSION_ANNOTATION in annotations_of(result))
-
-
 async def read_permissions(client: Client, installation: Installation, account: str) -> Permissions:
     """Ask the API server for each permission of the operator and its enabled features.
 
@@ -383,45 +315,6 @@ async def _is_allowed(client: Client, rule: Rule, account: NamespacedName) -> bo
     }
     response = await client.create(review)
     return bool((response.get("status") or {}).get("allowed"))
-
-
-async def read_custom_resource(client: Client, name: str) -> CustomResource:
-    """Read the CRD ``name``."""
-    crd = await client.get(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", name), live=True)
-    if crd is None:
-        return CustomResource(exists=False)
-    conditions = (crd.get("status") or {}).get("conditions") or ()
-    established = any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions)
-    served = tuple(each["name"] for each in crd["spec"].get("versions") or () if each.get("served"))
-    return CustomResource(exists=True, established=established, served=served)
-
-
-async def read_deployments(client: Client, names: Iterable[str], deployment: str) -> list[tuple[NamespacedName, str]]:
-    """Return the Deployments whose label ``app.kubernetes.io/name`` is one of ``names``, or that are called
-    ``deployment``, with the image of their first container."""
-    selector = f"app.kubernetes.io/name in ({','.join(names)})"
-    found = await client.list(DEPLOYMENT, label_selector=selector, live=True)
-    found = found or await client.list(DEPLOYMENT, field_selector=f"metadata.name={deployment}", live=True)
-    return [
-        (NamespacedName(namespace_of(each), name_of(each)), str(containers[0].get("image") or ""))
-        for each in found
-        if (containers := each["spec"]["template"]["spec"].get("containers"))
-    ]
-
-
-async def read_domain(client: Client, configuration: OperatorConfiguration) -> Domain:
-    """Read the domain of hosts."""
-    detected: Any = ""
-    try:
-        settings = await client.get(INGRESS_CONFIG, NamespacedName("", "cluster"), live=True)
-        detected = ((settings or {}).get("spec") or {}).get("domain") or ""
-    except UnknownKind:
-        pass  # not OpenShift
-    try:
-        await client.mapper.resource(ROUTE)
-    except UnknownKind:
-        return Domain(configuration.kuberay.ingress_domain, str(detected))
-    return Domain(configuration.kuberay.ingress_domain, str(detected), has_routes=True)
 
 
 def started_at(pod: Object) -> datetime | None:

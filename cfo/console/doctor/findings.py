@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Finding", "Status", "document", "fail", "has_failed", "lines", "ok", "skip", "warn"]
+__all__ = ["APPLY", "Finding", "Status", "document", "fail", "has_failed", "lines", "ok", "skip", "warn"]
+
+APPLY: Final = "apply the manifests: cfo manifests | kubectl apply --server-side -f -"
+"""A remedy."""
 
 
 class Status(StrEnum):

@@ -1,24 +1,4 @@
-"""``cfo migrate``: move RayClusters from the Go operator or from this one to KubeRay 1.7, or to RHOAI 3.
+"""``cfo migrate``: the parts that depend on no kind; :mod:`.raycluster` has the command and its rules.
 
-Nothing is kept outside the cluster: each run observes the cluster, plans, and writes. A run that was interrupted at any
-write is continued by the next one. The undo file only serves ``cfo migrate undo``.
-
-* :mod:`.injected`: the entries of pod templates that a webhook of either operator injected, and their exact removal.
-* :mod:`.children`: which objects of a RayCluster are the operator's.
-* :mod:`.targets`: what a RayCluster becomes: KubeRay's own fields, or the annotation of RHOAI 3.
-* :mod:`.policies`: KubeRay's ``networkPolicy``, and the ports that are closed.
-* :mod:`.operators`: whether an operator or a webhook would revert the migration.
-* :mod:`.planning`: the steps for one object; :mod:`.takeover`: what this operator changes when it replaces the Go
-  operator. Both are pure functions.
-* :mod:`.observation`: read the cluster. :mod:`.applying`: execute steps.
-* :mod:`.undo_file`, :mod:`.undoing`: what is restored, and how.
-* :mod:`.steps`: the types of plans. :mod:`.output`: the table and JSON.
-* :mod:`.session`: one run over all objects. :mod:`.migrate_command`, :mod:`.command_options`: ``cfo
-  migrate``.
+* :mod:`.steps`: the types of plans. :mod:`.output`: the table and JSON. :mod:`.undo_file`: what is restored.
 """
-
-from cfo.console.migrate.planning import Options, plan_cluster
-from cfo.console.migrate.steps import ObjectPlan
-from cfo.console.migrate.targets import Target
-
-__all__ = ["ObjectPlan", "Options", "Target", "plan_cluster"]

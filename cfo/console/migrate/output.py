@@ -10,7 +10,6 @@ from textwrap import wrap
 from typing import Final
 
 from cfo.console.migrate.steps import Action, ObjectPlan
-from cfo.console.migrate.targets import Target
 from cfo.runtime import key_of, name_of, namespace_of
 
 __all__ = ["document", "table"]
@@ -64,7 +63,7 @@ def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def document(plans: Iterable[ObjectPlan], target: Target, obstacles: Sequence[str]) -> str:
+def document(plans: Iterable[ObjectPlan], target: str, obstacles: Sequence[str]) -> str:
     """Return the plans as a JSON document.
 
     ``obstacles`` are the operators and webhooks that have to be stopped or removed before the migration.
@@ -83,4 +82,4 @@ def document(plans: Iterable[ObjectPlan], target: Target, obstacles: Sequence[st
         }
         for plan in plans
     ]
-    return json.dumps({"target": str(target), "obstacles": list(obstacles), "objects": objects}, indent=2)
+    return json.dumps({"target": target, "obstacles": list(obstacles), "objects": objects}, indent=2)

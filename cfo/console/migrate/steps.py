@@ -21,11 +21,11 @@ class Action(Enum):
     RELEASE = "release"
     """Like :attr:`UPDATE`; removes the finalizer, after a check that no ClusterRoleBinding that it guards exists."""
     WAIT_FOR_PODS = "wait"
-    """Wait until the RayCluster has no pods."""
+    """Wait until the object has no pods."""
 
 
 class Downtime(StrEnum):
-    """What a plan means for the Ray nodes of a RayCluster."""
+    """What a plan means for the pods of an object."""
 
     NONE = "none"
     RESTART = "restart"

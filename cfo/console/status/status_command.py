@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
-import anyio
 import click
 
-from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput
-from cfo.console.status.documents import document
-from cfo.console.status.selection import InvalidSelection, Selection, parse_selection
-from cfo.console.status.session import NotReadable, Session, connect
-from cfo.console.summaries import Summary
+from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, run_async
+from cfo.console.status.connection import NotReadable, Session, connect
+from cfo.console.summaries import KindView, Summary
 from cfo.console.view.show import NOT_INSTALLED, is_installed, is_interactive, print_changes, show_live
 from cfo.console.view.text import counts, detail, problem_lines, table
 from cfo.runtime import APIError, ConfigError, DiscoveryIncomplete, SystemClock, Transport, TransportError, load_config
@@ -67,13 +66,11 @@ def command(
     Exit codes: 0 if all is well, 1 if an object has an error or a warning (or does not exist), 2 for invalid arguments,
     3 if the cluster cannot be reached or nothing can be read.
     """
+    from cfo.features import all_views
     from cfo.runtime import logs
 
-    try:
-        selection = parse_selection(target)
-    except InvalidSelection as error:
-        raise InvalidInput(str(error)) from None
-    if all_namespaces and (namespace or selection.name):
+    views, name = _select(all_views(), target)
+    if all_namespaces and (namespace or name):
         raise InvalidInput(f"--all-namespaces cannot be used with {'--namespace' if namespace else 'a name'}")
     if watch and output != "table":
         raise InvalidInput(f"--watch cannot be used with --output {output}")
@@ -82,24 +79,43 @@ def command(
     async def work() -> int:
         config = await load_config(kubeconfig, context=context)
         where = None if all_namespaces else namespace or config.namespace
-        async with Transport(config) as transport, connect(transport, selection.kinds, where, timeout) as session:
+        async with Transport(config) as transport, connect(transport, views, where, timeout) as session:
             if watch:
                 await _watch(session, config.server)
                 return 0
-            summaries = selection.of(await session.overview.snapshot())
-            _report(selection, summaries, session, output, where)
+            summaries = [each for each in await session.overview.snapshot() if not name or each.key.name == name]
+            _report(views, name, summaries, session, output, where)
             return _UNHEALTHY_EXIT_CODE if any(each.level.is_wrong for each in summaries) else 0
 
     try:
-        try:
-            code = anyio.run(work)
-        except BaseExceptionGroup as group:
-            raise _only_error(group) from None
+        code = run_async(work)
     except KeyboardInterrupt:
         code = _INTERRUPTED_EXIT_CODE
     except (ConfigError, APIError, TransportError, DiscoveryIncomplete, NotReadable) as error:
         raise ClusterUnreadable(" ".join(str(error).split())) from None
     ctx.exit(code)
+
+
+def _select(views: Sequence[KindView], target: str | None) -> tuple[Sequence[KindView], str]:
+    """Return the views and the name that KIND or KIND/NAME selects, as in kubectl: in any case, singular or plural.
+
+    Raises :class:`InvalidInput`.
+    """
+    if target is None:
+        return views, ""
+    kind, separator, name = target.partition("/")
+    found = [view for view in views if kind.lower() in _names_of(view)]
+    if not found:
+        known = ", ".join(dict.fromkeys(view.gvk.kind.lower() for view in views))
+        raise InvalidInput(f"{kind!r}: must be one of {known}")
+    if separator and not name:
+        raise InvalidInput(f"{target!r}: must be KIND or KIND/NAME")
+    return found, name
+
+
+def _names_of(view: KindView) -> tuple[str, ...]:
+    kind = view.gvk.kind.lower()
+    return (kind, f"{kind}s", f"{kind}.{view.gvk.group}", f"{kind}s.{view.gvk.group}", *view.short_names)
 
 
 async def _watch(session: Session, server: str) -> None:
@@ -112,21 +128,26 @@ async def _watch(session: Session, server: str) -> None:
 
 
 def _report(
-    selection: Selection, summaries: Sequence[Summary], session: Session, output: str, namespace: str | None
+    views: Sequence[KindView],
+    name: str,
+    summaries: Sequence[Summary],
+    session: Session,
+    output: str,
+    namespace: str | None,
 ) -> None:
     """Print the result; raises :class:`CommandFailed` if the selected object does not exist."""
     unavailable = session.unavailable()
-    if selection.name and not summaries:
-        kind = selection.kinds[0].kind
-        reason = unavailable.get(kind) or ("not installed" if session.not_served == selection.kinds else "")
+    if name and not summaries:
+        kind = views[0].gvk.kind
+        reason = unavailable.get(kind) or ("not installed" if len(session.not_served) == len(views) else "")
         problem = f"cannot be read ({reason})" if reason else "not found"
-        raise CommandFailed(f"{kind} {selection.name} in namespace {namespace}: {problem}")
+        raise CommandFailed(f"{kind} {name} in namespace {namespace}: {problem}")
     if output in ("json", "yaml"):
-        content = document(summaries, unavailable)
+        content = _document(summaries, unavailable)
         click.echo(json.dumps(content, indent=2) if output == "json" else _as_yaml(content), nl=output == "json")
         return
     now = SystemClock().now()
-    if selection.name:
+    if name:
         for number, summary in enumerate(summaries):
             for line in ([""] if number else []) + list(detail(summary, now)):
                 click.echo(line)
@@ -155,13 +176,35 @@ def _notes(session: Session, unavailable: dict[str, str]) -> list[str]:
     return notes
 
 
+def _document(summaries: Sequence[Summary], unavailable: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields that docs/status.md documents; ``unavailable`` are the kinds that could not be read."""
+    return {
+        "healthy": not any(summary.level.is_wrong for summary in summaries),
+        "items": [_object_document(summary) for summary in summaries],
+        "unavailable": dict(unavailable),
+    }
+
+
+def _object_document(summary: Summary) -> dict[str, Any]:
+    """Return the document of one object."""
+    return {
+        "apiVersion": summary.gvk.api_version,
+        "kind": summary.gvk.kind,
+        "namespace": summary.key.namespace,
+        "name": summary.key.name,
+        "uid": summary.uid,
+        "state": summary.state,
+        "level": summary.level.value,
+        "ready": summary.ready,
+        "created": summary.created,
+        "facts": dict(summary.facts),
+        "problems": [asdict(problem) for problem in summary.problems],
+        "conditions": [asdict(condition) for condition in summary.conditions],
+        "warnings": [asdict(warning) for warning in summary.warnings],
+    }
+
+
 def _as_yaml(content: dict[str, object]) -> str:
     import yaml
 
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
-
-
-def _only_error(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

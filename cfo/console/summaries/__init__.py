@@ -1,4 +1,4 @@
-"""The state of RayClusters and of the operator's other kinds, for people: what ``cfo status`` and the views show.
+"""The state of the operator's kinds, for people: what ``cfo status`` and the views show.
 
 Everything here only reads. For each object there is one :class:`Summary`: its state, facts, and what is wrong with it
 and how to fix that. The functions that compute them are pure; :class:`Overview` watches the objects, and computes again
@@ -7,28 +7,29 @@ only what has changed.
 * :mod:`.summary`: what is known about an object. :mod:`.related`: the other objects that it depends on.
 * :mod:`.reading`: reads fields of any type. The objects are written by tenants, so nothing here may fail because of
   them, and no text may control the terminal or exceed its limit.
-* :mod:`.raycluster` (with :mod:`.exposure` and :mod:`.pods`), :mod:`.appwrapper`, :mod:`.flux`, :mod:`.inferencestack`:
-  the kinds. :mod:`.dispatch` selects among them.
-* :mod:`.watch`: the :class:`Overview`.
+* :mod:`.kind_view`: how people see the objects of a kind. A module for each kind has its views; :mod:`.pods` and
+  :mod:`.deletion` are what they share.
+* :mod:`.overview`: the :class:`Overview`.
 """
 
-from cfo.console.summaries.dispatch import KINDS, summarize
-from cfo.console.summaries.related import RELATED_KINDS, Related
+from cfo.console.summaries.kind_view import KindView, PhaseChange, related_kinds, summarize
+from cfo.console.summaries.overview import Change, ChangeType, Overview, interruption
+from cfo.console.summaries.related import Related
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
-from cfo.console.summaries.watch import Change, ChangeType, Overview, interruption
 
 __all__ = [
-    "KINDS",
-    "RELATED_KINDS",
     "Change",
     "ChangeType",
     "Condition",
+    "KindView",
     "Level",
     "Overview",
+    "PhaseChange",
     "Problem",
     "Related",
     "Summary",
     "WarningEvent",
     "interruption",
+    "related_kinds",
     "summarize",
 ]

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cfo.api.appwrapper import QUEUE_NAME_LABEL, USER_LABEL, Phase
+from cfo.api.appwrapper import APPWRAPPER, QUEUE_NAME_LABEL, USER_LABEL, Phase
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.console.summaries.deletion import slow_deletion
+from cfo.console.summaries.kind_view import KindView, PhaseChange, Section, new_summary
 from cfo.console.summaries.pods import pod_problems
-from cfo.console.summaries.reading import condition_of, conditions_of, items, message_of, number, path, text
-from cfo.console.summaries.related import Related, number_of_pods, warnings_of
-from cfo.console.summaries.summary import (
-    Condition,
-    Level,
-    Problem,
-    Summary,
-    WarningEvent,
-    combined_level,
-    distinct_problems,
+from cfo.console.summaries.reading import (
+    condition_of,
+    conditions_of,
+    items,
+    message_of,
+    milliseconds,
+    number,
+    path,
+    text,
 )
-from cfo.runtime import Object, gvk_of, is_deleting, key_of, labels_of, uid_of
+from cfo.console.summaries.related import Related, number_of_pods, warnings_of
+from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
+from cfo.runtime import Object, is_deleting, labels_of
 
-__all__ = ["summarize"]
+__all__ = ["VIEWS"]
 
 _LEVELS: Final = {
     Phase.RUNNING: Level.OK,
@@ -42,11 +45,10 @@ _REMEDIES: Final = {
 """Remedies by the reason of a condition."""
 
 
-def summarize(wrapper: Object, related: Related) -> Summary:
+def _summarize(wrapper: Object, related: Related) -> Summary:
     """Return the summary of an AppWrapper."""
     phase = text(path(wrapper, "status", "phase"), 40)
     conditions = conditions_of(wrapper)
-    warnings = warnings_of(related.events)
     level = _level(wrapper, phase)
     found = [
         *_condition_problems(phase, conditions),
@@ -55,22 +57,13 @@ def summarize(wrapper: Object, related: Related) -> Summary:
         *(pod_problems(related.pods or ()) if phase != Phase.SUCCEEDED else ()),
     ]
     # the Event about a failure is followed by a condition with the same text and more
-    unknown = tuple(each for each in warnings if not any(each.message in problem.message for problem in found))
-    problems = distinct_problems([*found, *(_warning_problems(unknown) if level is not Level.OK else ())])
+    unknown = [
+        each for each in warnings_of(related.events) if not any(each.message in problem.message for problem in found)
+    ]
+    problems = [*found, *(_warning_problems(unknown) if level is not Level.OK else ())]
     deployed, total = _components(wrapper)
-    return Summary(
-        gvk=gvk_of(wrapper),
-        key=key_of(wrapper),
-        uid=uid_of(wrapper),
-        state=phase,
-        level=combined_level(level, problems),
-        ready=f"{deployed}/{total}",
-        created=text(path(wrapper, "metadata", "creationTimestamp"), 40),
-        facts=tuple((name, value) for name, value in _facts(wrapper, conditions, related) if value),
-        problems=problems,
-        conditions=conditions,
-        warnings=warnings,
-    )
+    facts = _facts(wrapper, conditions, related)
+    return new_summary(wrapper, related, phase, level, problems, facts, ready=f"{deployed}/{total}")
 
 
 def _level(wrapper: Object, phase: str) -> Level:
@@ -139,7 +132,50 @@ def _component_problems(wrapper: Object) -> Iterator[Problem]:
             )
 
 
-def _warning_problems(warnings: tuple[WarningEvent, ...]) -> Iterator[Problem]:
+def _warning_problems(warnings: Sequence[WarningEvent]) -> Iterator[Problem]:
     for warning in warnings:
         remedy = _REMEDIES.get(warning.reason, "kubectl describe shows all Events of the AppWrapper")
         yield Problem(text(f"{warning.reason}: {warning.message}"), remedy)
+
+
+_REACHED: Final = (("QuotaReserved", Phase.RESUMING), ("PodsReady", Phase.RUNNING))
+"""Conditions of an AppWrapper that are true since a phase began."""
+
+
+def _past_phases(summary: Summary) -> Sequence[PhaseChange]:
+    """Return the phases of an AppWrapper until now, as far as its conditions tell."""
+    changes: list[PhaseChange] = [(milliseconds(summary.created), Phase.SUSPENDED.value, Level.IDLE.value)]
+    last = changes[0][0]
+    for kind, phase in _REACHED:
+        reached = (one.since for one in summary.conditions if one.type == kind and one.status == "True")
+        since = milliseconds(next(reached, None))
+        if since >= last:
+            level = Level.OK if phase is Phase.RUNNING else Level.PROGRESSING
+            changes.append((since, phase.value, level.value))
+            last = since
+    if summary.state != changes[-1][1]:
+        latest = max((milliseconds(one.since) for one in summary.conditions), default=0)
+        changes.append((max(latest, last), summary.state, summary.level.value))
+    return changes
+
+
+VIEWS: Final = (
+    KindView(
+        gvk=APPWRAPPER,
+        summarize=_summarize,
+        pod_label=APPWRAPPER_LABEL,
+        short_names=("aw",),
+        short_title="AppWr",
+        section=Section(
+            id="appwrappers",
+            kind=APPWRAPPER.kind,
+            type="timeline",
+            position=4,
+            title="AppWrappers",
+            empty="No AppWrappers.",
+            tile="AppWrappers",
+        ),
+        past_phases=_past_phases,
+        final_state=Phase.SUCCEEDED,
+    ),
+)

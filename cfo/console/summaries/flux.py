@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from cfo.api.flux import EVICTED, OBJECTS_READY, SUCCEEDED, VALID, State
+from cfo.api.flux import (
+    EVICTED,
+    FLUX_JOB,
+    FLUX_SETUP,
+    MINICLUSTER,
+    MINICLUSTER_LABEL,
+    OBJECTS_READY,
+    SUCCEEDED,
+    VALID,
+    State,
+)
 from cfo.console.summaries.deletion import slow_deletion
+from cfo.console.summaries.kind_view import KindView, Section, new_summary
 from cfo.console.summaries.pods import pod_problems
 from cfo.console.summaries.reading import condition_of, conditions_of, is_true, message_of, number, path, text
 from cfo.console.summaries.related import Related, warnings_of
-from cfo.console.summaries.summary import (
-    Condition,
-    Level,
-    Problem,
-    Summary,
-    WarningEvent,
-    combined_level,
-    distinct_problems,
-)
-from cfo.runtime import Object, gvk_of, is_deleting, key_of, uid_of
+from cfo.console.summaries.summary import Condition, Level, Problem, Summary
+from cfo.runtime import Object, is_deleting
 
-__all__ = ["summarize_job", "summarize_minicluster", "summarize_setup"]
+__all__ = ["VIEWS"]
 
+_NUMBER: Final = re.compile(r"\d{1,9}")
 _DESCRIBE: Final = "kubectl describe shows the Events"
 _WRONG_REASONS: Final = {
     "TooLarge": "request fewer pods, or ask the administrator for a larger FluxSetup",
@@ -34,24 +39,24 @@ _WRONG_REASONS: Final = {
 """Reasons for which a job is not admitted until someone acts, with the remedy. Other jobs wait for their turn."""
 
 
-def summarize_setup(setup: Object, related: Related) -> Summary:
+def _summarize_setup(setup: Object, related: Related) -> Summary:
     """Return the summary of a FluxSetup: who holds its quota, and how many wait."""
     conditions = conditions_of(setup)
     active = condition_of(conditions, "Active")
-    problems = distinct_problems(
-        [
-            *(
-                [Problem(text(f"{active.reason}: {message_of(active)}"), "correct or delete the FluxSetup")]
-                if active is not None and active.status == "False"
-                else []
-            ),
-            *slow_deletion(setup, related.now),
-        ]
-    )
+    problems = [
+        *(
+            [Problem(text(f"{active.reason}: {message_of(active)}"), "correct or delete the FluxSetup")]
+            if active is not None and active.status == "False"
+            else []
+        ),
+        *slow_deletion(setup, related.now),
+    ]
     state = "" if active is None else "Active" if active.status == "True" else active.reason
     used, total = number(path(setup, "status", "usedResources")), number(path(setup, "spec", "max-size"))
     level = Level.PROGRESSING if active is None or is_deleting(setup) else Level.OK
-    return _summary(setup, state, level, f"{used}/{total}", _setup_facts(setup, used, total), problems, related)
+    return new_summary(
+        setup, related, state, level, problems, _setup_facts(setup, used, total), ready=f"{used}/{total}"
+    )
 
 
 def _setup_facts(setup: Object, used: int, total: int) -> Iterator[tuple[str, str]]:
@@ -65,20 +70,18 @@ def _setup_facts(setup: Object, used: int, total: int) -> Iterator[tuple[str, st
     yield "preemption", text(path(setup, "spec", "preemption"), 40)
 
 
-def summarize_job(job: Object, related: Related) -> Summary:
+def _summarize_job(job: Object, related: Related) -> Summary:
     """Return the summary of a FluxJob: its place in the queue, or how it ended."""
     conditions = conditions_of(job)
     level = _level(job, conditions)
-    problems = distinct_problems(
-        [
-            *_spec_problems(conditions),
-            *_outcome_problems(job, conditions),
-            *_admission_problems(conditions, level),
-            *slow_deletion(job, related.now),
-            *_warning_problems(related, level),
-        ]
-    )
-    return _summary(job, _state(conditions), level, "", _job_facts(job, conditions), problems, related)
+    problems = [
+        *_spec_problems(conditions),
+        *_outcome_problems(job, conditions),
+        *_admission_problems(conditions, level),
+        *slow_deletion(job, related.now),
+        *_warning_problems(related, level),
+    ]
+    return new_summary(job, related, _state(conditions), level, problems, _job_facts(job, conditions))
 
 
 def _job_facts(job: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
@@ -102,22 +105,21 @@ def _why(conditions: tuple[Condition, ...]) -> str:
     return condition.message if condition is not None and condition.message != condition.type else ""
 
 
-def summarize_minicluster(cluster: Object, related: Related) -> Summary:
+def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
     """Return the summary of a MiniCluster: how many of its brokers are ready, or how it ended."""
     conditions = conditions_of(cluster)
     level = _level(cluster, conditions)
     size = number(path(cluster, "status", "size")) or number(path(cluster, "spec", "size")) or 1
-    problems = distinct_problems(
-        [
-            *_spec_problems(conditions),
-            *_outcome_problems(cluster, conditions),
-            *slow_deletion(cluster, related.now),
-            *(pod_problems(related.pods or ()) if level is not Level.OK else ()),
-            *_warning_problems(related, level),
-        ]
-    )
+    problems = [
+        *_spec_problems(conditions),
+        *_outcome_problems(cluster, conditions),
+        *slow_deletion(cluster, related.now),
+        *(pod_problems(related.pods or ()) if level is not Level.OK else ()),
+        *_warning_problems(related, level),
+    ]
     ready = f"{number(path(cluster, 'status', 'ready'))}/{size}"
-    return _summary(cluster, _state(conditions), level, ready, _cluster_facts(cluster, conditions), problems, related)
+    facts = _cluster_facts(cluster, conditions)
+    return new_summary(cluster, related, _state(conditions), level, problems, facts, ready=ready)
 
 
 def _cluster_facts(cluster: Object, conditions: tuple[Condition, ...]) -> Iterator[tuple[str, str]]:
@@ -185,26 +187,66 @@ def _warning_problems(related: Related, level: Level) -> Iterator[Problem]:
         yield Problem(text(f"{warning.reason}: {warning.message}"), _DESCRIBE)
 
 
-def _summary(
-    obj: Object,
-    state: str,
-    level: Level,
-    ready: str,
-    facts: Iterator[tuple[str, str]],
-    problems: tuple[Problem, ...],
-    related: Related,
-) -> Summary:
-    warnings: tuple[WarningEvent, ...] = warnings_of(related.events)
-    return Summary(
-        gvk=gvk_of(obj),
-        key=key_of(obj),
-        uid=uid_of(obj),
-        state=state,
-        level=combined_level(level, problems),
-        ready=ready,
-        created=text(path(obj, "metadata", "creationTimestamp"), 40),
-        facts=tuple((name, value) for name, value in facts if value),
-        problems=problems,
-        conditions=conditions_of(obj),
-        warnings=warnings,
-    )
+def _setup_row(summary: Summary) -> Mapping[str, Any]:
+    quotas = []
+    used, _, limit = summary.ready.partition("/")
+    if used.isdecimal() and limit.isdecimal():
+        quotas.append(("Pods", int(used), int(limit), used, limit))
+    jobs, most = _first_number(summary.fact("jobs")), _first_number(summary.fact("max jobs"))
+    if most:
+        quotas.append(("Jobs", jobs, most, str(jobs), str(most)))
+    return {"quotas": quotas}
+
+
+def _job_row(summary: Summary) -> Mapping[str, Any]:
+    return {"position": _first_number(summary.fact("position")), "queue": summary.fact("queue")}
+
+
+def _first_number(fact: str) -> int:
+    found = _NUMBER.search(fact)
+    return int(found[0]) if found else 0
+
+
+VIEWS: Final = (
+    KindView(
+        gvk=FLUX_SETUP,
+        summarize=_summarize_setup,
+        short_title="FluxSet",
+        section=Section(
+            id="queues",
+            kind=FLUX_SETUP.kind,
+            type="queues",
+            position=2,
+            title="Queues",
+            empty="No Flux queue. An administrator creates a FluxSetup.",
+            tile="Flux jobs",
+            jobs=FLUX_JOB.kind,
+        ),
+        row=_setup_row,
+    ),
+    KindView(
+        gvk=FLUX_JOB,
+        summarize=_summarize_job,
+        state_prefix="Job",
+        row=_job_row,
+        final_state=State.FINISHED,
+    ),
+    KindView(
+        gvk=MINICLUSTER,
+        summarize=_summarize_minicluster,
+        pod_label=MINICLUSTER_LABEL,
+        short_title="MiniCl",
+        state_prefix="Job",
+        section=Section(
+            id="miniclusters",
+            kind=MINICLUSTER.kind,
+            type="table",
+            position=3,
+            title="MiniClusters",
+            empty="No MiniClusters.",
+            facts=(("Size", "size"), ("Exit code", "exit code")),
+            optional=True,
+        ),
+        final_state=State.FINISHED,
+    ),
+)

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from cfo.api.inferencestack.kinds import operator_version_of
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS, operator_version_of
 from cfo.console.summaries.deletion import slow_deletion
+from cfo.console.summaries.kind_view import KindView, Section, new_summary
 from cfo.console.summaries.reading import condition_of, conditions_of, is_true, items, message_of, number, path, text
-from cfo.console.summaries.related import Related, warnings_of
-from cfo.console.summaries.summary import Condition, Level, Problem, Summary, combined_level, distinct_problems
-from cfo.runtime import Object, gvk_of, is_deleting, key_of, uid_of
+from cfo.console.summaries.related import Related
+from cfo.console.summaries.summary import Condition, Level, Problem, Summary
+from cfo.runtime import Object, is_deleting
 
-__all__ = ["summarize"]
+__all__ = ["VIEWS"]
 
 _MAX_APPLICATIONS: Final = 10
 """The maximum number of applications with a fact of their own."""
@@ -27,25 +28,15 @@ _REMEDIES: Final = {
 }
 
 
-def summarize(stack: Object, related: Related) -> Summary:
+def _summarize(stack: Object, related: Related) -> Summary:
     """Return the summary of an InferenceStack."""
     conditions = conditions_of(stack)
     ready = condition_of(conditions, "Ready")
-    level = _level(stack, conditions)
-    problems = distinct_problems([*_problems(stack, conditions), *slow_deletion(stack, related.now)])
-    return Summary(
-        gvk=gvk_of(stack),
-        key=key_of(stack),
-        uid=uid_of(stack),
-        state="" if ready is None else "Ready" if ready.status == "True" else ready.reason,
-        level=combined_level(level, problems),
-        ready=text(path(stack, "status", "readyApplications"), 20),
-        created=text(path(stack, "metadata", "creationTimestamp"), 40),
-        facts=tuple((name, value) for name, value in _facts(stack, conditions) if value),
-        problems=problems,
-        conditions=conditions,
-        warnings=warnings_of(related.events),
-    )
+    state = "" if ready is None else "Ready" if ready.status == "True" else ready.reason
+    problems = [*_problems(stack, conditions), *slow_deletion(stack, related.now)]
+    applications = text(path(stack, "status", "readyApplications"), 20)
+    level, facts = _level(stack, conditions), _facts(stack, conditions)
+    return new_summary(stack, related, state, level, problems, facts, ready=applications)
 
 
 def _level(stack: Object, conditions: tuple[Condition, ...]) -> Level:
@@ -103,3 +94,20 @@ def _problems(stack: Object, conditions: tuple[Condition, ...]) -> Iterator[Prob
             "No operator reconciles the InferenceStack: the label operatorVersion is missing",
             "set the label operatorVersion to the major version of the operator, such as v2",
         )
+
+
+_SECTION: Final = Section(
+    id="inferencestacks",
+    kind="InferenceStack",
+    type="table",
+    position=5,
+    title="InferenceStacks",
+    empty="No InferenceStacks.",
+    tile="InferenceStacks",
+    facts=(("URL", "url"),),
+)
+
+VIEWS: Final = tuple(
+    KindView(gvk=gvk, summarize=_summarize, short_title="Stack", section=_SECTION, final_state="Ready")
+    for gvk in INFERENCE_STACKS
+)

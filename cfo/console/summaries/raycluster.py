@@ -5,42 +5,50 @@ State and conditions: ``raycluster_types.go`` of KubeRay 1.7.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
 from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.naming import CLUSTER_LABEL, label_value, names_of
 from cfo.api.raycluster.responsibility import Actor, Responsibility
-from cfo.console.summaries import exposure
+from cfo.console.summaries import raycluster_exposure as exposure
 from cfo.console.summaries.deletion import slow_deletion
+from cfo.console.summaries.kind_view import Children, KindView, Section, new_summary
 from cfo.console.summaries.pods import pod_problems
-from cfo.console.summaries.reading import condition_of, conditions_of, mapping, message_of, number, path, text, time_of
-from cfo.console.summaries.related import Related, have_succeeded, last_occurrence, number_of_pods, warnings_of
-from cfo.console.summaries.summary import (
-    MAX_FACTS,
-    Level,
-    Problem,
-    Summary,
-    WarningEvent,
-    combined_level,
-    distinct_problems,
+from cfo.console.summaries.reading import (
+    condition_of,
+    conditions_of,
+    mapping,
+    message_of,
+    milliseconds,
+    number,
+    path,
+    text,
+    time_of,
 )
+from cfo.console.summaries.related import Related, have_succeeded, last_occurrence, number_of_pods, warnings_of
+from cfo.console.summaries.summary import Level, Problem, Summary
 from cfo.runtime import (
+    GVK,
+    INGRESS,
     NETWORK_POLICY,
     SECRET,
     Object,
     controller_of,
-    gvk_of,
     is_deleting,
-    key_of,
     labels_of,
     name_of,
-    uid_of,
 )
 
-__all__ = ["summarize"]
+__all__ = ["VIEWS"]
 
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(T[0-9:.]+Z?)?")
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _RENEWAL_TOLERANCE: Final = timedelta(days=8)
 """The operator checks a CA at least every seven days."""
@@ -65,38 +73,23 @@ _REMEDIES: Final = {
 }
 
 
-def summarize(cluster: Object, related: Related) -> Summary:
+def _summarize(cluster: Object, related: Related) -> Summary:
     """Return the summary of a RayCluster."""
-    conditions = conditions_of(cluster)
-    warnings = warnings_of(related.events)
     facts = RayClusterFacts(cluster)
-    actors = facts.responsibility(related.kuberay_features)
+    actors = facts.responsibility(())
     state = text(path(cluster, "status", "state"), 40)
     level = _level(facts, state, related)
-    problems = distinct_problems(
-        [
-            *_status_problems(cluster, state),
-            *slow_deletion(cluster, related.now),
-            *(pod_problems(related.pods or ()) if level is not Level.IDLE else ()),
-            *(_protection_problems(cluster, related, actors) if level is Level.OK and state == "ready" else ()),
-            *exposure.problems(related),
-            *_certificate_problems(facts, related, actors),
-            *_warning_problems(facts, related, warnings, level),
-        ]
-    )
-    return Summary(
-        gvk=gvk_of(cluster),
-        key=key_of(cluster),
-        uid=uid_of(cluster),
-        state=state,
-        level=combined_level(level, problems),
-        ready=_ready(cluster),
-        created=text(path(cluster, "metadata", "creationTimestamp"), 40),
-        facts=tuple((name, value) for name, value in _facts(facts, related, actors) if value)[:MAX_FACTS],
-        problems=problems,
-        conditions=conditions,
-        warnings=warnings,
-    )
+    problems = [
+        *_status_problems(cluster, state),
+        *slow_deletion(cluster, related.now),
+        *(pod_problems(related.pods or ()) if level is not Level.IDLE else ()),
+        *(_protection_problems(cluster, related, actors) if level is Level.OK and state == "ready" else ()),
+        *exposure.problems(related),
+        *_certificate_problems(facts, related, actors),
+        *_warning_problems(facts, related, level),
+    ]
+    shown = _facts(facts, related, actors)
+    return new_summary(cluster, related, state, level, problems, shown, ready=_ready(cluster))
 
 
 def _level(facts: RayClusterFacts, state: str, related: Related) -> Level:
@@ -215,9 +208,7 @@ def _certificate_problems(facts: RayClusterFacts, related: Related, actors: Resp
         )
 
 
-def _warning_problems(
-    facts: RayClusterFacts, related: Related, warnings: tuple[WarningEvent, ...], level: Level
-) -> Iterator[Problem]:
+def _warning_problems(facts: RayClusterFacts, related: Related, level: Level) -> Iterator[Problem]:
     """Yield the Warning Events that are not resolved.
 
     Those about the exposure count while the dashboard is not exposed; others while the cluster is not well, or if they
@@ -226,7 +217,7 @@ def _warning_problems(
     is_exposed = bool(exposure.dashboard_url(facts, related))
     since = _ready_since(facts.cluster)
     latest = {text(event.get("reason"), 80): last_occurrence(event) for event in reversed(related.events)}
-    for warning in warnings:
+    for warning in warnings_of(related.events):
         about_exposure = warning.reason in _EXPOSURE_REASONS
         last = time_of(warning.last) or latest.get(warning.reason)
         is_new = level is not Level.OK or since is None or (last is not None and last > since)
@@ -237,3 +228,53 @@ def _warning_problems(
 
 def _ready_since(cluster: Mapping[str, Any]) -> datetime | None:
     return time_of(path(cluster, "status", "stateTransitionTimes", "ready"))
+
+
+def _row(summary: Summary) -> Mapping[str, Any]:
+    expiry = _DATE.search(summary.fact("CA expires"))
+    if expiry is None or not (time := milliseconds(expiry[0])):
+        return {}
+    return {"expires": time, "certificate": "CA of the RayCluster"}
+
+
+def _expected(cluster: Object) -> list[tuple[GVK, str]]:
+    """Return the objects that a RayCluster gets on vanilla Kubernetes with OAuth disabled and mTLS enabled."""
+    if is_suspended(cluster):
+        return []
+    names = names_of(cluster)
+    return [
+        (INGRESS, names.dashboard),
+        (INGRESS, names.client),
+        (NETWORK_POLICY, names.head_policy),
+        (NETWORK_POLICY, names.workers_policy),
+        (SECRET, names.ca_secret),
+    ]
+
+
+VIEWS: Final = (
+    KindView(
+        gvk=RAY_CLUSTER,
+        summarize=_summarize,
+        children=(
+            *(Children(gvk, CLUSTER_LABEL) for gvk in (INGRESS, ROUTE, HTTP_ROUTE)),
+            Children(NETWORK_POLICY),
+            Children(SECRET, CLUSTER_LABEL, metadata_only=True),
+        ),
+        pod_label=POD_CLUSTER_LABEL,
+        pod_label_value=label_value,
+        short_title="Ray",
+        section=Section(
+            id="rayclusters",
+            kind=RAY_CLUSTER.kind,
+            type="table",
+            position=1,
+            title="RayClusters",
+            empty="No RayClusters.",
+            tile="RayClusters",
+            ready="Workers",
+            facts=(("Dashboard", "dashboard"), ("mTLS", "mTLS")),
+        ),
+        row=_row,
+        expected=_expected,
+    ),
+)

@@ -24,6 +24,7 @@ __all__ = [
     "items",
     "mapping",
     "message_of",
+    "milliseconds",
     "number",
     "path",
     "text",
@@ -88,6 +89,12 @@ def time_of(value: object) -> datetime | None:
     if parsed is None:
         return None
     return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+
+
+def milliseconds(time: str | datetime | None) -> int:
+    """Return a time (also as RFC 3339) in milliseconds since 1970; 0 if there is none."""
+    known = time_of(time) if isinstance(time, str) else time
+    return int(known.timestamp() * 1000) if known is not None else 0
 
 
 def conditions_of(obj: Mapping[str, Any]) -> tuple[Condition, ...]:

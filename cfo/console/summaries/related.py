@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from cfo.api.gateway import HTTP_ROUTE
-from cfo.api.raycluster.kinds import ROUTE
 from cfo.console.summaries.reading import mapping, number, path, text, time_of
 from cfo.console.summaries.summary import MAX_WARNINGS, WarningEvent
-from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, POD, SECRET, Object
-from cfo.runtime.objects import CORE_EVENT
+from cfo.runtime import GVK, Object
 
 __all__ = [
-    "CHILD_KINDS",
     "MAX_EVENTS",
     "MAX_PODS",
-    "RELATED_KINDS",
     "Related",
     "have_succeeded",
     "last_occurrence",
     "number_of_pods",
     "warnings_of",
 ]
-
-CHILD_KINDS: Final = (INGRESS, ROUTE, HTTP_ROUTE, NETWORK_POLICY, SECRET)
-"""The kinds of objects that belong to RayClusters. Of Secrets, only the metadata is read."""
-RELATED_KINDS: Final = (*CHILD_KINDS, POD, CORE_EVENT)
-"""All kinds of :class:`Related`."""
 
 MAX_PODS: Final = 200
 MAX_EVENTS: Final = 50
@@ -42,15 +32,13 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 class Related:
     """What belongs to one object, and what else its summary depends on.
 
-    ``children`` are the objects of each kind of :data:`CHILD_KINDS`, and ``pods`` the pods; a kind that is missing
-    (``None``) cannot be read, so nothing is said about it. ``events`` are Warning Events. ``kuberay_features`` are the
-    features of KubeRay that the operator's configuration lists as active. ``now`` is the time of the summary.
+    ``children`` are the objects that it owns, by kind, and ``pods`` the pods; a kind that is missing (``None``) cannot
+    be read, so nothing is said about it. ``events`` are Warning Events. ``now`` is the time of the summary.
     """
 
     children: Mapping[GVK, Sequence[Object]] = field(default_factory=dict)
     pods: Sequence[Object] | None = None
     events: Sequence[Object] = ()
-    kuberay_features: Collection[str] = ()
     now: datetime = _NEVER
 
 

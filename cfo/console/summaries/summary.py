@@ -113,7 +113,7 @@ class Summary:
 
     @property
     def title(self) -> str:
-        """``RayCluster namespace/name``."""
+        """``Kind namespace/name``."""
         return f"{self.gvk.kind} {self.key}"
 
     def fact(self, name: str) -> str:

@@ -4,6 +4,6 @@
   terminal. Pure functions.
 * :mod:`.rows`: filters, sorts and crops the rows of the live table. Pure functions.
 * :mod:`.log_buffer`: keeps log lines while the live view has the terminal.
-* :mod:`.app`, :mod:`.screens`: the live view. They need the extra ``view`` (Textual); the other modules do not.
+* :mod:`.app`: the live view. It needs the extra ``view`` (Textual); the other modules do not.
 * :mod:`.show`: chooses between the live view and plain lines.
 """

@@ -6,24 +6,25 @@ log to a :class:`~cfo.console.view.log_buffer.LogBuffer`, of which this shows th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.events import Print, Resize
+from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
 from cfo.console.summaries import ChangeType, Level, Overview, Summary
 from cfo.console.view.log_buffer import LogBuffer
 from cfo.console.view.rows import SORTS, Column, columns_for, is_match, row, sort_summaries
-from cfo.console.view.screens import HELP, TextScreen
 from cfo.console.view.text import MARKS, age, counts, crop, detail
 from cfo.runtime import GVK, NamespacedName
 
-__all__ = ["OverviewApp"]
+__all__ = ["OverviewApp", "TextScreen"]
 
 _AGE_SECONDS: Final = 10.0
 _LOG_LINES: Final = 1000
@@ -40,11 +41,56 @@ _STYLES: Final[Mapping[Level, str]] = {
     Level.IDLE: "dim",
 }
 
+_HELP: Final = """\
+The table has one row for each object. Objects that need attention have the mark ✗ (error) or ! (warning);
+… means that an object is being changed or waits, ✓ that it is well, and – that it is suspended.
+
+Enter      everything about the selected object: what is wrong, what to do, facts, conditions, Events
+/          filter by words that occur in kind, name, status or a problem; Escape removes the filter
+s          sort by kind, by what needs attention, by name, or by age
+p          show only objects with problems
+e          Warning Events of all objects, the newest first
+l          hide the log, show it, or show more of it
+q, Ctrl-C  quit
+
+Nothing can be changed here. After the end, the whole log is on the terminal, above the prompt."""
+
 _Identity = tuple[GVK, NamespacedName]
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+class TextScreen(Screen[None]):
+    """A page of text that can be scrolled; ``content`` returns its lines, also after each change."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "app.pop_screen", "Back")]
+    CSS = """
+    TextScreen #title { height: 1; background: $boost; text-style: bold; padding: 0 1; }
+    TextScreen #content { padding: 0 1; }
+    TextScreen VerticalScroll { scrollbar-size-vertical: 1; }
+    """
+
+    def __init__(self, title: str, content: Callable[[], Iterable[str]]) -> None:
+        super().__init__()
+        self._title = title
+        self._content = content
+
+    def compose(self) -> ComposeResult:
+        """Yield the widgets."""
+        yield Static(Text(self._title), id="title")
+        with VerticalScroll():
+            yield Static(self._text(), id="content")
+        yield Footer()
+
+    def update_content(self) -> None:
+        """Show the current content."""
+        self.query_one("#content", Static).update(self._text())
+
+    def _text(self) -> Text:
+        # Text is not parsed: Textual would interpret [brackets] in a string as markup
+        return Text("\n".join(self._content()))
 
 
 class OverviewApp(App[None]):
@@ -157,12 +203,12 @@ class OverviewApp(App[None]):
         found = (
             each for each in self._summaries.values() if is_match(each, self._words, only_problems=self._only_problems)
         )
-        return sort_summaries(found, self._order)
+        return sort_summaries(found, self._order, self._overview.views)
 
     def _rebuild(self) -> None:
         """Set the columns for the current width, and all rows."""
         table = self._table()
-        self._columns = columns_for(self.size.width - 1)
+        self._columns = columns_for(self.size.width - 1, self._overview.views)
         self._shown = {}
         table.clear(columns=True)
         for position, column in enumerate(self._columns):
@@ -269,7 +315,7 @@ class OverviewApp(App[None]):
 
     def action_help(self) -> None:
         """Show the keys."""
-        self.push_screen(TextScreen("Help", lambda: [*HELP.splitlines(), "", self.title]))
+        self.push_screen(TextScreen("Help", lambda: [*_HELP.splitlines(), "", self.title]))
 
     def action_sort(self) -> None:
         """Sort by the next order."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
-from cfo.console.summaries import KINDS, Summary
+from cfo.console.summaries import KindView, Summary
 from cfo.console.view.text import MARKS, age, crop, essence
+from cfo.runtime import GVK
 
 __all__ = ["SORTS", "Column", "columns_for", "is_match", "row", "sort_summaries"]
 
@@ -25,84 +27,42 @@ class Column:
 _PADDING: Final = 2
 """The number of characters between two columns."""
 
-_KIND_ORDER: Final = {gvk.kind: position for position, gvk in enumerate(KINDS)}
 
-_SHORT_KINDS: Final = {
-    "RayCluster": "Ray",
-    "AppWrapper": "AppWr",
-    "FluxSetup": "FluxSet",
-    "FluxJob": "FluxJob",
-    "MiniCluster": "MiniCl",
-    "InferenceStack": "Stack",
-}
-
-
-def _mark(summary: Summary, _: datetime) -> str:
-    return MARKS[summary.level]
-
-
-def _kind(summary: Summary, _: datetime) -> str:
-    return summary.gvk.kind
-
-
-def _short_kind(summary: Summary, _: datetime) -> str:
-    return _SHORT_KINDS.get(summary.gvk.kind, summary.gvk.kind)
-
-
-def _name(summary: Summary, _: datetime) -> str:
-    return str(summary.key)
-
-
-def _state(summary: Summary, _: datetime) -> str:
-    if summary.gvk.kind in ("FluxJob", "MiniCluster"):
-        return summary.state.removeprefix("Job") or "-"
-    return _whole_state(summary, _)
-
-
-def _whole_state(summary: Summary, _: datetime) -> str:
-    return summary.state or "-"
-
-
-def _ready(summary: Summary, _: datetime) -> str:
-    return summary.ready or "-"
-
-
-def _age(summary: Summary, now: datetime) -> str:
-    return age(summary.created, now)
-
-
-def _information(summary: Summary, _: datetime) -> str:
-    return essence(summary)
-
-
-def columns_for(width: int) -> list[Column]:
+def columns_for(width: int, views: Mapping[GVK, KindView]) -> list[Column]:
     """Return the columns that fill ``width`` characters: fewer, and narrower ones, if it is narrow."""
+
+    def short_kind(summary: Summary, _: datetime) -> str:
+        return views[summary.gvk].short_title or summary.gvk.kind
+
+    def short_state(summary: Summary, _: datetime) -> str:
+        return summary.state.removeprefix(views[summary.gvk].state_prefix) or "-"
+
+    mark = Column("", 1, lambda summary, _: MARKS[summary.level])
+    name = partial(Column, "NAME", cell=lambda summary, _: str(summary.key))
+    ready = partial(Column, "READY", cell=lambda summary, _: summary.ready or "-")
     if width >= 120:
         fixed = [
-            Column("", 1, _mark),
-            Column("KIND", 14, _kind),
-            Column("NAME", min(48, width // 4), _name),
-            Column("STATUS", 23, _whole_state),
-            Column("READY", 7, _ready),
-            Column("AGE", 4, _age),
+            mark,
+            Column("KIND", 14, lambda summary, _: summary.gvk.kind),
+            name(min(48, width // 4)),
+            Column("STATUS", 23, lambda summary, _: summary.state or "-"),
+            ready(7),
+            Column("AGE", 4, lambda summary, now: age(summary.created, now)),
         ]
     elif width >= 76:
         fixed = [
-            Column("", 1, _mark),
-            Column("KIND", 7, _short_kind),
-            Column("NAME", 24 + (width - 76) // 3, _name),
-            Column("STATUS", 12, _state),
-            Column("READY", 5, _ready),
+            mark,
+            Column("KIND", 7, short_kind),
+            name(24 + (width - 76) // 3),
+            Column("STATUS", 12, short_state),
+            ready(5),
         ]
     else:
-        fixed = [
-            Column("", 1, _mark),
-            Column("NAME", max(10, width - 1 - 12 - 5 - 4 * _PADDING), _name),
-            Column("STATUS", 12, _state),
-            Column("READY", 5, _ready),
-        ]
+        size = max(10, width - 1 - 12 - 5 - 4 * _PADDING)
+        fixed = [mark, name(size), Column("STATUS", 12, short_state), ready(5)]
     rest = width - sum(column.width + _PADDING for column in fixed) - _PADDING
-    return [*fixed, Column("INFORMATION", rest, _information)] if rest >= 10 else fixed
+    information = Column("INFORMATION", rest, lambda summary, _: essence(summary))
+    return [*fixed, information] if rest >= 10 else fixed
 
 
 def row(summary: Summary, columns: Sequence[Column], now: datetime) -> tuple[str, ...]:
@@ -110,34 +70,20 @@ def row(summary: Summary, columns: Sequence[Column], now: datetime) -> tuple[str
     return tuple(crop(column.cell(summary, now), column.width) for column in columns)
 
 
-def _by_attention(summary: Summary) -> tuple[Any, ...]:
-    return (summary.level.rank, *_by_kind(summary))
-
-
-def _by_kind(summary: Summary) -> tuple[Any, ...]:
-    return (_KIND_ORDER.get(summary.gvk.kind, len(_KIND_ORDER)), summary.gvk, summary.key)
-
-
-def _by_name(summary: Summary) -> tuple[Any, ...]:
-    return (summary.key, *_by_kind(summary))
-
-
-def _by_age(summary: Summary) -> tuple[Any, ...]:
-    return (tuple(-ord(char) for char in summary.created), *_by_kind(summary))
-
-
-SORTS: Final[dict[str, Callable[[Summary], tuple[Any, ...]]]] = {
-    "kind": _by_kind,
-    "attention": _by_attention,
-    "name": _by_name,
-    "age": _by_age,
+SORTS: Final[dict[str, Callable[[Summary], Any]]] = {
+    "kind": lambda summary: (),
+    "attention": lambda summary: summary.level.rank,
+    "name": lambda summary: summary.key,
+    "age": lambda summary: tuple(-ord(char) for char in summary.created),
 }
 """The orders of the table: by kind, what needs attention first, by namespace and name, the youngest first."""
 
 
-def sort_summaries(summaries: Iterable[Summary], order: str) -> list[Summary]:
-    """Return ``summaries`` in an order of :data:`SORTS`."""
-    return sorted(summaries, key=SORTS[order])
+def sort_summaries(summaries: Iterable[Summary], order: str, kinds: Iterable[GVK]) -> list[Summary]:
+    """Return ``summaries`` in an order of :data:`SORTS`; equal ones are in the order of ``kinds``, then by name."""
+    positions = {gvk.kind: position for position, gvk in enumerate(kinds)}
+    by_kind = sorted(summaries, key=lambda summary: (positions[summary.gvk.kind], summary.gvk, summary.key))
+    return sorted(by_kind, key=SORTS[order])
 
 
 def is_match(summary: Summary, words: str, *, only_problems: bool = False) -> bool:

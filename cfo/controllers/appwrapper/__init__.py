@@ -9,7 +9,6 @@ executes decisions; it observes with :mod:`.observer` and creates components wit
 creates Kueue's Workloads, and :mod:`.slack_queue` adjusts a ClusterQueue to the health of the nodes.
 """
 
-from cfo.controllers.appwrapper.names import FIELD_MANAGER
 from cfo.controllers.appwrapper.setup import kueue_rules, rules, setup
 
-__all__ = ["FIELD_MANAGER", "kueue_rules", "rules", "setup"]
+__all__ = ["kueue_rules", "rules", "setup"]

@@ -19,9 +19,10 @@ from typing import Any, Final
 import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, PodSetError
+from cfo.api.appwrapper.names import FIELD_MANAGER
 from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.names import FIELD_MANAGER, PODS_READY, QUOTA_RESERVED, is_managed_here
+from cfo.controllers.appwrapper.names import PODS_READY, QUOTA_RESERVED, is_managed_here
 from cfo.controllers.appwrapper.status import is_true, set_condition
 from cfo.controllers.appwrapper.workload import (
     PRIORITY_CLASS_LABEL,

@@ -1,4 +1,4 @@
-"""Labels, finalizer, annotations and conditions of AppWrappers, identical to the Go operator's."""
+"""Labels, annotations and conditions of AppWrappers, identical to the Go operator's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ __all__ = [
     "APPWRAPPER_LABEL",
     "CONTROLLER_NAME",
     "DELETING_RESOURCES",
-    "FIELD_MANAGER",
-    "FINALIZER",
     "OWN_CONDITIONS",
     "PODS_READY",
     "QUOTA_RESERVED",
@@ -23,14 +21,8 @@ __all__ = [
     "is_managed_here",
 ]
 
-FIELD_MANAGER: Final = "codeflare-operator"
-"""The field manager of AppWrapper statuses and components."""
-
 CONTROLLER_NAME: Final = "workload.codeflare.dev/appwrapper-controller"
 """The value of ``spec.managedBy`` that selects this controller; so does an unset field."""
-
-FINALIZER: Final = "workload.codeflare.dev/finalizer"
-"""Prevents the deletion of an AppWrapper while its components may exist."""
 
 ANNOTATION_PREFIX: Final = "workload.codeflare.dev.appwrapper/"
 """The prefix of the annotations with which a user sets periods, limits and exit codes."""

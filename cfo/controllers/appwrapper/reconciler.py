@@ -14,6 +14,8 @@ from typing import Final
 import structlog
 
 from cfo.api.appwrapper import APPWRAPPER, Phase
+from cfo.api.appwrapper.inference import RAY_RESOURCES
+from cfo.api.appwrapper.names import FIELD_MANAGER, FINALIZER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
@@ -21,13 +23,7 @@ from cfo.controllers.appwrapper.creation import ComponentCreator
 from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
 from cfo.controllers.appwrapper.kueue import KueueReconciler
 from cfo.controllers.appwrapper.metrics import PhaseMetrics
-from cfo.controllers.appwrapper.names import (
-    APPWRAPPER_LABEL,
-    DELETING_RESOURCES,
-    FIELD_MANAGER,
-    FINALIZER,
-    is_managed_here,
-)
+from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, DELETING_RESOURCES, is_managed_here
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import AppWrapperInformers, Observer
 from cfo.controllers.appwrapper.pods import add_indexes, pod_of, pods_on_node, wrapper_of
@@ -90,7 +86,7 @@ class AppWrapperReconciler:
         Rule("scheduling.x-k8s.io", "podgroups", CRUD),
         Rule("kubeflow.org", ("mpijobs", "pytorchjobs"), CRUD),
         Rule("leaderworkerset.x-k8s.io", "leaderworkersets", CRUD),
-        Rule("ray.io", ("rayclusters", "rayjobs", "rayservices"), CRUD),
+        Rule("ray.io", RAY_RESOURCES, CRUD),
     )
 
     def __init__(

@@ -8,10 +8,10 @@ from functools import partial
 import structlog
 
 from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper.names import FIELD_MANAGER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper import kueue, reconciler, slack_queue
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.names import FIELD_MANAGER
 from cfo.controllers.appwrapper.workload import WORKLOADS
 from cfo.runtime import GVK, Manager, Rule
 

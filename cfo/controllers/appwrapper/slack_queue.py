@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import structlog
 
+from cfo.api.appwrapper.names import FIELD_MANAGER
 from cfo.api.quantity import format_quantity, parse_quantity
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
-from cfo.controllers.appwrapper.names import FIELD_MANAGER
 from cfo.controllers.appwrapper.nodes import decode_node, marked_resources
 from cfo.runtime import (
     GVK,

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from cfo.api.appwrapper import MPI_JOBS, Phase, PodSetError, replicas_of
+from cfo.api.appwrapper.names import FINALIZER
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
 from cfo.controllers.appwrapper.decision import Decision, Observation
@@ -21,7 +22,6 @@ from cfo.controllers.appwrapper.deletion import delete_components
 from cfo.controllers.appwrapper.failures import failed_pods_message, retry_refusal
 from cfo.controllers.appwrapper.names import (
     DELETING_RESOURCES,
-    FINALIZER,
     PODS_READY,
     QUOTA_RESERVED,
     RESOURCES_DEPLOYED,

@@ -4,7 +4,6 @@
 function, which FluxJobs get quota of a FluxSetup. :mod:`.metrics` exports the quotas and what is used of them.
 """
 
-from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.setup import rules, setup
 
-__all__ = ["FIELD_MANAGER", "rules", "setup"]
+__all__ = ["rules", "setup"]

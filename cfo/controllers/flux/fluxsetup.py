@@ -19,9 +19,9 @@ from anyio.abc import TaskStatus
 from prometheus_client import Histogram
 
 from cfo.api.flux import ACTIVE, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.config import DefaultSetupConfiguration
 from cfo.controllers.flux.metrics import decision_seconds
-from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.queue.governance import READY, REPLACED, Setup
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.runtime import (

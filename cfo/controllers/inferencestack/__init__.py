@@ -7,7 +7,6 @@ the states of the Deployments and the failures of pods (:mod:`.pods`).
 (:mod:`.operator_leases`).
 """
 
-from cfo.controllers.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER
 from cfo.controllers.inferencestack.setup import election_rules, rules, setup
 
-__all__ = ["CLAIMS_FIELD_MANAGER", "FIELD_MANAGER", "election_rules", "rules", "setup"]
+__all__ = ["election_rules", "rules", "setup"]

@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL
+from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER
 from cfo.controllers.inferencestack.metrics import ClaimMetrics
-from cfo.controllers.inferencestack.names import CLAIMS_FIELD_MANAGER
 from cfo.controllers.inferencestack.operator_leases import OperatorLeases
 from cfo.runtime import (
     GVK,

@@ -20,6 +20,8 @@ from cfo.api.inferencestack.names import (
     CHART_LABEL,
     CHART_NAME,
     CONFIG_HASH,
+    FIELD_MANAGER,
+    HELM_RELEASE_NAME,
     INSTANCE_LABEL,
     MANAGED_BY,
     MANAGED_BY_LABEL,
@@ -28,7 +30,6 @@ from cfo.api.inferencestack.names import (
     names_of,
 )
 from cfo.controllers.inferencestack.children import Children
-from cfo.controllers.inferencestack.names import FIELD_MANAGER, HELM_RELEASE_NAME
 from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment
 from cfo.runtime import (
     CONFIG_MAP,

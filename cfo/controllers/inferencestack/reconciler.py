@@ -16,11 +16,17 @@ from anyio import to_thread
 
 from cfo.api.gateway import HTTP_ROUTE, route_problems
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
-from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_HASH, GATEWAY, names_of
+from cfo.api.inferencestack.names import (
+    APPLICATION_PREFIX,
+    CONFIG_HASH,
+    GATEWAY,
+    HELM_FINALIZERS,
+    PAUSE_ANNOTATION,
+    names_of,
+)
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation import validate
 from cfo.controllers.inferencestack.children import Children
-from cfo.controllers.inferencestack.names import HELM_FINALIZERS, PAUSE_ANNOTATION
 from cfo.controllers.inferencestack.ownership import application_names, observe
 from cfo.controllers.inferencestack.pods import PodInformers, pod_failure
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with

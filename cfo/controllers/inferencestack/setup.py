@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS, version_selector
+from cfo.api.inferencestack.names import FIELD_MANAGER
 from cfo.config import InferenceStackConfiguration
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.claims import ClaimReconciler
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
-from cfo.controllers.inferencestack.names import FIELD_MANAGER, version_selector
 from cfo.controllers.inferencestack.operator_leases import LEASE_LABELS, LEASE_SELECTOR, OperatorLeases, lease_name
 from cfo.controllers.inferencestack.pods import POD_SELECTOR, PodInformers, failure_has_changed, stack_of
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler

@@ -10,10 +10,8 @@ namespaces (:mod:`.enforcement`). If pods request their certificates, :mod:`.nod
 :mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
 """
 
-from cfo.api.raycluster.naming import FIELD_MANAGER
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.setup import (
-    REQUESTER_ROLES,
     authentication_rules,
     certificate_request_rules,
     gateway_rules,
@@ -24,8 +22,6 @@ from cfo.controllers.raycluster.setup import (
 )
 
 __all__ = [
-    "FIELD_MANAGER",
-    "REQUESTER_ROLES",
     "Environment",
     "authentication_rules",
     "certificate_request_rules",

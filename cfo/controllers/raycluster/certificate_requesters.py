@@ -15,7 +15,7 @@ from typing import Final
 
 from cfo.api.raycluster.certificates import requests_certificates
 from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, fit
+from cfo.api.raycluster.naming import FIELD_MANAGER, REQUESTER_ROLE, REQUESTER_RULES, REQUESTERS_LABEL, fit
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
 from cfo.runtime import (
@@ -38,16 +38,7 @@ from cfo.runtime.client import apply_to
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
-__all__ = ["REQUESTERS_LABEL", "REQUESTER_ROLE", "REQUESTER_RULES", "CertificateRequesters", "setup"]
-
-REQUESTER_ROLE: Final = "codeflare-operator-certificate-requester-role"
-"""The ClusterRole of pods; the manifests contain it."""
-
-REQUESTER_RULES: Final = (Rule("certificates.k8s.io", "certificatesigningrequests", ("create", "get")),)
-"""The rules of the role. Names of requests are random, and requests contain no secrets; listing is not allowed."""
-
-REQUESTERS_LABEL: Final = "ray.openshift.ai/certificate-requesters"
-"""The label of the bindings; its value is the namespace."""
+__all__ = ["CertificateRequesters", "setup"]
 
 _SELECTION: Final[SelectionKeywords] = {"label_selector": REQUESTERS_LABEL, "max_bytes": MAX_CACHED_BYTES}
 

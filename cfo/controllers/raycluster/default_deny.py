@@ -15,10 +15,10 @@ from collections.abc import Iterable
 
 import structlog
 
-from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.api.raycluster.naming import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, FIELD_MANAGER
 from cfo.config import DefaultDenyConfiguration
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
-from cfo.controllers.raycluster.policies import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, desired_default_deny
+from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.controllers.raycluster.predicates import CHILD_CHANGED
 from cfo.runtime import (
     NAMESPACE,

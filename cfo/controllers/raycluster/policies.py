@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, pod_labels
 from cfo.api.raycluster.facts import RayClusterFacts
+from cfo.api.raycluster.naming import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
 from cfo.api.raycluster.ports import RayPorts
 from cfo.api.raycluster.responsibility import Actor
 from cfo.config import EgressConfiguration, KubeRayConfiguration
@@ -18,18 +19,12 @@ from cfo.controllers.raycluster.resources import child_object
 from cfo.runtime import NETWORK_POLICY, Object
 
 __all__ = [
-    "DEFAULT_DENY_LABEL",
-    "DEFAULT_DENY_NAME",
     "desired_default_deny",
     "desired_head_policy",
     "desired_workers_policy",
     "policy_types",
     "requires_certificates",
 ]
-
-DEFAULT_DENY_NAME: Final = "ray-default-deny"
-DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
-"""The label of the policies for whole namespaces that the operator creates."""
 
 _KUBERAY_LABELS: Final = {"app.kubernetes.io/component": "kuberay-operator"}
 _JOB_LABEL: Final = "batch.kubernetes.io/job-name"

@@ -30,7 +30,6 @@ from cfo.controllers.raycluster.secrets import secret_informer
 from cfo.runtime import Manager, Rule
 
 __all__ = [
-    "REQUESTER_ROLES",
     "authentication_rules",
     "certificate_request_rules",
     "gateway_rules",
@@ -39,10 +38,6 @@ __all__ = [
     "rules",
     "setup",
 ]
-
-
-REQUESTER_ROLES = {certificate_requesters.REQUESTER_ROLE: certificate_requesters.REQUESTER_RULES}
-"""The rules of the ClusterRole that the operator binds to the ServiceAccounts of pods that request certificates."""
 
 
 def rules() -> list[Rule]:

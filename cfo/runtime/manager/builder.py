@@ -1,6 +1,6 @@
 """Builds a controller from the kinds that it reconciles, owns and watches.
 
-``Builder(manager, "raycluster-ingress").for_(RAY_CLUSTER).owns(INGRESS).complete(reconciler)``
+``Builder(manager, "notebook").for_(NOTEBOOK).owns(INGRESS).complete(reconciler)``
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ creator is allowed to create, in its own namespace. Nothing that was validated o
 * :mod:`.json_types`: check counts and JSON types before anything else reads the AppWrapper.
 * :mod:`.validation`: check an AppWrapper. Pure functions. It also finds errors that would otherwise surface only when
   components are created, or never.
-* :mod:`.ray_clusters`: the RayClusters in components, which the webhook of RayClusters validates as well.
+* :mod:`.embedded`: the RayClusters in components, which the webhook of RayClusters validates as well.
 """
 
-from cfo.webhooks.appwrapper.webhook import AppWrapperWebhook, ClusterErrors, rules, setup
+from cfo.webhooks.appwrapper.webhook import AppWrapperWebhook, rules, setup
 
-__all__ = ["AppWrapperWebhook", "ClusterErrors", "rules", "setup"]
+__all__ = ["AppWrapperWebhook", "rules", "setup"]

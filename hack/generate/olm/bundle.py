@@ -16,7 +16,7 @@ import yaml
 
 from cfo import operator
 from cfo.config import OperatorConfiguration
-from cfo.features import FEATURES
+from cfo.features import OPTIONAL
 from cfo.manifests import DEFAULT_NAMESPACE, components, default_image, overlays, workload
 from cfo.manifests.names import DEPLOYMENT, SERVICE_ACCOUNT
 from cfo.manifests.rbac import feature_access, user_roles
@@ -189,14 +189,14 @@ def _permissions(*, cluster_wide: bool) -> dict[str, Any]:
 
 def _openshift_rules() -> list[Rule]:
     """Return the rules for OpenShift, which most clusters with OLM are."""
-    return [rule for feature in FEATURES if feature.name == "openshift" for rule in feature.rules()]
+    return [rule for feature in OPTIONAL if feature.name == "openshift" for rule in feature.rules()]
 
 
 def _feature_roles() -> list[dict[str, Any]]:
     """Return the ClusterRoles of the other features: a bundle has no options, so an administrator binds them."""
     return [
         obj
-        for feature in FEATURES
+        for feature in OPTIONAL
         if feature.name != "openshift"
         for obj in feature_access(feature, "")
         if obj["kind"] == "ClusterRole"

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from cfo.api.inferencestack.models import inference_stack_crds
+from cfo.api.inferencestack.names import FIELD_MANAGER
 from cfo.config import InferenceStackConfiguration
 from cfo.controllers import inferencestack
 from cfo.runtime import Manager, ManagerOptions, Transport, load_config
@@ -106,7 +107,7 @@ async def inferencestacks_restart(case: Case) -> Sample:
 async def running_controllers(server: APIServer) -> AsyncIterator[Manager]:
     """Run the controllers of stacks in this process until they have reconciled all of them."""
     async with Transport(await load_config(str(server.kubeconfig))) as transport:
-        manager = Manager(transport, ManagerOptions(field_manager=inferencestack.FIELD_MANAGER))
+        manager = Manager(transport, ManagerOptions(field_manager=FIELD_MANAGER))
         inferencestack.setup(manager, InferenceStackConfiguration(enabled=True, operator_version="v1"))
         async with manager:
             await manager.started()

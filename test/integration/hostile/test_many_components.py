@@ -45,7 +45,7 @@ async def test_missing_components_are_read_once_and_do_not_delay_others() -> Non
                     patch = {"metadata": {"labels": {"round": str(round_)}}}
                     obj = await environment.get_wrapper(name)
                     await environment.patch(obj, patch)
-                with anyio.fail_after(2.0):
+                with anyio.fail_after(10.0):
                     await environment.create(wrapper(pod("p"), name=f"w{round_}", namespace="honest"))
                     await environment.wait_for_phase("Running", "Failed", name=f"w{round_}", namespace="honest")
             await environment.wait_until_idle()

@@ -19,9 +19,10 @@ from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
+from cfo.features.inferencestack import METRICS_SERVICES
+from cfo.features.monitoring import METRICS_SERVICE
 from cfo.manifests.grafana import dashboard
 from cfo.manifests.monitoring import alerts, objects
-from cfo.manifests.names import METRICS_SERVICE, STACK_METRICS_SERVICES
 from cfo.manifests.stack_operator import StackOperator
 from cfo.operator import new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
@@ -106,7 +107,7 @@ def test_dashboard_contains_documented_metrics() -> None:
 
 @pytest.mark.parametrize("service", ["codeflare-operator-manager-metrics", "inference-stack-operator-v2-metrics"])
 def test_stack_metrics_are_selected_from_all_operators(service: str) -> None:
-    assert re.fullmatch(STACK_METRICS_SERVICES, service)
+    assert re.fullmatch(METRICS_SERVICES, service)
     assert {StackOperator("v2").services()[0]["metadata"]["name"], METRICS_SERVICE} >= {service}
 
 

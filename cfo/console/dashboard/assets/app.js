@@ -26,52 +26,40 @@ const context = {
   open: (row) => openDetail(row.id),
 };
 
-const root = byId("sections");
-const sections = [
-  new Objects(root, context, {
-    id: "rayclusters", kind: "RayCluster", title: "RayClusters", empty: "No RayClusters.",
-    ready: "Workers", facts: [["Dashboard", "dashboard"], ["mTLS", "mTLS"]],
-  }),
-  new Queues(root, context),
-  new Objects(root, context, {
-    id: "miniclusters", kind: "MiniCluster", title: "MiniClusters", empty: "No MiniClusters.",
-    ready: "Ready", facts: [["Size", "size"], ["Exit code", "exit code"]], optional: true,
-  }),
-  new Timeline(root, context),
-  new Objects(root, context, {
-    id: "inferencestacks", kind: "InferenceStack", title: "InferenceStacks", empty: "No InferenceStacks.",
-    ready: "Ready", facts: [["URL", "url"]],
-  }),
-  new Certificates(root, context),
-  new Events(root, context),
-  new Controllers(root, context),
-];
+// Sections, and tiles, problems and messages above them.
 
-const TILES = [
-  ["rayclusters", "RayClusters", ["RayCluster"]],
-  ["queues", "Flux jobs", ["FluxSetup", "FluxJob"], "FluxJob"],
-  ["appwrappers", "AppWrappers", ["AppWrapper"]],
-  ["inferencestacks", "InferenceStacks", ["InferenceStack"]],
-];
+const TYPES = { table: Objects, timeline: Timeline, queues: Queues };
+let sections = [];
+let tiles = [];
+let layout = "";
 
-// Tiles, problems and messages above the sections.
-
-const tiles = new Map(TILES.map(([id, title]) => {
+const newTile = ({ id, tile: title, kind, jobs }) => {
   const number = element("b");
   const state = element("span", { class: "state" });
-  return [id, { number, state, node: element("a", { class: "tile", href: `#${id}` }, element("span", { class: "title" }, title), number, state) }];
-}));
-byId("tiles").append(...[...tiles.values()].map((tile) => tile.node));
+  return { kind, jobs, number, state, node: element("a", { class: "tile", href: `#${id}` }, element("span", { class: "title" }, title), number, state) };
+};
+
+const updateLayout = () => {
+  const wanted = JSON.stringify(model.sections);
+  if (wanted === layout) return;
+  layout = wanted;
+  const root = byId("sections");
+  root.replaceChildren();
+  sections = model.sections.map((options) => new TYPES[options.type](root, context, options));
+  sections.push(new Certificates(root, context), new Events(root, context), new Controllers(root, context));
+  tiles = model.sections.filter((options) => options.tile).map(newTile);
+  byId("tiles").replaceChildren(...tiles.map((tile) => tile.node));
+};
 
 const updateTiles = () => {
-  for (const [id, , kinds, counted] of TILES) {
-    const rows = kinds.flatMap((kind) => model.ofKind(kind));
+  for (const tile of tiles) {
+    const { kind, jobs } = tile;
+    const rows = [...model.ofKind(kind), ...(jobs ? model.ofKind(jobs) : [])];
     const wrong = rows.filter((row) => row.level === "error").length;
     const warned = rows.filter((row) => row.level === "warning").length;
     const busy = rows.filter((row) => row.level === "progressing").length;
-    const tile = tiles.get(id);
-    const problem = rows.length ? "" : model.problemOf(kinds[0]);
-    setText(tile.number, problem ? "–" : String(rows.filter((row) => !counted || row.kind === counted).length));
+    const problem = rows.length ? "" : model.problemOf(kind);
+    setText(tile.number, problem ? "–" : String(rows.filter((row) => row.kind === (jobs || kind)).length));
     const [text, level] = problem ? ["cannot be read", "idle"] : wrong ? [`${wrong} failed`, "error"] : warned ? [`${warned} with warnings`, "warning"]
       : busy ? [`${busy} in progress`, "progressing"] : rows.length ? ["all well", "ok"] : ["", "idle"];
     setText(tile.state, text);
@@ -184,7 +172,7 @@ const render = () => {
   lastRender = performance.now();
   context.width = document.documentElement.clientWidth > 1312 ? 1280 : document.documentElement.clientWidth;
   byId("content").hidden = false;
-  for (const update of [updateScope, updateKinds, updateTiles, updateProblems, updateNamespaces, updateDetail]) update();
+  for (const update of [updateLayout, updateScope, updateKinds, updateTiles, updateProblems, updateNamespaces, updateDetail]) update();
   for (const section of sections) section.update();
 };
 const schedule = () => {

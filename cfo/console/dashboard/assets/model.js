@@ -19,6 +19,7 @@ export class Model {
   rows = new Map();
   kinds = [];
   scope = {};
+  sections = []; // the sections of kinds: id, kind, type, title, ...
   events = [];
   orders = new Map(); // queue id -> samples [time, [ids of the waiting jobs in their order]]
   phases = new Map(); // object id -> changes [time, state, level]
@@ -37,6 +38,7 @@ export class Model {
       this.events = [];
       this.controllers = null;
       this.scope = data.scope;
+      this.sections = data.sections;
     } else if (name !== "changes") return;
     if (data.time) this.skew = data.time - Date.now();
     if (data.kinds) this.kinds = data.kinds;

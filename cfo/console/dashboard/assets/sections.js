@@ -69,7 +69,7 @@ export class Objects extends Section {
   #empty;
   #optional;
 
-  constructor(root, context, { id, kind, title, empty, ready, facts, optional = false }) {
+  constructor(root, context, { id, kind, title, empty, ready, facts, optional }) {
     super(root, id, title, context);
     this.#optional = optional;
     this.#kind = kind;
@@ -92,12 +92,14 @@ export class Objects extends Section {
 
 /** The queues: quotas, and the jobs that wait, in their order and over time. */
 export class Queues extends Section {
+  #options;
   #list;
   #table;
   #tableTitle;
 
-  constructor(root, context) {
-    super(root, "queues", "Queues", context);
+  constructor(root, context, options) {
+    super(root, options.id, options.title, context);
+    this.#options = options;
     this.#list = element("div", { class: "queues" });
     this.#tableTitle = element("p", { class: "figure-title" }, "Jobs");
     this.body.append(this.#list, element("br"), this.#tableTitle);
@@ -111,16 +113,17 @@ export class Queues extends Section {
   }
 
   update() {
-    const setups = this.model.ofKind("FluxSetup");
-    const allJobs = this.model.ofKind("FluxJob");
-    const queues = setups.filter(this.context.matches).sort(bySeverity);
+    const { kind, jobs: jobKind, empty } = this.#options;
+    const allQueues = this.model.ofKind(kind);
+    const allJobs = this.model.ofKind(jobKind);
+    const queues = allQueues.filter(this.context.matches).sort(bySeverity);
     const jobs = allJobs.filter(this.context.matches).map((row) => row);
     arrange(this.#list, queues.map((row) => this.#queue(row)));
     this.#list.hidden = queues.length === 0;
     this.#table.update(jobs);
     this.#tableTitle.nextElementSibling.hidden = this.#tableTitle.hidden = jobs.length === 0;
-    this.show(queues.length + jobs.length, setups.length + allJobs.length, "No Flux queue. An administrator creates a FluxSetup.", "FluxSetup");
-    setText(this.count, `${setups.length} ${setups.length === 1 ? "queue" : "queues"}, ${allJobs.length} ${allJobs.length === 1 ? "job" : "jobs"}`);
+    this.show(queues.length + jobs.length, allQueues.length + allJobs.length, empty, kind);
+    setText(this.count, `${allQueues.length} ${allQueues.length === 1 ? "queue" : "queues"}, ${allJobs.length} ${allJobs.length === 1 ? "job" : "jobs"}`);
   }
 
   #queue(row) {
@@ -138,8 +141,9 @@ export class Queues extends Section {
   }
 }
 
-/** The AppWrappers with their phases over time. */
+/** The objects of one kind with their phases over time. */
 export class Timeline extends Section {
+  #options;
   #lanes = element("div");
   #axis = element("div", { class: "axis" });
   #legend = element("div");
@@ -147,8 +151,9 @@ export class Timeline extends Section {
   #window = element("select", { id: "window" });
   #known = new Map();
 
-  constructor(root, context) {
-    super(root, "appwrappers", "AppWrappers", context);
+  constructor(root, context, options) {
+    super(root, options.id, options.title, context);
+    this.#options = options;
     for (const [title, length] of WINDOWS) this.#window.append(element("option", { value: length }, title));
     this.#window.value = String(WINDOWS[1][1]);
     this.#window.addEventListener("change", () => { this.#known.clear(); this.update(); });
@@ -158,7 +163,7 @@ export class Timeline extends Section {
   }
 
   update() {
-    const all = this.model.ofKind("AppWrapper");
+    const all = this.model.ofKind(this.#options.kind);
     const rows = all.filter(this.context.matches).sort((a, b) => b.created - a.created || compare(a.name, b.name));
     const to = this.model.now;
     const from = to - Number(this.#window.value);
@@ -168,8 +173,8 @@ export class Timeline extends Section {
     arrange(this.#lanes, [...known.values()].map((lane) => lane.node));
     this.#axis.replaceChildren(ticks(from, to, this.context.width < 640 ? 3 : 5));
     const hidden = rows.length - known.size;
-    setText(this.#more, hidden > 0 ? `${hidden} older AppWrappers are not shown; filter to find them.` : "");
-    this.show(rows.length, all.length, "No AppWrappers.", "AppWrapper");
+    setText(this.#more, hidden > 0 ? `${hidden} older ${this.title} are not shown; filter to find them.` : "");
+    this.show(rows.length, all.length, this.#options.empty, this.#options.kind);
   }
 
   #lane(row, from, to) {

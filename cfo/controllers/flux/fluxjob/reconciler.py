@@ -12,11 +12,11 @@ from typing import Any, Final
 import structlog
 
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, SUSPEND_ANNOTATION
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.api.flux.validation import error_message, validate_flux_job
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
-from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.controllers.flux.queue.ledger import Ledger
 from cfo.controllers.flux.queue.model import ADMITTED
 from cfo.runtime import (

@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from cfo.api.flux import FLUX_JOB, MINICLUSTER, MINICLUSTER_LABEL, OBJECTS_READY, State
+from cfo.api.flux.names import FIELD_MANAGER
 from cfo.api.flux.validation import error_message, validate_minicluster
 from cfo.controllers.flux.minicluster.children import Children, belongs_to
 from cfo.controllers.flux.minicluster.job_changes import (
@@ -35,7 +36,6 @@ from cfo.controllers.flux.minicluster.lead import (
 from cfo.controllers.flux.minicluster.objects import Informers, ObjectWriter
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL, size_of
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
-from cfo.controllers.flux.names import FIELD_MANAGER
 from cfo.runtime import (
     CONFIG_MAP,
     JOB,

@@ -19,6 +19,7 @@ from cfo.runtime import SECRET, ClientConfig, Manager, ManagerOptions
 from cfo.runtime.process import FakeClock
 from test.support.dashboard_server import Dashboard, running_dashboard
 from test.support.dashboards import FakeInformer, FakeOverview, summary
+from test.support.summaries import VIEWS
 
 HOSTILE = '</script><img src=x onerror=alert(1)>\r\n\r\nevent: snapshot\ndata: {"rows":[]}\n\n'
 
@@ -298,4 +299,4 @@ async def test_reconciles_follow_changes() -> None:
 async def test_dashboard_of_an_operator_requires_authorized_metrics() -> None:
     manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(metrics_bind_address="127.0.0.1:0"))
     with pytest.raises(RuntimeError, match="does not authorize clients"):
-        in_cluster.setup(manager, [RAY_CLUSTER])
+        in_cluster.setup(manager, [VIEWS[RAY_CLUSTER]])

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import pytest
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.flux import FLUX_SETUP
 from cfo.console.dashboard import state as state_module
-from cfo.console.dashboard.history import MAX_TRACKED, Orders, Phases
-from cfo.console.dashboard.rows import milliseconds, past_phases, row_of
-from cfo.console.dashboard.state import State
+from cfo.console.dashboard.history import MAX_TRACKED, History
+from cfo.console.dashboard.state import State, row_of
 from cfo.console.dashboard.streams import Stream, StreamDropped
 from cfo.console.summaries import Change, ChangeType, Condition, Level, Summary
+from cfo.console.summaries.reading import milliseconds
 from test.support.dashboards import job, samples, summary
+from test.support.summaries import VIEWS
 
 NOW = milliseconds("2026-01-01T01:00:00Z")
+
+
+def new_row(one: Summary) -> dict[str, Any]:
+    return row_of(one, VIEWS[one.gvk])
 
 
 def added(*summaries: Summary) -> list[Change]:
@@ -24,23 +30,23 @@ def added(*summaries: Summary) -> list[Change]:
 
 
 def test_row_of_a_raycluster_has_the_expiry_of_its_ca() -> None:
-    row = row_of(summary(facts=(("CA expires", "2036-01-01 (renewed from 2032-09-01)"),)))
+    row = new_row(summary(facts=(("CA expires", "2036-01-01 (renewed from 2032-09-01)"),)))
     assert row["expires"] == milliseconds("2036-01-01")
-    assert "expires" not in row_of(summary(facts=(("CA expires", "2036-99-99"),)))
+    assert "expires" not in new_row(summary(facts=(("CA expires", "2036-99-99"),)))
 
 
 def test_row_of_a_fluxsetup_has_its_quotas() -> None:
     facts = (("jobs", "3 admitted, 9 waiting"), ("max jobs", "4"))
-    assert row_of(summary(FLUX_SETUP, ready="5/8", facts=facts))["quotas"] == [
+    assert new_row(summary(FLUX_SETUP, ready="5/8", facts=facts))["quotas"] == [
         ("Pods", 5, 8, "5", "8"),
         ("Jobs", 3, 4, "3", "4"),
     ]
-    assert row_of(summary(FLUX_SETUP, ready="", facts=()))["quotas"] == []
+    assert new_row(summary(FLUX_SETUP, ready="", facts=()))["quotas"] == []
 
 
 def test_waiting_jobs_are_in_the_order_of_their_positions() -> None:
     setup = summary(FLUX_SETUP, "batch", namespace="team")
-    state = State()
+    state = State(VIEWS)
     created = "2026-01-01T00:00:00Z"
     changes = added(
         setup, job(0, "team", "b", 2, created), job(0, "team", "a", 1, created), job(0, "team", "run", 0, created)
@@ -65,7 +71,7 @@ def test_past_phases_are_read_from_conditions() -> None:
         ),
     )
     minute, start = 60_000, milliseconds("2026-01-01T00:00:00Z")
-    assert past_phases(wrapper) == [
+    assert VIEWS[APPWRAPPER].past_phases(wrapper) == [
         (start, "Suspended", "idle"),
         (start + minute, "Resuming", "progressing"),
         (start + 2 * minute, "Running", "ok"),
@@ -74,7 +80,7 @@ def test_past_phases_are_read_from_conditions() -> None:
 
 
 def test_phase_changes_are_recorded_once() -> None:
-    state = State()
+    state = State(VIEWS)
     before = summary(APPWRAPPER, state="Suspended", level=Level.PROGRESSING)
     assert len(state.apply(added(before), NOW)["phases"][before.uid]) == 1
     running = summary(APPWRAPPER, state="Running")
@@ -85,24 +91,24 @@ def test_phase_changes_are_recorded_once() -> None:
 
 
 def test_history_is_bounded() -> None:
-    phases = Phases()
+    history = History()
     for index in range(MAX_TRACKED + 5):
-        phases.record(f"uid-{index}", NOW, "Running", "ok", lambda: ())
+        history.record_phase(f"uid-{index}", NOW, "Running", "ok", lambda: ())
     for index in range(100):
-        phases.record("uid-900", NOW + index, f"state-{index}", "ok", lambda: ())
-    assert len(phases.snapshot()) == MAX_TRACKED
-    assert len(phases.snapshot()["uid-900"]) == 32
-    orders = Orders()
+        history.record_phase("uid-900", NOW + index, f"state-{index}", "ok", lambda: ())
     for index in range(500):
-        orders.record("queue", NOW + index, [str(index + each) for each in range(50)])
-    (samples_of_queue,) = orders.snapshot().values()
+        history.record_order("queue", NOW + index, [str(index + each) for each in range(50)])
+    found = history.snapshot()
+    assert len(found["phases"]) == MAX_TRACKED
+    assert len(found["phases"]["uid-900"]) == 32
+    (samples_of_queue,) = found["orders"].values()
     assert len(samples_of_queue) == 120
     assert len(samples_of_queue[0][1]) == 10
 
 
 def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "MAX_ROWS", 3)
-    state = State()
+    state = State(VIEWS)
     state.apply(added(*(summary(name=f"cluster-{index}") for index in range(5))), NOW)
     assert len(state.snapshot()["rows"]) == 3
     assert state.is_truncated
@@ -111,7 +117,7 @@ def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_hold_no_more_memory_than_they_need() -> None:
-    state = State()
+    state = State(VIEWS)
     objects = [summary(name=f"cluster-{index}") for index in range(100)]
     tracemalloc.start()
     try:
@@ -123,10 +129,10 @@ def test_rows_hold_no_more_memory_than_they_need() -> None:
 
 
 def test_state_forgets_deleted_objects() -> None:
-    state, objects = State(), samples(20)
+    state, objects = State(VIEWS), samples(20)
     state.apply(added(*objects), NOW)
     state.apply([Change(ChangeType.REMOVED, each) for each in objects], NOW)
-    assert state.snapshot() == {"rows": [], "events": [], "phases": {}, "orders": {}}
+    assert not any(known for name, known in state.snapshot().items() if name != "sections")
 
 
 async def test_stream_that_is_too_far_behind_is_dropped() -> None:
@@ -141,3 +147,10 @@ async def test_stream_that_is_too_far_behind_is_dropped() -> None:
         stream.send(b"later")
         with pytest.raises(StreamDropped):
             stream.restart()
+
+
+def test_sections_are_those_of_the_shown_kinds_in_their_order() -> None:
+    found = [section.id for section in State(VIEWS).snapshot()["sections"]]
+    assert found == ["rayclusters", "queues", "miniclusters", "appwrappers", "inferencestacks"]
+    shown = {gvk: view for gvk, view in VIEWS.items() if gvk in (APPWRAPPER, FLUX_SETUP)}
+    assert [section.id for section in State(shown).snapshot()["sections"]] == ["queues", "appwrappers"]

@@ -8,18 +8,17 @@ from typing import Any
 import pytest
 
 from cfo.config import ConfigurationError, OperatorConfiguration, ParsedConfiguration, parse
-from cfo.console.doctor import checks
+from cfo.console.doctor import checks, components, raycluster
+from cfo.console.doctor.components import CustomResource
 from cfo.console.doctor.facts import (
-    Admission,
     Certificate,
-    CustomResource,
-    Domain,
     Installation,
     Permissions,
     Server,
     WebhookConfigurationFacts,
 )
 from cfo.console.doctor.findings import Finding, Status, document, has_failed, lines
+from cfo.console.doctor.raycluster import Admission
 from cfo.runtime import NamespacedName, Object, Rule
 from test.support.certificates import create_ca, create_certificate
 
@@ -150,7 +149,7 @@ def test_serving_certificate_is_valid_and_trusted() -> None:
 )
 def test_dry_run_passes_through_the_webhooks(admission: Admission, enabled: bool, expected: str) -> None:
     configuration = parse(f"kuberay: {{enabled: {str(enabled).lower()}}}").configuration
-    assert states(checks.check_admission(admission, configuration)) == [expected]
+    assert states(raycluster.check_admission(admission, configuration)) == [expected]
 
 
 def test_missing_permissions_are_shown_as_rules() -> None:
@@ -185,9 +184,9 @@ CRD = CustomResource(exists=True, established=True, served=("v1", "v1alpha1"))
 )
 def test_kuberay_is_installed_in_a_tested_version(crd: CustomResource, images: list[str], expected: list[str]) -> None:
     operators = [(RAY, image) for image in images]
-    assert states(checks.check_kuberay(crd, operators, OperatorConfiguration(), "v1.7.0")) == expected
+    assert states(raycluster.check_kuberay(crd, operators, OperatorConfiguration(), "v1.7.0")) == expected
     disabled = parse("kuberay: {enabled: false}").configuration
-    assert states(checks.check_kuberay(crd, operators, disabled, "v1.7.0")) == ["skip"]
+    assert states(raycluster.check_kuberay(crd, operators, disabled, "v1.7.0")) == ["skip"]
 
 
 @pytest.mark.parametrize(
@@ -205,25 +204,25 @@ def test_kueue_is_installed_if_it_is_needed(
     document: str, crd: CustomResource, images: list[str], expected: list[str]
 ) -> None:
     operators = [(NamespacedName("kueue-system", "kueue-controller-manager"), image) for image in images]
-    assert states(checks.check_kueue(crd, operators, parse(document).configuration, "v0.19.2")) == expected
+    assert states(components.check_kueue(crd, operators, parse(document).configuration, "v0.19.2")) == expected
 
 
 @pytest.mark.parametrize(
-    ("domain", "document", "expected"),
+    ("detected", "document", "expected"),
     [
-        (Domain("a.test"), "", "ok"),
-        (Domain("", "b.test"), "", "ok"),
-        (Domain(""), "", "warn"),
-        (Domain(""), "kuberay: {enabled: false}", "skip"),
+        ("", "kuberay: {ingressDomain: a.test}", "ok"),
+        ("b.test", "", "ok"),
+        ("", "", "warn"),
+        ("", "kuberay: {enabled: false}", "skip"),
         (
-            Domain(""),
+            "",
             "kuberay: {gateway: {name: g, namespace: n, dashboardListener: d, dashboardHost: h.test}}",
             "ok",
         ),
     ],
 )
-def test_domain_is_known(domain: Domain, document: str, expected: str) -> None:
-    assert states(checks.check_domain(domain, parse(document).configuration)) == [expected]
+def test_domain_is_known(detected: str, document: str, expected: str) -> None:
+    assert states(raycluster.check_domain(detected, parse(document).configuration)) == [expected]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ import pytest
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.console.summaries import KINDS, Related, Summary, summarize
+from cfo.console.summaries import Related, Summary, summarize
 from cfo.console.summaries.reading import MAX_TEXT, text
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET
+from test.support.summaries import VIEWS
 
 ODD: list[Any] = ["text", None, [], {}, [None], [1, "x"], {"conditions": "no"}, 7, -1, 1e308, True, 10**400, "\x1b[2J"]
 
@@ -53,7 +54,7 @@ def strings(summary: Summary) -> Iterator[str]:
         yield from (warning.reason, warning.message, warning.last)
 
 
-@pytest.mark.parametrize("gvk", KINDS, ids=str)
+@pytest.mark.parametrize("gvk", VIEWS, ids=str)
 def test_fields_of_any_type_never_raise(gvk: GVK) -> None:
     odd = [each for each in ODD if isinstance(each, dict)] + [{"metadata": value, "spec": value} for value in ODD]
     related = Related(
@@ -61,7 +62,7 @@ def test_fields_of_any_type_never_raise(gvk: GVK) -> None:
     )
     for obj in objects(gvk):
         for others in (None, related):
-            summary = summarize(gvk, obj, others)
+            summary = summarize(VIEWS[gvk], obj, others)
             for value in strings(summary):
                 assert isinstance(value, str)
                 assert value.isprintable()
@@ -73,12 +74,12 @@ def test_conditions_with_fields_of_any_type_are_read(value: Any) -> None:
     keys = ("type", "status", "reason", "message", "lastTransitionTime")
     conditions = [{key: value if key == odd else "Ready" for key in keys} for odd in keys]
     obj = {"metadata": {"name": "x"}, "status": {"conditions": conditions}}
-    for gvk in KINDS:
-        assert summarize(gvk, obj).level
+    for gvk in VIEWS:
+        assert summarize(VIEWS[gvk], obj).level
 
 
 def test_an_unreadable_object_has_a_problem() -> None:
-    summary = summarize(RAY_CLUSTER, {"metadata": {"name": "x", "namespace": "n", "annotations": 7}})
+    summary = summarize(VIEWS[RAY_CLUSTER], {"metadata": {"name": "x", "namespace": "n", "annotations": 7}})
     assert summary.key == ("n", "x")
     assert summary.problems[0].message.startswith("Fields of the object have types")
 
@@ -104,5 +105,5 @@ def test_text_is_bounded_and_printable(value: Any, expected: str) -> None:
 def test_a_million_conditions_are_not_read() -> None:
     condition = {"type": "T", "status": "True"}
     obj = {"metadata": {"name": "x"}, "status": {"conditions": [condition] * 10**6, "componentStatus": [{}] * 10**6}}
-    for gvk in KINDS:
-        assert len(summarize(gvk, obj).conditions) <= 24
+    for gvk in VIEWS:
+        assert len(summarize(VIEWS[gvk], obj).conditions) <= 24

@@ -12,8 +12,10 @@ from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.console.summaries import Level, Related, Summary, summarize
+from cfo.console import summaries
+from cfo.console.summaries import Level, Related, Summary
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object
+from test.support.summaries import VIEWS
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -22,6 +24,10 @@ TLS_HEAD = {
     "initContainers": [{"name": "create-cert"}],
     "containers": [{"name": "ray", "env": [{"name": "RAY_USE_TLS", "value": "1"}]}],
 }
+
+
+def summarize(gvk: GVK, one: Object, objects: Related | None = None) -> Summary:
+    return summaries.summarize(VIEWS[gvk], one, objects)
 
 
 def obj(gvk: GVK, *, spec: Any = None, status: Any = None, **metadata: Any) -> Object:

@@ -12,9 +12,8 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable
 
 from cfo.console.summaries import Change, ChangeType, Level
-from cfo.console.view.app import OverviewApp
+from cfo.console.view.app import OverviewApp, TextScreen
 from cfo.console.view.log_buffer import LogBuffer
-from cfo.console.view.screens import TextScreen
 from cfo.console.view.show import show_live
 from test.support.summaries import StubOverview, summary
 

@@ -14,7 +14,7 @@ from cfo.console.view.rows import columns_for, is_match, row, sort_summaries
 from cfo.console.view.show import print_changes
 from cfo.console.view.text import age, change_text, counts, detail, problem_lines, table
 from cfo.runtime.process import FakeClock
-from test.support.summaries import StubOverview, summary
+from test.support.summaries import VIEWS, StubOverview, summary
 
 NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
 
@@ -124,7 +124,7 @@ async def test_lines_are_printed_for_visible_changes_and_the_connection() -> Non
 
 @pytest.mark.parametrize("width", [20, 40, 60, 79, 80, 119, 120, 180, 400])
 def test_rows_fill_the_width_and_no_more(width: int) -> None:
-    columns = columns_for(width)
+    columns = columns_for(width, VIEWS)
     assert sum(column.width + 2 for column in columns) <= max(width, 37)
     cells = row(summary("n" * 253, problem="p" * 300), columns, NOW)
     assert all(len(cell) <= column.width for cell, column in zip(cells, columns, strict=True))
@@ -132,9 +132,9 @@ def test_rows_fill_the_width_and_no_more(width: int) -> None:
 
 def test_filter_and_orders() -> None:
     well, broken, young = summary("b"), summary("c", level=Level.ERROR), summary("a", created="2026-01-01T00:04:00Z")
-    assert [each.key.name for each in sort_summaries([well, broken, young], "attention")] == ["c", "a", "b"]
-    assert [each.key.name for each in sort_summaries([well, broken, young], "name")] == ["a", "b", "c"]
-    assert [each.key.name for each in sort_summaries([well, broken, young], "age")] == ["a", "b", "c"]
+    assert [each.key.name for each in sort_summaries([well, broken, young], "attention", VIEWS)] == ["c", "a", "b"]
+    assert [each.key.name for each in sort_summaries([well, broken, young], "name", VIEWS)] == ["a", "b", "c"]
+    assert [each.key.name for each in sort_summaries([well, broken, young], "age", VIEWS)] == ["a", "b", "c"]
     assert is_match(broken, "raycluster ERROR")
     assert not is_match(broken, "raycluster ok")
     assert is_match(broken, "", only_problems=True)

@@ -10,8 +10,8 @@ import pytest
 import structlog
 
 from cfo.runtime.cache.nesting import object_without_nesting, split_items, split_members
+from test.support.reflectors import running_reflector, start_watch
 from test.support.scripted_transport import list_response, raw_response, ray_cluster
-from test.unit.runtime.cache.test_reflector import running_reflector, start_watch
 
 DEPTHS = [500, 930, 960, *range(970, 1000, 3), 1500, 100_000]
 """Those near 1000, the default recursion limit, may or may not be decodable; they must never raise."""

@@ -14,6 +14,7 @@ from cfo.runtime.cache import reflector as reflector_module
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.watch_list import MAX_STREAM_FAILURES, WatchListSupport
 from cfo.runtime.objects.unstructured import Object
+from test.support.reflectors import EXPIRED, RAY, Harness, running_reflector
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
     ScriptedServer,
@@ -23,7 +24,6 @@ from test.support.scripted_transport import (
     ray_cluster,
     status,
 )
-from test.unit.runtime.cache.test_reflector import EXPIRED, RAY, Harness, running_reflector
 
 REFUSAL = (
     'ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden: '

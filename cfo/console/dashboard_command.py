@@ -1,0 +1,93 @@
+"""``cfo dashboard``: serve the page on the loopback interface, with the permissions of a kubeconfig."""
+
+from __future__ import annotations
+
+import re
+import signal
+import webbrowser
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+import click
+from anyio.abc import TaskStatus
+
+from cfo.console.dashboard.feed import Feed
+from cfo.console.dashboard.loopback import LoopbackServer
+from cfo.console.dashboard.sources import client_source
+from cfo.console.errors import CommandFailed, InvalidInput, one_line, run_async
+from cfo.features import all_views
+from cfo.runtime import ConfigError, SystemClock, Transport, load_config
+from cfo.runtime.process import AddressUnavailable
+from cfo.version import __version__
+
+__all__ = ["command"]
+
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+@click.command("dashboard", short_help="Show a live page with the state of a cluster.")
+@click.option("--namespace", "-n", metavar="NAMESPACE", help="Namespace to show; by default that of the kubeconfig.")
+@click.option("--all-namespaces", "-A", is_flag=True, help="Show all namespaces.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port of the loopback interface to listen on; by default a free one.",
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default its current context.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Path of the kubeconfig; by default $KUBECONFIG, then ~/.kube/config.",
+)
+@click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
+def command(
+    namespace: str | None,
+    all_namespaces: bool,
+    port: int,
+    context: str | None,
+    kubeconfig: str | None,
+    open_browser: bool,
+) -> None:
+    """Show a live page with RayClusters, queues, AppWrappers, InferenceStacks, certificates and Events.
+
+    The page only reads, with the permissions of the kubeconfig, and only while it is open in a browser. It is served on
+    the loopback interface until SIGINT or SIGTERM. The printed address contains a token: do not share it.
+    """
+    if namespace and all_namespaces:
+        raise InvalidInput("--namespace and --all-namespaces cannot be used together")
+    if namespace is not None and not _DNS_LABEL.fullmatch(namespace):
+        raise InvalidInput(f"--namespace: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
+    from cfo.runtime import logs
+
+    async def serve() -> None:
+        config = await load_config(kubeconfig, context=context)
+        chosen = "" if all_namespaces else namespace or config.namespace
+        server_name = urlsplit(config.server).netloc.rpartition("@")[2]
+        scope = {"server": server_name, "namespace": chosen, "version": __version__}
+        async with Transport(config) as transport, anyio.create_task_group() as tasks:
+            source = client_source(transport, all_views(), chosen)
+            server = LoopbackServer(Feed(source, SystemClock(), scope), port)
+            await tasks.start(_stop_on_signal, tasks.cancel_scope)
+            await tasks.start(server.run)
+            click.echo(f"dashboard: {server.url}")
+            if open_browser and not webbrowser.open(server.url):
+                click.echo("no browser was found; open the address", err=True)
+
+    logs.configure("console", "warning")
+    try:
+        run_async(serve)
+    except AddressUnavailable as error:
+        raise CommandFailed(f"--port: {error.strerror}; choose another one, or 0 for a free one") from None
+    except (ConfigError, OSError) as error:
+        raise CommandFailed(one_line(error)) from None
+
+
+async def _stop_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()

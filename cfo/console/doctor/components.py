@@ -1,0 +1,136 @@
+"""What the checks of features share, and the check of Kueue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cfo.config import OperatorConfiguration
+from cfo.console.doctor.findings import Finding, fail, ok, skip, warn
+from cfo.runtime import DEPLOYMENT, APIError, Client, NamespacedName, name_of, namespace_of
+from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
+
+__all__ = [
+    "Check",
+    "CustomResource",
+    "Subject",
+    "check_kueue",
+    "kueue",
+    "parse_version",
+    "read_custom_resource",
+    "read_deployments",
+    "tag_of",
+    "version_finding",
+    "version_of",
+]
+
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The operator that is checked: its namespace, and its configuration or why that was not read.
+
+    ``tested`` are the versions of other components with which this version was tested, by name.
+    """
+
+    client: Client
+    namespace: str
+    configuration: OperatorConfiguration
+    config_error: APIError | None
+    tested: Mapping[str, str]
+
+
+Check = Callable[[Subject], Awaitable[Iterable[Finding]]]
+"""A check of a feature; it changes nothing, and raises the errors of :class:`cfo.runtime.Client`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CustomResource:
+    """A CRD: whether it exists and is established, and the versions that it serves."""
+
+    exists: bool
+    established: bool = False
+    served: tuple[str, ...] = ()
+
+
+async def read_custom_resource(client: Client, name: str) -> CustomResource:
+    """Read the CRD ``name``."""
+    crd = await client.get(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", name), live=True)
+    if crd is None:
+        return CustomResource(exists=False)
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    established = any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions)
+    served = tuple(each["name"] for each in crd["spec"].get("versions") or () if each.get("served"))
+    return CustomResource(exists=True, established=established, served=served)
+
+
+async def read_deployments(client: Client, names: Iterable[str], deployment: str) -> list[tuple[NamespacedName, str]]:
+    """Return the Deployments whose label ``app.kubernetes.io/name`` is one of ``names``, or that are called
+    ``deployment``, with the image of their first container."""
+    selector = f"app.kubernetes.io/name in ({','.join(names)})"
+    found = await client.list(DEPLOYMENT, label_selector=selector, live=True)
+    found = found or await client.list(DEPLOYMENT, field_selector=f"metadata.name={deployment}", live=True)
+    return [
+        (NamespacedName(namespace_of(each), name_of(each)), str(containers[0].get("image") or ""))
+        for each in found
+        if (containers := each["spec"]["template"]["spec"].get("containers"))
+    ]
+
+
+def version_finding(check: str, where: str, image: str, tested: str) -> Finding:
+    """Return whether ``image``, which runs in ``where``, has the ``tested`` version."""
+    found, wanted = version_of(image), parse_version(tested)
+    if found is None or wanted is None:
+        return skip(check, f"{where}: the image {image} has no version in its tag; tested with {tested}")
+    if found[:2] == wanted[:2]:
+        return ok(check, f"{where}: {tag_of(image)}, tested with {tested}")
+    return warn(check, f"{where}: {tag_of(image)} is not tested, only {tested}", f"use {tested}, if you can")
+
+
+def tag_of(image: str) -> str:
+    """Return the tag of ``image``; empty if there is none, or only a digest."""
+    _, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
+    return tag
+
+
+def version_of(image: str) -> tuple[int, ...] | None:
+    """Return the version in the tag of ``image``."""
+    return parse_version(tag_of(image))
+
+
+def parse_version(text: str) -> tuple[int, ...] | None:
+    """Return the numbers of the version with which ``text`` begins."""
+    matched = _VERSION.match(text)
+    return tuple(int(part or 0) for part in matched.groups()) if matched else None
+
+
+async def kueue(subject: Subject) -> Iterable[Finding]:
+    """Check Kueue."""
+    crd = await read_custom_resource(subject.client, "workloads.kueue.x-k8s.io")
+    found = await read_deployments(subject.client, ["kueue"], "kueue-controller-manager") if crd.exists else []
+    return check_kueue(crd, found, subject.configuration, subject.tested["Kueue"])
+
+
+def check_kueue(
+    crd: CustomResource,
+    operators: Sequence[tuple[NamespacedName, str]],
+    configuration: OperatorConfiguration,
+    tested: str,
+) -> Iterator[Finding]:
+    """Check Kueue: whether it is installed if the configuration needs it, and its version."""
+    check, wrappers = "kueue", configuration.appwrapper
+    needed = wrappers.enabled and (wrappers.kueue_integration or bool(wrappers.slack_queue_name))
+    if not crd.exists:
+        if needed:
+            remedy = f"install Kueue {tested}, or unset appwrapper.kueueIntegration and slackQueueName"
+            yield fail(check, "the CRD workloads.kueue.x-k8s.io does not exist, but the configuration needs it", remedy)
+        else:
+            yield skip(check, "not installed, and not needed by the configuration")
+        return
+    if not operators:
+        yield warn(check, "the CRDs exist, but no Deployment of Kueue was found", f"install Kueue {tested}")
+    for key, image in operators:
+        yield version_finding(check, f"Deployment {key}", image, tested)

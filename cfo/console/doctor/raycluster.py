@@ -1,0 +1,147 @@
+"""The checks of RayClusters: admission, KubeRay, and the domain of hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cfo.api.raycluster.kinds import INGRESS_CONFIG, RAY_CLUSTER
+from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.config import OperatorConfiguration
+from cfo.console.doctor.components import (
+    CustomResource,
+    Subject,
+    read_custom_resource,
+    read_deployments,
+    version_finding,
+)
+from cfo.console.doctor.findings import APPLY, Finding, fail, ok, skip, warn
+from cfo.runtime import AlreadyExists, APIError, Client, Forbidden, NamespacedName, Object, UnknownKind, annotations_of
+
+__all__ = ["Admission", "admission", "check_admission", "check_domain", "check_kuberay", "domain", "kuberay"]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a dry run of a RayCluster returned.
+
+    ``served``: the API server serves RayClusters. ``error``: the error; empty if it was admitted. ``defaulted``: the
+    mutating webhook has processed it.
+    """
+
+    served: bool
+    error: str = ""
+    defaulted: bool = False
+
+
+async def admission(subject: Subject) -> Iterable[Finding]:
+    """Check the webhooks with a dry run of a RayCluster."""
+    return check_admission(await _read_admission(subject.client, subject.namespace), subject.configuration)
+
+
+async def kuberay(subject: Subject) -> Iterable[Finding]:
+    """Check KubeRay."""
+    crd = await read_custom_resource(subject.client, "rayclusters.ray.io")
+    found = await read_deployments(subject.client, ["kuberay-operator", "kuberay"], "kuberay-operator")
+    return check_kuberay(crd, found, subject.configuration, subject.tested["KubeRay"])
+
+
+async def domain(subject: Subject) -> Iterable[Finding]:
+    """Check the domain of hosts."""
+    if subject.config_error is not None:
+        raise subject.config_error
+    detected: Any = ""
+    try:
+        settings = await subject.client.get(INGRESS_CONFIG, NamespacedName("", "cluster"), live=True)
+        detected = ((settings or {}).get("spec") or {}).get("domain") or ""
+    except UnknownKind:
+        pass  # not OpenShift
+    return check_domain(str(detected), subject.configuration)
+
+
+async def _read_admission(client: Client, namespace: str) -> Admission:
+    """Send a RayCluster as a dry run, which passes through all webhooks and is not stored."""
+    container = {"name": "ray-head", "image": "rayproject/ray"}
+    cluster: Object = {
+        "apiVersion": RAY_CLUSTER.api_version,
+        "kind": RAY_CLUSTER.kind,
+        "metadata": {"namespace": namespace, "name": "cfo-doctor"},
+        "spec": {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}},
+    }
+    try:
+        result = await client.create(cluster, dry_run=True)
+    except UnknownKind:
+        return Admission(served=False)
+    except AlreadyExists:
+        return Admission(served=True, defaulted=True)  # admission precedes storage
+    except APIError as error:
+        if isinstance(error, Forbidden) and "admission webhook" not in error.message:
+            raise
+        return Admission(served=True, error=error.message)
+    return Admission(served=True, defaulted=VERSION_ANNOTATION in annotations_of(result))
+
+
+def check_admission(admission: Admission, configuration: OperatorConfiguration) -> Iterator[Finding]:
+    """Check the dry run of a RayCluster."""
+    check = "admission"
+    if not admission.served:
+        yield skip(check, "RayClusters are not served, see kuberay")
+    elif "failed calling webhook" in admission.error:
+        yield fail(
+            check,
+            f"the API server cannot call the webhooks: {admission.error}",
+            "see the checks above; otherwise a NetworkPolicy or firewall blocks the API server (port 9443 of the pods)",
+        )
+    elif "namespaces" in admission.error and admission.error.endswith("not found"):
+        yield skip(check, f"no dry run: {admission.error}")
+    elif admission.error:
+        yield warn(check, f"a valid RayCluster was refused: {admission.error}", "another policy may refuse it")
+    elif not admission.defaulted and configuration.kuberay.enabled:
+        yield fail(check, "the mutating webhook was not called for a RayCluster (dry run)", APPLY)
+    else:
+        yield ok(check, "a RayCluster passes through the webhooks (dry run)")
+
+
+def check_kuberay(
+    crd: CustomResource,
+    operators: Sequence[tuple[NamespacedName, str]],
+    configuration: OperatorConfiguration,
+    tested: str,
+) -> Iterator[Finding]:
+    """Check KubeRay: its CRD, and its version compared with the ``tested`` one."""
+    check = "kuberay"
+    if not configuration.kuberay.enabled:
+        yield skip(check, "kuberay.enabled is false")
+        return
+    install = f"install KubeRay {tested}: https://docs.ray.io/en/latest/cluster/kubernetes/getting-started.html"
+    if not crd.exists:
+        yield fail(check, "the CRD rayclusters.ray.io does not exist", install)
+        return
+    if not crd.established or "v1" not in crd.served:
+        served = ", ".join(crd.served) or "no version"
+        yield fail(check, f"the CRD rayclusters.ray.io serves {served}, the operator needs v1", install)
+        return
+    if not operators:
+        yield warn(check, "the CRD exists, but no Deployment of the KubeRay operator was found", install)
+    for key, image in operators:
+        yield version_finding(check, f"Deployment {key}", image, tested)
+
+
+def check_domain(detected: str, configuration: OperatorConfiguration) -> Iterator[Finding]:
+    """Check whether the domain of the hosts of dashboards and Ray clients is known; ``detected`` is OpenShift's."""
+    check, configured = "domain", configuration.kuberay.ingress_domain
+    if not configuration.kuberay.enabled:
+        yield skip(check, "kuberay.enabled is false")
+    elif configured:
+        yield ok(check, f"kuberay.ingressDomain is {configured}")
+    elif detected:
+        yield ok(check, f"{detected}, from ingresses.config.openshift.io/cluster")
+    elif configuration.kuberay.gateway.dashboard_host:
+        yield ok(check, f"kuberay.gateway.dashboardHost is {configuration.kuberay.gateway.dashboard_host}")
+    else:
+        yield warn(
+            check,
+            "unknown: dashboards and Ray clients are not reachable from outside the cluster",
+            "set kuberay.ingressDomain in the ConfigMap, for example to apps.example.com, and restart the operator",
+        )

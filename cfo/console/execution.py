@@ -1,0 +1,72 @@
+"""What ``cfo run`` and its modes share: the configuration of logs, and errors as one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from cfo.console.errors import CommandFailed, InvalidInput, cluster_failure, one_line, run_async
+
+__all__ = ["configure_logs", "execute", "log_errors", "namespace_variable", "not_installed"]
+
+
+def not_installed(error: ModuleNotFoundError) -> CommandFailed:
+    """Return the error of a command that needs the extra ``embedded``; re-raise ``error`` for any other module."""
+    if (error.name or "").partition(".")[0] != "envtest":
+        raise error
+    # not `pip install 'cfo[embedded]'`: the package index has an unrelated package of this name
+    return CommandFailed(
+        "the embedded control plane is not installed; in a checkout, run: pip install ./envtest '.[embedded]'"
+    )
+
+
+def configure_logs(log_format: str, level: str) -> None:
+    """Write logs in ``log_format`` (``json`` or ``console``)."""
+    from cfo.runtime import logs
+
+    logs.configure("json" if log_format == "json" else "console", level)
+
+
+@contextmanager
+def log_errors(enabled: bool) -> Iterator[None]:
+    """Log the error of the command and exit if ``enabled``, so that every line of a JSON log is JSON."""
+    try:
+        yield
+    except click.ClickException as error:
+        if not enabled:
+            raise
+        import structlog
+
+        for problem in error.problems if isinstance(error, InvalidInput) else (error.message,):
+            structlog.get_logger("cfo").error("Command failed", error=problem)
+        raise SystemExit(error.exit_code) from None
+
+
+def namespace_variable() -> str:
+    """Return ``$NAMESPACE``, the operator's namespace; empty if it is not set. Raises :class:`InvalidInput`."""
+    namespace = os.environ.get("NAMESPACE", "").strip()
+    if namespace and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace):
+        raise InvalidInput(f"NAMESPACE: {namespace!r}: must be the name of a namespace (a lower-case DNS label)")
+    return namespace
+
+
+def execute(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run ``work``, and convert its expected errors into one line and an exit code."""
+    from cfo.config import ConfigurationError
+    from cfo.operator import AddressInUse, ConfigurationUnavailable
+    from cfo.runtime import ConfigError
+    from cfo.runtime.controller import GracePeriodExceeded, RunnableFailed
+
+    try:
+        run_async(work)
+    except ConfigurationError as error:
+        raise InvalidInput(*map(one_line, error.problems)) from None
+    except (ConfigError, ConfigurationUnavailable) as error:
+        raise cluster_failure(error, embedded=True) from None
+    except (AddressInUse, RunnableFailed, GracePeriodExceeded) as error:
+        raise CommandFailed(one_line(error)) from None

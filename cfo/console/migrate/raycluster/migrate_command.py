@@ -1,0 +1,255 @@
+"""``cfo migrate``: plan, apply and undo the migration of RayClusters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import click
+
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.config import ConfigurationError, KubeRayConfiguration
+from cfo.console.errors import CommandFailed, InvalidInput, cluster_failure
+from cfo.console.migrate.output import document, table
+from cfo.console.migrate.raycluster.applying import Outcome
+from cfo.console.migrate.raycluster.command_options import EXECUTION, KUBECONFIG, SCOPE
+from cfo.console.migrate.raycluster.injected import known_settings
+from cfo.console.migrate.raycluster.observation import Observer
+from cfo.console.migrate.raycluster.planning import Options
+from cfo.console.migrate.raycluster.session import FIELD_MANAGER, Session
+from cfo.console.migrate.raycluster.targets import KubeRay, Target
+from cfo.console.migrate.steps import Downtime, ObjectPlan
+from cfo.console.migrate.undo_file import InvalidUndoFile, UndoFile, load
+from cfo.runtime import (
+    APIError,
+    Client,
+    ConfigError,
+    DiscoveryIncomplete,
+    NamespacedName,
+    RESTMapper,
+    Transport,
+    TransportError,
+    UnknownKind,
+    key_of,
+    load_config,
+)
+
+__all__ = ["command"]
+
+_INCOMPLETE_EXIT_CODE = 3
+
+_T = TypeVar("_T")
+
+
+@click.group("migrate", short_help="Move RayClusters to KubeRay, RHOAI 3 or here.")
+def command() -> None:
+    """Move RayClusters from the Go operator or from this one to KubeRay 1.7, to RHOAI 3, or from Go to here.
+
+    The exit code is 3 if something is left to do or blocked, and 1 if the migration of an object failed.
+    """
+
+
+@command.command("plan")
+@SCOPE
+@click.option("--allow-downtime", is_flag=True, help="Plan to restart running RayClusters whose pods have to change.")
+@click.option(
+    "--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
+)
+@click.option("--exit-code", is_flag=True, help=f"Exit with {_INCOMPLETE_EXIT_CODE} if anything would be done.")
+def plan_command(output: str, exit_code: bool, **arguments: Any) -> None:
+    """Show for each object what it has, what will happen to it, and whether that needs downtime.
+
+    Changes nothing.
+    """
+    scope = _Scope(arguments)
+
+    async def work(client: Client) -> tuple[list[ObjectPlan], list[str]]:
+        observer, session = await scope.session(client)
+        return await session.plan(), await observer.obstacles()
+
+    plans, obstacles = _run(scope.kubeconfig, work)
+    if output == "json":
+        click.echo(document(plans, str(scope.target), obstacles))
+    else:
+        for line in table(plans):
+            click.echo(line)
+        click.echo(_summary(plans))
+        _echo_obstacles(obstacles, scope.target)
+    if exit_code and any(plan.steps or plan.blockers for plan in plans):
+        raise SystemExit(_INCOMPLETE_EXIT_CODE)
+
+
+@command.command("apply")
+@SCOPE
+@EXECUTION
+@click.option(
+    "--undo-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where to write the earlier objects; an existing undo file is extended. By default a new file in the current "
+    "directory.",
+)
+def apply_command(dry_run: bool, timeout: float, yes: bool, undo_file: Path | None, **arguments: Any) -> None:
+    """Migrate RayClusters. Run it again after an interruption, or when it reports that something is left.
+
+    Refuses to start while an operator runs or its webhook for RayClusters is registered, which would revert it.
+    """
+    scope = _Scope(arguments)
+
+    async def check(client: Client) -> tuple[list[str], str, str]:
+        observer = Observer(client)
+        return await observer.obstacles(), await observer.identity(), client.transport.config.server
+
+    obstacles, identity, server = _run(scope.kubeconfig, check)
+    if obstacles:
+        _echo_obstacles(obstacles, scope.target)
+        raise SystemExit(_INCOMPLETE_EXIT_CODE)
+    if scope.target is Target.CFO:
+        click.echo("nothing to apply: the operator makes the planned changes when it starts")
+        return
+    undo = None if dry_run else _undo_file(undo_file, identity, scope.target)
+    if sys.stdin.isatty() and not yes and not dry_run:
+        click.confirm(f"Migrate RayClusters in {scope.namespace or 'all namespaces'} of {server}?", abort=True)
+
+    async def work(client: Client) -> list[Outcome]:
+        _, session = await scope.session(client)
+        return await session.apply(undo, click.echo, timeout=timeout, dry_run=dry_run)
+
+    outcomes = _run(scope.kubeconfig, work)
+    if undo is not None and undo.records:
+        click.echo(f"to undo: cfo migrate undo {undo.path}")
+    _finish(outcomes)
+
+
+@command.command("undo")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@KUBECONFIG
+@EXECUTION
+@click.option("--force", is_flag=True, help="Also restore what was edited after the migration.")
+def undo_command(
+    file: Path, kubeconfig: str | None, allow_downtime: bool, dry_run: bool, timeout: float, yes: bool, force: bool
+) -> None:
+    """Restore the objects in FILE, which cfo migrate apply wrote. Then start the operator again.
+
+    Only what still is as the migration left it is restored, and only in objects with the same uid.
+    """
+    undo = _loaded(file)
+    options = Options(Target.KUBERAY, allow_downtime=allow_downtime)
+
+    async def check(client: Client) -> str:
+        return await Observer(client).identity()
+
+    if _run(kubeconfig, check) != undo.identity:
+        raise InvalidInput(f"{file}: was written for another Kubernetes cluster")
+    if sys.stdin.isatty() and not yes and not dry_run:
+        click.confirm(f"Restore {len(undo.records)} objects?", abort=True)
+
+    async def work(client: Client) -> list[Outcome]:
+        session = Session(client, Observer(client), options, KubeRayConfiguration())
+        return await session.undo(undo, click.echo, force=force, timeout=timeout, dry_run=dry_run)
+
+    _finish(_run(kubeconfig, work))
+
+
+class _Scope:
+    """The common arguments of ``plan`` and ``apply``."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.kubeconfig: str | None = arguments["kubeconfig"]
+        self.names: tuple[str, ...] = arguments["names"]
+        self.namespace: str = arguments["namespace"] or ""
+        self.target = Target(arguments["target"])
+        self._arguments = arguments
+        if bool(self.namespace) == arguments["all_namespaces"]:
+            raise InvalidInput("either --namespace NAMESPACE or --all-namespaces is required")
+        if self.names and not self.namespace:
+            raise InvalidInput("names of RayClusters require --namespace")
+        if self.target is Target.CFO and (arguments["finalizers_only"] or arguments["without_tls"]):
+            raise InvalidInput("--finalizers-only and --without-tls cannot be used with --to cfo")
+
+    async def session(self, client: Client) -> tuple[Observer, Session]:
+        """Return an observer and a session for these arguments. Raises :class:`InvalidInput` for unknown names."""
+        for name in self.names:
+            if await client.get(RAY_CLUSTER, NamespacedName(self.namespace, name), live=True) is None:
+                raise InvalidInput(f"RayCluster {self.namespace}/{name} does not exist")
+        observer = Observer(client, self.namespace, self.names)
+        config = await observer.configuration(self._arguments["operator_namespace"])
+        kuberay = await observer.kuberay(self._arguments["features"]) if self.target is Target.KUBERAY else KubeRay()
+        options = Options(
+            self.target,
+            kuberay,
+            allow_downtime=self._arguments["allow_downtime"],
+            without_tls=self._arguments["without_tls"],
+            finalizers_only=self._arguments["finalizers_only"],
+            settings=known_settings(config),
+        )
+        return observer, Session(client, observer, options, config)
+
+
+def _run(kubeconfig: str | None, work: Callable[[Client], Awaitable[_T]]) -> _T:
+    async def body() -> _T:
+        async with Transport(await load_config(kubeconfig)) as transport:
+            return await work(Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER))
+
+    try:
+        return anyio.run(body)
+    except (ConfigError, APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
+        raise cluster_failure(error) from None
+    except ConfigurationError as error:
+        raise InvalidInput(f"the operator's configuration: {' '.join(str(error).split())}") from None
+    except OSError as error:
+        raise CommandFailed(f"cannot write the undo file: {error}") from None
+
+
+def _undo_file(path: Path | None, identity: str, target: Target) -> UndoFile:
+    if path is None:
+        path = Path(f"cfo-migrate-undo-{datetime.now(UTC):%Y%m%dT%H%M%S%f}Z.json")
+    if not path.exists():
+        return UndoFile(path, identity, str(target))
+    found = _loaded(path)
+    if (found.identity, found.target) != (identity, str(target)):
+        raise InvalidInput(f"{path}: was written for another Kubernetes cluster or target")
+    return found
+
+
+def _loaded(path: Path) -> UndoFile:
+    try:
+        return load(path)
+    except (InvalidUndoFile, OSError) as error:
+        raise InvalidInput(" ".join(str(error).split())) from None
+
+
+def _echo_obstacles(obstacles: Sequence[str], target: Target) -> None:
+    if obstacles:
+        reason = "both would run" if target is Target.CFO else "it would be reverted"
+        click.echo(f"apply is refused until these are stopped or removed, because {reason}:", err=True)
+    for obstacle in obstacles:
+        click.echo(f"  {obstacle}", err=True)
+
+
+def _summary(plans: Sequence[ObjectPlan]) -> str:
+    steps = sum(bool(plan.steps) for plan in plans)
+    restarts = sum(plan.downtime is Downtime.RESTART for plan in plans)
+    blocked = sum(bool(plan.blockers) for plan in plans)
+    return f"{len(plans)} objects: {steps} to change, {blocked} blocked, {restarts} with downtime"
+
+
+def _finish(outcomes: Sequence[Outcome]) -> None:
+    """Print what is left, and exit with the code of the worst outcome."""
+    for line in table([outcome.plan for outcome in outcomes if outcome.is_incomplete and not outcome.error]):
+        click.echo(line)
+    failed = [outcome for outcome in outcomes if outcome.error]
+    for outcome in failed:
+        obj = outcome.plan.object
+        click.echo(f"{obj['kind']} {key_of(obj)}: {outcome.error}", err=True)
+    incomplete = sum(outcome.is_incomplete for outcome in outcomes)
+    changed = sum(bool(outcome.done) for outcome in outcomes)
+    click.echo(f"{len(outcomes)} objects: {changed} changed, {incomplete} incomplete, {len(failed)} failed")
+    if failed:
+        raise SystemExit(1)
+    if incomplete:
+        raise SystemExit(_INCOMPLETE_EXIT_CODE)

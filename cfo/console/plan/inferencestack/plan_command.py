@@ -1,0 +1,135 @@
+"""``cfo plan``: print what an upgrade, a change of the label, or an edit of InferenceStacks would alter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import BinaryIO
+
+import click
+
+from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version, operator_version_of
+from cfo.api.inferencestack.profiles import PROFILES, Profile, newest_profile, pinned_profile
+from cfo.api.inferencestack.validation import validate
+from cfo.console.errors import InvalidInput
+from cfo.console.plan.inferencestack.documents import MAX_BYTES, Documents, InvalidDocument, read_documents
+from cfo.console.plan.inferencestack.output import diff, document, summary
+from cfo.console.plan.inferencestack.planning import StackPlan, plan_stack
+from cfo.runtime import NamespacedName, Object, labels_of
+
+__all__ = ["command"]
+
+_CHANGES_EXIT_CODE = 3
+
+
+@click.command("plan", short_help="Show what a change of InferenceStacks alters.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.File("rb"))
+@click.option(
+    "--current",
+    "current_files",
+    multiple=True,
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Stacks as they are in the cluster, and optionally their objects; by default, those in FILE. Repeatable.",
+)
+@click.option("--operator-version", metavar="vN", help="Plan a change of the label operatorVersion to this value.")
+@click.option("--profile", type=click.Choice(list(PROFILES)), help="Plan with the defaults of this profile.")
+@click.option(
+    "--spec-change", is_flag=True, help="Plan as if the spec changed, which applies the newest profile of the version."
+)
+@click.option("--namespace", default="default", show_default=True, help="Namespace of manifests without namespace.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["diff", "summary", "objects"]),
+    default="diff",
+    show_default=True,
+    help="Print a summary and a diff, only the summary, or all objects after the change as YAML.",
+)
+@click.option("--exit-code", is_flag=True, help=f"Exit with {_CHANGES_EXIT_CODE} if an object would be altered.")
+def command(
+    files: tuple[BinaryIO, ...],
+    current_files: tuple[BinaryIO, ...],
+    operator_version: str | None,
+    profile: str | None,
+    spec_change: bool,
+    namespace: str,
+    output: str,
+    exit_code: bool,
+) -> None:
+    """Show what an upgrade, a change of the label operatorVersion or an edit of InferenceStacks would alter.
+
+    No cluster is needed. FILE contains manifests of stacks; - reads standard input. Existing objects in the files are
+    compared with the result; for kinds without any, the objects that the operator renders for the current stack are.
+
+    \b
+    kubectl get inferencestacks.doublewordai.co,deployments,configmaps -A \\
+        -o yaml --show-managed-fields | cfo plan --operator-version v3 -
+    """
+    if operator_version is not None and not is_operator_version(operator_version):
+        raise InvalidInput(f"--operator-version: {operator_version!r}: must be v followed by a number")
+    wanted, current = _read(files, namespace), _read(current_files, namespace)
+    if not wanted.stacks:
+        raise InvalidInput(f"{', '.join(map(_name, files))}: no InferenceStack found")
+    plans = []
+    for key, stack in wanted.stacks.items():
+        before = current.stacks.get(key) if current_files else stack
+        changed = _with_version(stack, operator_version)
+        if before is not None and before is not changed:
+            _check(key, before)
+        for warning in _check(key, changed):
+            click.echo(f"InferenceStack {key}: {warning}", err=True)
+        plans.append(
+            plan_stack(
+                changed,
+                before,
+                [*current.others, *wanted.others] if current_files else wanted.others,
+                profile=PROFILES[profile] if profile else None,
+                spec_changes=spec_change,
+            )
+        )
+    for line in _lines(plans, output):
+        click.echo(line)
+    if exit_code and any(plan.changes for plan in plans):
+        raise SystemExit(_CHANGES_EXIT_CODE)
+
+
+def _name(file: BinaryIO) -> str:
+    return str(getattr(file, "name", "<stdin>"))
+
+
+def _read(files: tuple[BinaryIO, ...], namespace: str) -> Documents:
+    try:
+        return read_documents(((_name(file), file.read(MAX_BYTES + 1)) for file in files), namespace)
+    except InvalidDocument as error:
+        raise InvalidInput(str(error)) from None
+
+
+def _with_version(stack: Object, version: str | None) -> Object:
+    if version is None or operator_version_of(stack) == version:
+        return stack
+    changed = deepcopy(stack)
+    changed["metadata"]["labels"] = {**labels_of(changed), OPERATOR_VERSION_LABEL: version}
+    return changed
+
+
+def _check(key: NamespacedName, stack: Object) -> Sequence[str]:
+    """Return the warnings about ``stack``. Raises :class:`InvalidInput` with its first error."""
+    profile: Profile = pinned_profile(stack) or newest_profile(operator_version_of(stack))
+    result = validate(stack, profile)
+    if result.errors:
+        raise InvalidInput(f"InferenceStack {key}: {result.errors[0]}")
+    return result.warnings
+
+
+def _lines(plans: list[StackPlan], output: str) -> Iterator[str]:
+    if output == "objects":
+        for plan in plans:
+            for obj in plan.objects:
+                yield document(obj).rstrip("\n")
+        return
+    for plan in plans:
+        yield from summary(plan)
+    if output == "diff":
+        for plan in plans:
+            yield from diff(plan.changes)

@@ -1,0 +1,145 @@
+"""How people see the objects of a kind: what status, the live view, the page and the demo want to know about it.
+
+A module for each kind exports its views; programs collect them (:func:`cfo.features.all_views`) and pass them on. No
+other module here names a kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cfo.console.summaries.reading import MALFORMED, conditions_of, mapping, path, text
+from cfo.console.summaries.related import Related, warnings_of
+from cfo.console.summaries.summary import MAX_FACTS, Level, Problem, Summary, combined_level, distinct_problems
+from cfo.runtime import GVK, POD, NamespacedName, Object, gvk_of, key_of, uid_of
+from cfo.runtime.objects import CORE_EVENT
+
+__all__ = ["Children", "KindView", "PhaseChange", "Section", "new_summary", "related_kinds", "summarize"]
+
+PhaseChange = tuple[int, str, str]
+"""The time in milliseconds since 1970, the state from then on, and its level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """Objects of another kind that the objects of a kind own, with the selection of the operator's own informer."""
+
+    gvk: GVK
+    label_selector: str = ""
+    metadata_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A section of the page, with the objects of ``kind``.
+
+    ``type`` is ``table``, ``timeline`` (the phases of each object over time) or ``queues`` (their quotas, and the
+    objects of the kind ``jobs`` that wait in them). Sections are in the order of ``position``. ``empty`` is shown if
+    there are no objects, unless the section is ``optional``. ``tile`` is the title of its number at the top (empty:
+    none). ``ready`` and ``facts`` are columns of a table: the title of the readiness; titles and names of facts.
+    """
+
+    id: str
+    kind: str
+    type: Literal["table", "timeline", "queues"]
+    position: int
+    title: str
+    empty: str
+    tile: str = ""
+    jobs: str = ""
+    ready: str = "Ready"
+    facts: tuple[tuple[str, str], ...] = ()
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindView:
+    """How people see the objects of a kind.
+
+    ``summarize`` returns the summary of an object (call :func:`summarize` instead, which never fails). It depends on
+    the ``children`` of the object, and on its pods: those whose ``pod_label`` (empty: none) has the value
+    ``pod_label_value`` of the object's name.
+
+    ``short_names`` are other names of the kind for ``cfo status``. In a narrow table, ``short_title`` replaces the
+    kind, and ``state_prefix`` is removed from its states.
+
+    ``section`` is the section of the page that this kind has, or shares with others of its views. ``row`` returns the
+    fields of a row of the page that only this kind has: ``quotas`` of a queue (title, used, limit,
+    and both as they are shown), ``queue`` (namespace/name) and ``position`` (0: none) of an object that can wait in
+    one, ``certificate`` and ``expires`` (milliseconds since 1970). ``past_phases`` returns the phases of an object
+    until now, if the page shows them over time.
+
+    The demo considers an object settled when its state is ``final_state`` or, with ``expected``, when it has these
+    children.
+    """
+
+    gvk: GVK
+    summarize: Callable[[Object, Related], Summary]
+    children: tuple[Children, ...] = ()
+    pod_label: str = ""
+    pod_label_value: Callable[[str], str] = str
+    short_names: tuple[str, ...] = ()
+    short_title: str = ""
+    state_prefix: str = ""
+    section: Section | None = None
+    row: Callable[[Summary], Mapping[str, Any]] | None = None
+    past_phases: Callable[[Summary], Sequence[PhaseChange]] | None = None
+    final_state: str = ""
+    expected: Callable[[Object], Iterable[tuple[GVK, str]]] | None = None
+
+
+def related_kinds(views: Iterable[KindView]) -> tuple[GVK, ...]:
+    """Return the other kinds on which summaries depend: children, pods and Events."""
+    children = (child.gvk for view in views for child in view.children)
+    return (*dict.fromkeys(children), POD, CORE_EVENT)
+
+
+def summarize(view: KindView, obj: Object, related: Related | None = None) -> Summary:
+    """Return the summary of ``obj``.
+
+    An object whose fields have unexpected types has a summary that says so; nothing is raised because of its content.
+    """
+    try:
+        return view.summarize(obj, related or Related())
+    except MALFORMED:
+        metadata = mapping(obj.get("metadata"))
+        problem = "Fields of the object have types that its API does not have"
+        return Summary(
+            gvk=view.gvk,
+            key=NamespacedName(text(metadata.get("namespace"), 63), text(metadata.get("name"), 253)),
+            uid=text(metadata.get("uid"), 63),
+            state="",
+            level=Level.WARNING,
+            ready="",
+            created=text(metadata.get("creationTimestamp"), 40),
+            problems=(Problem(problem, "correct the object; kubectl get -o yaml shows it"),),
+        )
+
+
+def new_summary(
+    obj: Object,
+    related: Related,
+    state: str,
+    level: Level,
+    problems: Iterable[Problem],
+    facts: Iterable[tuple[str, str]],
+    *,
+    ready: str = "",
+) -> Summary:
+    """Return a summary of ``obj``: without facts that are empty and problems that repeat others, and within limits."""
+    distinct = distinct_problems(problems)
+    return Summary(
+        gvk=gvk_of(obj),
+        key=key_of(obj),
+        uid=uid_of(obj),
+        state=state,
+        level=combined_level(level, distinct),
+        ready=ready,
+        created=text(path(obj, "metadata", "creationTimestamp"), 40),
+        facts=tuple((name, value) for name, value in facts if value)[:MAX_FACTS],
+        problems=distinct,
+        conditions=conditions_of(obj),
+        warnings=warnings_of(related.events),
+    )

@@ -1,0 +1,447 @@
+"""Keeps the summaries of all objects, from informers: no requests of its own, and no polling.
+
+An event only marks the objects whose summary it can change. Summaries are computed when someone asks for them, for the
+marked objects only, so an :class:`Overview` that no one reads costs next to nothing. The informers keep the objects as
+bytes; an object and those that it depends on are decoded while its summary is computed.
+
+Periods that depend on the time alone (how long a deletion takes, whether a CA is overdue) are checked when the object
+changes, not by a timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from functools import cache
+from typing import Any, Final, NamedTuple, Protocol
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from cfo.console.summaries.kind_view import KindView, summarize
+from cfo.console.summaries.reading import MALFORMED
+from cfo.console.summaries.related import MAX_EVENTS, MAX_PODS, Related
+from cfo.console.summaries.summary import Summary
+from cfo.runtime import (
+    GVK,
+    POD,
+    Clock,
+    Entry,
+    Event,
+    Informer,
+    NamespacedName,
+    Object,
+    SystemClock,
+)
+from cfo.runtime.objects import CORE_EVENT
+
+__all__ = ["Change", "ChangeType", "Overview", "Subscription", "interruption"]
+
+QUIET_SECONDS: Final = 0.1
+"""Changes are delivered when no further event has arrived for this time."""
+MAX_DELAY_SECONDS: Final = 1.0
+"""Changes are delivered after this time at the latest."""
+
+_MAX_BYTES: Final = 64 << 10
+"""Objects with more bytes are not cached, as in the operator, with which the informers are shared: anyone can create
+objects with these labels."""
+_MAX_EVENT_BYTES: Final = 16 << 10
+_BATCH: Final = 20
+"""The number of summaries that are computed before other tasks run."""
+
+_REGARDING_INDEX: Final = "overview-regarding"
+
+_Identity = tuple[GVK, NamespacedName]
+
+
+class ChangeType(Enum):
+    """How a summary has changed."""
+
+    ADDED = "added"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+class Change(NamedTuple):
+    """A change of one summary; of a removed object, it is the last one."""
+
+    type: ChangeType
+    summary: Summary
+
+
+class _Regarding(msgspec.Struct, rename="camel"):
+    uid: str | None = None
+    kind: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+
+
+class _EventHead(msgspec.Struct, rename="camel"):
+    involved_object: _Regarding | None = None
+
+
+_event_head = msgspec.json.Decoder(_EventHead)
+
+
+class InformerSource(Protocol):
+    """What an :class:`Overview` needs of a :class:`~cfo.runtime.Cache`."""
+
+    @property
+    def informers(self) -> Collection[Informer]:
+        """The informers that can be shared."""
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces of all informers; ``("",)`` for all."""
+
+    @property
+    def informer(self) -> Callable[..., Informer]:
+        """Returns an informer as :meth:`cfo.runtime.Cache.informer` does."""
+
+
+def interruption(informers: Iterable[Informer]) -> str:
+    """Return why changes of objects that were read are not received at the moment; empty if they are."""
+    return next((informer.problem for informer in informers if informer.has_synced and informer.problem), "")
+
+
+class Overview:
+    """The summaries of all objects of the kinds of ``views``.
+
+    ``cache`` provides the informers; of a running operator, those that its controllers have are shared, so create the
+    overview after them. ``related`` are the other kinds to watch (see :func:`.kind_view.related_kinds`); what is
+    left out is not part of the summaries. Pods are large: leave them out where memory matters more than the reason why
+    a pod does not start.
+    """
+
+    def __init__(
+        self,
+        cache: InformerSource,
+        views: Iterable[KindView],
+        *,
+        related: Collection[GVK],
+        clock: Clock | None = None,
+    ) -> None:
+        self.views = {view.gvk: view for view in views}
+        self._clock = clock or SystemClock()
+        self._summaries: dict[_Identity, Summary] = {}
+        self._dirty: dict[_Identity, None] = {}
+        self._subscriptions: list[Subscription] = []
+        self._handlers: list[tuple[Informer, Callable[[Event], None]]] = []
+        self._known_states: dict[Informer, bool] = {}
+        self._state_changed = anyio.Event()
+        self.informer_of: dict[GVK, Informer] = {}
+        self.children_of: dict[GVK, dict[GVK, Informer]] = {}
+        """The informers of the children of each kind, by their kind."""
+        self._pods: dict[GVK, Informer] = {}
+        for gvk, view in self.views.items():
+            # before the handler, which is called at once for the objects of an informer that has synced
+            self.informer_of[gvk] = _shared(cache, gvk)
+            self._watch(self.informer_of[gvk], self._on_object(gvk))
+            self.children_of[gvk] = {}
+            for child in view.children:
+                if child.gvk in related:
+                    selection = {"label_selector": child.label_selector, "metadata_only": child.metadata_only}
+                    informer = self._watch(
+                        _shared(cache, child.gvk, max_bytes=_MAX_BYTES, **selection), self._on_child(gvk)
+                    )
+                    self.children_of[gvk][child.gvk] = informer.add_index(*_index_by_owner(gvk.kind))
+            if view.pod_label and POD in related:
+                pods = self._watch(
+                    _shared(cache, POD, label_selector=view.pod_label), self._on_pod(gvk, view.pod_label)
+                )
+                self._pods[gvk] = pods.add_index(*_index_by_label(view.pod_label))
+        self._events: Informer | None = None
+        if CORE_EVENT in related:
+            events = cache.informer(CORE_EVENT, field_selector="type=Warning", max_bytes=_MAX_EVENT_BYTES)
+            self._events = self._watch(events, self._on_warning).add_index(_REGARDING_INDEX, _regarded_uid)
+
+    @property
+    def informers(self) -> Collection[Informer]:
+        """All informers that are watched."""
+        return tuple(self._known_states)
+
+    def unavailable(self) -> dict[GVK, str]:
+        """Return the kinds that cannot be read now, each with the reason."""
+        return {
+            informer.gvk: informer.problem or "the first list is not complete"
+            for informer in self._known_states
+            if not informer.has_synced
+        }
+
+    def forbidden(self) -> tuple[GVK, ...]:
+        """Return the kinds that the user is not allowed to list and watch."""
+        return tuple(informer.gvk for informer in self._known_states if informer.is_forbidden)
+
+    async def next_interruption(self, known: str = "") -> str:
+        """Wait until changes are no longer received, or are received again if ``known`` is the reason why not.
+
+        Returns the reason, empty if changes are received again; see :func:`interruption`.
+        """
+        while bool(current := interruption(self._known_states)) == bool(known):
+            await self._state_changed.wait()
+        return current
+
+    async def wait_for_sync(self) -> None:
+        """Wait until each kind was read completely or is forbidden; forever for a kind that is not served."""
+        for informer in self.informers:
+            await informer.wait_for_sync(unless_forbidden=True)
+
+    async def refresh(self) -> None:
+        """Compute the summaries that may have changed."""
+        computed = 0
+        while self._dirty:
+            identity = next(iter(self._dirty))
+            del self._dirty[identity]
+            self._update(identity)
+            computed += 1
+            if computed % _BATCH == 0:
+                await anyio.lowlevel.checkpoint()
+
+    async def snapshot(self) -> list[Summary]:
+        """Return the current summaries, by kind in the order of ``views``, then by namespace and name."""
+        await self.refresh()
+        order = {gvk: position for position, gvk in enumerate(self.views)}
+        return [self._summaries[each] for each in sorted(self._summaries, key=lambda each: (order[each[0]], each[1]))]
+
+    @contextmanager
+    def subscribe(self) -> Iterator[Subscription]:
+        """Yield a stream of changes, which begins with an addition for each object that exists."""
+        subscription = Subscription(self, self._summaries)
+        self._subscriptions.append(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.remove(subscription)
+
+    def close(self) -> None:
+        """Stop watching. The informers keep running, because others may share them."""
+        for informer, handler in self._handlers:
+            informer.remove_handler(handler)
+            informer.remove_state_handler(self._on_state)
+        self._handlers.clear()
+        self._summaries.clear()
+        self._dirty.clear()
+
+    # Events: each marks the objects whose summary can change.
+
+    def _watch(self, informer: Informer, handler: Callable[[Event], None]) -> Informer:
+        self._known_states[informer] = informer.has_synced
+        self._handlers.append((informer, handler))
+        informer.add_handler(handler)
+        informer.add_state_handler(self._on_state)
+        return informer
+
+    def _on_object(self, gvk: GVK) -> Callable[[Event], None]:
+        return lambda event: self._mark(gvk, event.key)
+
+    def _on_child(self, gvk: GVK) -> Callable[[Event], None]:
+        def handler(event: Event) -> None:
+            for entry in (event.old, event.new):
+                for owner in entry.meta.owner_references if entry is not None else ():
+                    if owner.kind == gvk.kind:
+                        self._mark(gvk, NamespacedName(event.key.namespace, owner.name))
+
+        return handler
+
+    def _on_warning(self, event: Event) -> None:
+        for entry in (event.old, event.new):
+            regarding = _regarding(entry) if entry is not None else None
+            for gvk in self.views if regarding is not None else ():
+                if regarding is not None and regarding.kind == gvk.kind:
+                    self._mark(gvk, NamespacedName(regarding.namespace or "", regarding.name or ""))
+
+    def _on_pod(self, gvk: GVK, label: str) -> Callable[[Event], None]:
+        def handler(event: Event) -> None:
+            for entry in (event.old, event.new):
+                name = entry.meta.labels.get(label) if entry is not None else None
+                if name:
+                    self._mark(gvk, NamespacedName(event.key.namespace, name))
+
+        return handler
+
+    def _on_state(self) -> None:
+        """Summaries say nothing about kinds that cannot be read, so they change when that changes."""
+        self._state_changed.set()
+        self._state_changed = anyio.Event()
+        states = {informer: informer.has_synced for informer in self._known_states}
+        if states != self._known_states:
+            self._known_states = states
+            for identity in self._summaries:
+                self._mark(*identity)
+
+    def _mark(self, gvk: GVK, key: NamespacedName) -> None:
+        """Mark an object if it exists or has a summary: anyone can create Events about objects that do not."""
+        informer = self.informer_of[gvk]
+        identity = (gvk, key)
+        if not (informer.reader.contains(key) or identity in self._summaries):
+            self._dirty.pop(identity, None)
+            return
+        self._dirty[identity] = None
+        for subscription in self._subscriptions:
+            subscription.wake()
+
+    # Summaries.
+
+    def _update(self, identity: _Identity) -> None:
+        gvk, key = identity
+        before, after = self._summaries.get(identity), self._summarize(gvk, key)
+        if before == after:
+            return
+        if after is None:
+            del self._summaries[identity]
+        else:
+            self._summaries[identity] = after
+        for subscription in self._subscriptions:
+            subscription.record(identity, before, after)
+
+    def _summarize(self, gvk: GVK, key: NamespacedName) -> Summary | None:
+        entry = self.informer_of[gvk].reader.entry(key)
+        if entry is None:
+            return None
+        uid, (owner_index, _) = entry.meta.uid, _index_by_owner(gvk.kind)
+        related = Related(
+            children={
+                kind: _decoded(child.reader.entries(key.namespace, index=(owner_index, uid)))
+                for kind, child in self.children_of[gvk].items()
+                if child.has_synced
+            },
+            pods=self._pods_of(self.views[gvk], key),
+            events=_decoded(self._events.reader.entries(index=(_REGARDING_INDEX, uid))[-MAX_EVENTS:])
+            if self._events is not None and uid
+            else (),
+            now=self._clock.now(),
+        )
+        objects = _decoded([entry])
+        obj = objects[0] if objects else {"metadata": {"namespace": key[0], "name": key[1]}}
+        return summarize(self.views[gvk], obj, related)
+
+    def _pods_of(self, view: KindView, key: NamespacedName) -> list[Object] | None:
+        informer = self._pods.get(view.gvk)
+        if informer is None or not informer.has_synced:
+            return None
+        name, _ = _index_by_label(view.pod_label)
+        index = (name, f"{key.namespace}/{view.pod_label_value(key.name)}")
+        return _decoded(informer.reader.entries(index=index)[:MAX_PODS])
+
+
+class Subscription:
+    """The changes since they were last read; see :meth:`Overview.subscribe`. It is bounded by the number of objects."""
+
+    def __init__(self, overview: Overview, summaries: Mapping[_Identity, Summary]) -> None:
+        self._overview = overview
+        self._summaries = summaries
+        self._before: dict[_Identity, Summary | None] = dict.fromkeys(summaries)
+        self._woken = anyio.Event()
+
+    def record(self, identity: _Identity, before: Summary | None, after: Summary | None) -> None:
+        """Remember that a summary has changed; one that was added and removed again is forgotten."""
+        if self._before.setdefault(identity, before) is None and after is None:
+            del self._before[identity]
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Record that summaries may have changed, and have to be computed."""
+        self._woken.set()
+
+    async def next(self) -> list[Change]:
+        """Wait until something has changed, and return all changes: at most one for each object."""
+        while True:
+            self._woken = anyio.Event()
+            await self._overview.refresh()
+            if changes := self._take():
+                return changes
+            await self._wait_for_events()
+
+    async def __aiter__(self) -> AsyncIterator[list[Change]]:
+        """Yield the changes, each time after a short period without events."""
+        while True:
+            yield await self.next()
+            await self._wait_for_events()
+
+    async def _wait_for_events(self) -> None:
+        """Wait for an event, and then until none has arrived for :data:`QUIET_SECONDS`."""
+        await self._woken.wait()
+        with anyio.move_on_after(MAX_DELAY_SECONDS):
+            while self._woken.is_set():
+                self._woken = anyio.Event()
+                with anyio.move_on_after(QUIET_SECONDS):
+                    await self._woken.wait()
+
+    def _take(self) -> list[Change]:
+        recorded, self._before = self._before, {}
+        changes = []
+        for identity, before in recorded.items():
+            after = self._summaries.get(identity)
+            if after is not None and before is None:
+                changes.append(Change(ChangeType.ADDED, after))
+            elif after is not None and after != before:
+                changes.append(Change(ChangeType.CHANGED, after))
+            elif after is None and before is not None:
+                changes.append(Change(ChangeType.REMOVED, before))
+        return changes
+
+
+def _shared(cache: InformerSource, gvk: GVK, **selection: Any) -> Informer:
+    """Return an informer of ``cache`` that has at least the objects of ``selection``: an existing one, or a new one."""
+    metadata_only = bool(selection.get("metadata_only"))
+    label_selector = str(selection.get("label_selector", ""))
+    for informer in cache.informers:
+        existing = informer.selection
+        if (
+            informer.gvk == gvk
+            and existing.metadata_only == metadata_only
+            and not existing.field_selector
+            and (not existing.label_selector or str(existing.label_selector) == label_selector)
+            and existing.namespaces == cache.namespaces
+            and (not existing.max_bytes or existing.max_bytes >= selection.get("max_bytes", _MAX_BYTES))
+        ):
+            return informer
+    return cache.informer(gvk, **selection)
+
+
+def _decoded(entries: list[Entry]) -> list[Object]:
+    """Return the objects of ``entries``, without those whose JSON cannot be decoded (nested too deeply)."""
+    found = []
+    for entry in entries:
+        try:
+            found.append(entry.object())
+        except MALFORMED:
+            continue
+    return found
+
+
+_Index = tuple[str, Callable[[Entry], Iterator[str]]]
+"""The name of an index and its function, which is the same for all overviews that share an informer."""
+
+
+@cache
+def _index_by_owner(kind: str) -> _Index:
+    def owners(entry: Entry) -> Iterator[str]:
+        return (owner.uid for owner in entry.meta.owner_references if owner.kind == kind)
+
+    return f"overview-owner-{kind}", owners
+
+
+def _regarding(entry: Entry) -> _Regarding | None:
+    try:
+        return _event_head.decode(entry.raw).involved_object
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _regarded_uid(entry: Entry) -> Iterator[str]:
+    regarding = _regarding(entry)
+    if regarding is not None and regarding.uid:
+        yield regarding.uid
+
+
+@cache
+def _index_by_label(label: str) -> _Index:
+    def names(entry: Entry) -> Iterator[str]:
+        value = entry.meta.labels.get(label)
+        if value:
+            yield f"{entry.namespace}/{value}"
+
+    return f"overview-{label}", names

@@ -1,0 +1,86 @@
+"""AppWrappers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER
+from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
+from cfo.features.monitoring import OBJECTS, OWN, Alert, Panel, counted
+from cfo.runtime import CRUD, READ, Object, Rule
+
+__all__ = ["APPWRAPPERS"]
+
+_log = structlog.get_logger("cfo.operator")
+_webhook_rules = lazy("cfo.webhooks.appwrapper:rules")
+
+
+def _setup_webhooks(context: Context) -> None:
+    from cfo.webhooks import appwrapper
+
+    appwrapper.setup(context.manager, context.configuration.appwrapper, context.embedded_validators)
+
+
+def _setup(context: Context) -> None:
+    from cfo.controllers import appwrapper
+
+    configuration = context.configuration.appwrapper
+    if not configuration.require_admission_webhook:
+        _log.warning(
+            "AppWrapper validation is not required: while the webhook is missing, "
+            "anyone who can create an AppWrapper gains this operator's permissions"
+        )
+    elif not context.serves_webhooks:
+        _log.warning("Not serving webhooks; new AppWrappers are not deployed unless another process serves them")
+    appwrapper.setup(context.manager, configuration)
+
+
+def _crds() -> list[Object]:
+    from cfo.api.appwrapper.models import appwrapper_crd
+
+    return [appwrapper_crd()]
+
+
+APPWRAPPERS: Final = Feature(
+    name="appwrapper",
+    title="AppWrappers",
+    chart_comment=(
+        "Permissions for features that the configuration enables: AppWrappers; appwrapper.kueueIntegration and "
+        "slackQueueName."
+    ),
+    enabled=lambda configuration: configuration.appwrapper.enabled,
+    kinds=(APPWRAPPER,),
+    views=lazy("cfo.console.summaries.appwrapper:VIEWS"),
+    crds=_crds,
+    finalizers={APPWRAPPER: FINALIZER},
+    base_rules=lambda namespace: _webhook_rules(),
+    rules=lazy("cfo.controllers.appwrapper:rules"),
+    probe=Rule(APPWRAPPER.group, "appwrappers/finalizers", "update"),
+    user_roles=(
+        UserRole("appwrapper-editor-role", api_rules(CRUD, APPWRAPPER.group, "appwrappers"), ("admin", "edit"), 0),
+        UserRole("viewer-role", api_rules(READ, APPWRAPPER.group, "appwrappers"), ("view",), 1),
+    ),
+    field_managers=(FIELD_MANAGER,),
+    setup_webhooks=_setup_webhooks,
+    setup=_setup,
+    alerts=(
+        Alert(
+            "AppWrappersFail",
+            f'max by (namespace) (appwrapper_status_phase{{{OWN}, phase="Failed"}}) > 0',
+            "0s",
+            "warning",
+            "{{ $value }} AppWrappers in namespace {{ $labels.namespace }} have failed.",
+            "appwrappers-fail",
+        ),
+    ),
+    panels=(
+        counted("AppWrappers by phase", "appwrapper_status_phase", "phase"),
+        Panel(
+            "Phase transitions",
+            "ops",
+            ((f"sum by (phase) (rate(appwrapper_phase_total{OBJECTS}[$__rate_interval]))", "{{phase}}"),),
+        ),
+    ),
+)

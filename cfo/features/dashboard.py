@@ -1,0 +1,27 @@
+"""The dashboard of the operator's metrics server."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cfo.features.contract import Context, Feature, lazy
+from cfo.runtime import Rule
+
+__all__ = ["DASHBOARD"]
+
+
+def _setup(context: Context) -> None:
+    from cfo.console.dashboard import in_cluster
+
+    in_cluster.setup(context.manager, [view for feature in context.enabled for view in feature.views()])
+
+
+DASHBOARD: Final = Feature(
+    name="dashboard",
+    title="the dashboard",
+    chart_comment="Permission to read Events, if metrics.dashboard is true in the configuration.",
+    enabled=lambda configuration: configuration.metrics.dashboard,
+    rules=lazy("cfo.console.dashboard.in_cluster:rules"),
+    probe=Rule("", "events", "watch"),
+    setup=_setup,
+)

@@ -1,0 +1,101 @@
+"""Flux: MiniClusters, FluxJobs and FluxSetups."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, GROUP, MINICLUSTER
+from cfo.api.flux.names import FIELD_MANAGER
+from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
+from cfo.features.monitoring import OBJECTS, OWN, Alert, Panel
+from cfo.runtime import CRUD, READ, Object, Rule
+
+__all__ = ["FLUX"]
+
+
+def _setup_webhooks(context: Context) -> None:
+    from cfo.webhooks import flux
+
+    flux.setup(context.manager, (context.namespace, *context.configuration.flux.admin_namespaces))
+
+
+def _setup(context: Context) -> None:
+    from cfo.controllers import flux
+
+    flux.setup(context.manager, context.configuration.flux, context.namespace)
+
+
+def _crds() -> list[Object]:
+    from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+
+    return [fluxjob_crd(), fluxsetup_crd(), minicluster_crd()]
+
+
+def _by_setup(metric: str, legend: str) -> tuple[str, str]:
+    return f"sum by (namespace, fluxsetup) ({metric}{OBJECTS})", f"{{{{namespace}}}}/{{{{fluxsetup}}}} {legend}"
+
+
+FLUX: Final = Feature(
+    name="flux",
+    title="Flux",
+    chart_comment="Permissions for Flux, if flux.enabled is true in the configuration.",
+    enabled=lambda configuration: configuration.flux.enabled,
+    kinds=(FLUX_JOB, MINICLUSTER, FLUX_SETUP),
+    views=lazy("cfo.console.summaries.flux:VIEWS"),
+    crds=_crds,
+    rules=lazy("cfo.controllers.flux:rules"),
+    probe=Rule(GROUP, "miniclusters/finalizers", "update"),
+    user_roles=(
+        UserRole(
+            "flux-editor-role",
+            [
+                *api_rules(CRUD, GROUP, "fluxjobs", "miniclusters"),
+                Rule(GROUP, "miniclusters/scale", ("get", "patch", "update")),
+            ],
+            ("admin", "edit"),
+            3,
+        ),
+        UserRole("flux-viewer-role", api_rules(READ, GROUP, "fluxjobs", "miniclusters"), ("view",), 4),
+        # FluxSetups set quotas, so only cluster administrators can edit them
+        UserRole("fluxsetup-viewer-role", api_rules(READ, GROUP, "fluxsetups"), ("view",), 6),
+    ),
+    field_managers=(FIELD_MANAGER,),
+    setup_webhooks=_setup_webhooks,
+    setup=_setup,
+    alerts=(
+        Alert(
+            "CodeFlareOperatorFluxQueueBlocked",
+            f"max by (namespace, fluxsetup) (flux_setup_pending_jobs{OBJECTS}) > 0 "
+            f"and max by (namespace, fluxsetup) (flux_setup_admitted_jobs{OBJECTS}) == 0 "
+            f"and max by (namespace, fluxsetup) (flux_setup_used_pods{OBJECTS}) == 0",
+            "15m",
+            "warning",
+            "FluxJobs wait for FluxSetup {{ $labels.namespace }}/{{ $labels.fluxsetup }}, whose quota is unused.",
+            "fluxjobs-wait",
+            after="CodeFlareOperatorEventLoopBlocked",
+        ),
+        Alert(
+            "CodeFlareOperatorFluxSetupInvalid",
+            f'max by (namespace, fluxsetup, reason) (flux_setup_active{{{OWN}, reason!~"Ready|Replaced"}}) == 0',
+            "15m",
+            "warning",
+            "FluxSetup {{ $labels.namespace }}/{{ $labels.fluxsetup }} is inactive: {{ $labels.reason }}.",
+            "fluxjobs-wait",
+            after="CodeFlareOperatorEventLoopBlocked",
+        ),
+    ),
+    panels=(
+        Panel(
+            "FluxSetups: pods",
+            "short",
+            (_by_setup("flux_setup_used_pods", "used"), _by_setup("flux_setup_max_pods", "maximum")),
+            after="Event loop lag",
+        ),
+        Panel(
+            "FluxSetups: jobs",
+            "short",
+            (_by_setup("flux_setup_admitted_jobs", "admitted"), _by_setup("flux_setup_pending_jobs", "waiting")),
+            after="Event loop lag",
+        ),
+    ),
+)

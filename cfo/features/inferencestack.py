@@ -1,0 +1,81 @@
+"""InferenceStacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER
+from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
+from cfo.features.monitoring import METRICS_SERVICE, Alert, counted
+from cfo.runtime import CRUD, READ, Rule
+
+__all__ = ["METRICS_SERVICES", "STACKS"]
+
+METRICS_SERVICES: Final = f"{METRICS_SERVICE}|inference-stack-operator-v[0-9]+-metrics"
+"""A regular expression for the metrics Services of all operators that reconcile InferenceStacks."""
+
+_ALL: Final = f'job=~"{METRICS_SERVICES}"'
+
+
+def _setup_webhooks(context: Context) -> None:
+    from cfo.webhooks import inferencestack
+
+    inferencestack.setup(context.manager, context.configuration.inference_stack)
+
+
+def _setup(context: Context) -> None:
+    from cfo.controllers import inferencestack
+
+    election = context.manager.options.leader_election
+    inferencestack.setup(context.manager, context.configuration.inference_stack, election)
+
+
+def _user_rules(verbs: Sequence[str]) -> list[Rule]:
+    return [rule for gvk in INFERENCE_STACKS for rule in api_rules(verbs, gvk.group, "inferencestacks")]
+
+
+STACKS: Final = Feature(
+    name="inferencestack",
+    title="InferenceStacks",
+    chart_comment="Permissions for InferenceStacks, if inferenceStack.enabled is true in the configuration.",
+    enabled=lambda configuration: configuration.inference_stack.enabled,
+    kinds=INFERENCE_STACKS,
+    views=lazy("cfo.console.summaries.inferencestack:VIEWS"),
+    shared=True,
+    crds=lazy("cfo.api.inferencestack.models:inference_stack_crds"),
+    base_rules=lazy("cfo.controllers.inferencestack:election_rules"),
+    rules=lazy("cfo.controllers.inferencestack:rules"),
+    probe=Rule("doublewordai.co", "inferencestacks/finalizers", "update"),
+    user_roles=(
+        UserRole("inferencestack-editor-role", _user_rules(CRUD), ("admin", "edit"), 2),
+        UserRole("viewer-role", _user_rules(READ), ("view",), 1),
+    ),
+    field_managers=(FIELD_MANAGER, CLAIMS_FIELD_MANAGER),
+    setup_webhooks=_setup_webhooks,
+    setup=_setup,
+    alerts=(
+        Alert(
+            "InferenceStackApplicationsFail",
+            f'sum by (state) (inferencestack_status_applications{{{_ALL}, state=~"Failed|Stalled"}}) > 0',
+            "15m",
+            "warning",
+            "{{ $value }} applications of InferenceStacks are in state {{ $labels.state }}.",
+            "applications-of-an-inferencestack-fail",
+        ),
+        Alert(
+            "InferenceStackUnclaimed",
+            f"sum by (reason) (inferencestack_unclaimed{{{_ALL}}}) > 0",
+            "5m",
+            "warning",
+            "{{ $value }} InferenceStacks are not reconciled by exactly one operator: {{ $labels.reason }}.",
+            "an-inferencestack-is-not-reconciled",
+        ),
+    ),
+    panels=(
+        counted("InferenceStacks by readiness", "inferencestack_status_ready", "ready", f"{{{_ALL}}}", "ready: "),
+        counted("Applications of InferenceStacks", "inferencestack_status_applications", "state", f"{{{_ALL}}}"),
+        counted("InferenceStacks without exactly one operator", "inferencestack_unclaimed", "reason", f"{{{_ALL}}}"),
+    ),
+)

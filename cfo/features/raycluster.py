@@ -1,0 +1,174 @@
+"""RayClusters, and the optional features of their controllers."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from cfo.api.gateway import GROUP as GATEWAY_GROUP
+from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.naming import (
+    DEFAULT_DENY_LABEL,
+    DEFAULT_DENY_NAME,
+    FIELD_MANAGER,
+    FINALIZER,
+    REQUESTER_ROLE,
+    REQUESTER_RULES,
+    REQUESTERS_LABEL,
+)
+from cfo.config import OperatorConfiguration, ProfileTable
+from cfo.features.contract import Context, Feature, Leftovers, UserRole, lazy
+from cfo.features.monitoring import OBJECTS, Alert, Panel, counted
+from cfo.runtime import NETWORK_POLICY, Rule
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
+from cfo.version import __version__
+
+__all__ = ["AUTHENTICATION", "CERTIFICATE_REQUESTS", "GATEWAY", "NAMESPACES", "OPENSHIFT", "RAY_CLUSTERS"]
+
+
+_rules = lazy("cfo.controllers.raycluster:rules")
+
+
+def _setup(context: Context) -> None:
+    from cfo.controllers import raycluster
+
+    manager = context.manager
+    environment = raycluster.setup(manager, context.configuration.kuberay)
+    if not context.serves_webhooks:
+        return
+    from cfo.webhooks import raycluster as webhooks
+
+    webhook = webhooks.setup(
+        manager,
+        context.configuration.kuberay,
+        version=f"v{__version__}",
+        settings_of=lambda namespace: environment.profiles.settings(manager.client, namespace),
+        has_oauth_server=environment.platform.has_oauth_server,
+        ingress_domain=lambda: environment.domain.read(manager.client),
+        environment=os.environ,
+    )
+    context.embedded_validators[RAY_CLUSTER] = webhook.submission_errors
+
+
+def _authenticates(configuration: OperatorConfiguration) -> bool:
+    kuberay = configuration.kuberay
+    authenticates = kuberay.authentication.enabled or "authOptions" in kuberay.kuberay_features
+    return kuberay.enabled and authenticates and ProfileTable(kuberay).strictest().kuberay.ray_dashboard_oauth_enabled
+
+
+def _reads_namespaces(configuration: OperatorConfiguration) -> bool:
+    kuberay = configuration.kuberay
+    selects_namespaces = kuberay.network_policy.default_deny.namespace_selector is not None
+    return kuberay.enabled and (bool(kuberay.profiles) or selects_namespaces)
+
+
+def _requests_certificates(configuration: OperatorConfiguration) -> bool:
+    kuberay = configuration.kuberay
+    requests = kuberay.ca.issuer == "certificateSigningRequest"
+    return kuberay.enabled and requests and ProfileTable(kuberay).strictest().kuberay.mtls_enabled
+
+
+RAY_CLUSTERS: Final = Feature(
+    name="raycluster",
+    title="RayClusters",
+    enabled=lambda configuration: configuration.kuberay.enabled,
+    kinds=(RAY_CLUSTER,),
+    views=lazy("cfo.console.summaries.raycluster:VIEWS"),
+    finalizers={RAY_CLUSTER: FINALIZER},
+    # with this policy, no one would admit anything to the pods of new RayClusters
+    leftovers=(Leftovers(NETWORK_POLICY, DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME),),
+    base_rules=lambda namespace: _rules(),
+    user_roles=(
+        # the role to use RayClusters with Kubernetes tokens; its verb is Ray's own
+        UserRole("ray-token-user-role", [Rule(RAY_CLUSTER.group, "rayclusters", "ray:write")], ("admin", "edit"), 5),
+    ),
+    field_managers=(FIELD_MANAGER,),
+    setup=_setup,
+    checks={
+        "admission": lazy("cfo.console.doctor.raycluster:admission"),
+        "kuberay": lazy("cfo.console.doctor.raycluster:kuberay"),
+    },
+    alerts=(
+        Alert(
+            "RayClusterCAExpires",
+            f"min by (namespace) (cfo_raycluster_ca_expiration_timestamp_seconds{OBJECTS}) - time() < 30 * 24 * 3600",
+            "1h",
+            "critical",
+            "A CA of a RayCluster in namespace {{ $labels.namespace }} expires within 30 days and was not renewed.",
+            "a-ca-is-not-renewed",
+        ),
+        Alert(
+            "RayClustersWithoutMTLS",
+            f"max by (namespace) (cfo_rayclusters_without_mtls{OBJECTS}) > 0",
+            "1h",
+            "warning",
+            "{{ $value }} RayClusters in namespace {{ $labels.namespace }} have no mutual TLS; recreate them.",
+            "rayclusters-without-mtls",
+        ),
+    ),
+    panels=(
+        counted("RayClusters by state", "cfo_rayclusters", "state"),
+        counted("RayClusters without mutual TLS", "cfo_rayclusters_without_mtls", "namespace"),
+        Panel(
+            "First CA of a RayCluster: time left",
+            "s",
+            ((f"min(cfo_raycluster_ca_expiration_timestamp_seconds{OBJECTS}) - time()", "CA"),),
+        ),
+    ),
+)
+
+AUTHENTICATION: Final = Feature(
+    name="authentication",
+    title="the authentication of dashboards",
+    chart_comment=(
+        "Permissions for kuberay.authentication, and for Ray's tokens (authOptions in kuberay.kubeRayFeatures)."
+    ),
+    enabled=_authenticates,
+    rules=lazy("cfo.controllers.raycluster:authentication_rules"),
+    probe=Rule("", "serviceaccounts", "patch"),
+)
+
+OPENSHIFT: Final = Feature(
+    name="openshift",
+    title="OpenShift",
+    chart_comment="Permissions for OpenShift.",
+    enabled=lambda configuration: configuration.kuberay.enabled,
+    platform_kind=ROUTE,
+    rules=lazy("cfo.controllers.raycluster:openshift_rules"),
+    probe=Rule(ROUTE.group, "routes", "update"),
+    checks={"domain": lazy("cfo.console.doctor.raycluster:domain")},
+)
+
+GATEWAY: Final = Feature(
+    name="gateway",
+    title="the Gateway API",
+    chart_comment="Permissions for the Gateway API, if kuberay.gateway is set in the configuration.",
+    enabled=lambda configuration: configuration.kuberay.enabled and configuration.kuberay.gateway.enabled,
+    rules=lazy("cfo.controllers.raycluster:gateway_rules"),
+    probe=Rule(GATEWAY_GROUP, "httproutes", "create"),
+)
+
+NAMESPACES: Final = Feature(
+    name="namespaces",
+    title="labels of Namespaces",
+    chart_comment=(
+        "Permission to read Namespaces, if kuberay.profiles or kuberay.networkPolicy.defaultDeny is set in the "
+        "configuration."
+    ),
+    enabled=_reads_namespaces,
+    rules=lazy("cfo.controllers.raycluster:namespace_rules"),
+    probe=Rule("", "namespaces", "watch"),
+)
+
+CERTIFICATE_REQUESTS: Final = Feature(
+    name="csr",
+    title="certificate requests",
+    chart_comment=(
+        "Permissions for certificate requests, if kuberay.ca.issuer is certificateSigningRequest in the configuration."
+    ),
+    enabled=_requests_certificates,
+    leftovers=(Leftovers(CLUSTER_ROLE_BINDING, REQUESTERS_LABEL),),
+    rules=lazy("cfo.controllers.raycluster:certificate_request_rules"),
+    probe=Rule("certificates.k8s.io", "certificatesigningrequests/approval", "update"),
+    bound_roles={REQUESTER_ROLE: REQUESTER_RULES},
+)

@@ -1,0 +1,70 @@
+"""The demo's replacement for KubeRay: the pods and the status of a RayCluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cfo.api.raycluster.cluster import requires_ray_token
+from cfo.console.demo.raycluster_nodes import pods_of, runs_here, status_of
+
+
+def cluster(**group: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "ray", "image": "ray"}]}}
+    workers = {"groupName": "small", "replicas": 2, "minReplicas": 1, "maxReplicas": 3, "template": template, **group}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "rc", "namespace": "ns", "uid": "u", "generation": 4},
+        "spec": {"headGroupSpec": {"template": template}, "workerGroupSpecs": [workers]},
+    }
+
+
+def with_ready_condition(pod: dict[str, Any]) -> dict[str, Any]:
+    return {**pod, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+
+
+def test_cluster_has_one_head_pod_and_one_pod_per_worker_host() -> None:
+    pods = list(pods_of(cluster(numOfHosts=2)))
+    assert [pod["metadata"]["labels"]["ray.io/node-type"] for pod in pods] == ["head"] + ["worker"] * 4
+    assert len({pod["metadata"]["name"] for pod in pods}) == 5
+
+
+def test_cluster_is_ready_when_head_and_all_workers_are_ready() -> None:
+    ray_cluster = cluster()
+    head, first, second = pods_of(ray_cluster)
+    status = status_of(ray_cluster, [with_ready_condition(head), with_ready_condition(first), second])
+    assert status["state"] is None
+    assert (status["desiredWorkerReplicas"], status["availableWorkerReplicas"]) == (2, 1)
+    assert (status["minWorkerReplicas"], status["maxWorkerReplicas"], status["observedGeneration"]) == (1, 3, 4)
+    assert status_of(ray_cluster, map(with_ready_condition, (head, first, second)))["state"] == "ready"
+    assert status_of(ray_cluster, map(with_ready_condition, (first, second)))["state"] is None
+
+
+def test_head_requires_token_if_the_cluster_requests_it() -> None:
+    ray_cluster = cluster()
+    assert not requires_ray_token(next(pods_of(ray_cluster))["spec"])
+    ray_cluster["spec"]["authOptions"] = {"mode": "token"}
+    for pod in pods_of(ray_cluster):
+        assert requires_ray_token(pod["spec"])
+    assert "env" not in ray_cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+
+
+def test_cluster_of_multikueue_does_not_run_here() -> None:
+    ray_cluster = cluster()
+    assert runs_here(ray_cluster)
+    ray_cluster["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    assert not runs_here(ray_cluster)
+
+
+def test_suspended_cluster_has_the_state_suspended_when_its_pods_are_deleted() -> None:
+    ray_cluster = cluster()
+    pods = list(map(with_ready_condition, pods_of(ray_cluster)))
+    ray_cluster["spec"]["suspend"] = True
+    assert status_of(ray_cluster, pods)["state"] is None
+    assert status_of(ray_cluster, [])["state"] == "suspended"
+
+
+def test_cluster_is_not_ready_after_its_pods_have_ended() -> None:
+    ray_cluster = cluster()
+    ended = [{**pod, "status": {"phase": "Succeeded"}} for pod in pods_of(ray_cluster)]
+    assert status_of(ray_cluster, ended)["state"] is None

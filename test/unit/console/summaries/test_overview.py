@@ -1,0 +1,81 @@
+"""What an overview remembers while no one reads it is bounded by the objects that exist."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import anyio
+
+from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.console.summaries import Overview
+from cfo.console.summaries.overview import Subscription
+from cfo.features import all_views
+from cfo.runtime import Cache, ClientConfig, NamespacedName, RESTMapper, Transport
+from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.cache.store import Event, EventType
+from cfo.runtime.objects.kinds import CORE_EVENT
+from test.support.summaries import summary
+
+
+def new_overview() -> Overview:
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    return Overview(Cache(transport, RESTMapper(transport)), all_views(), related=())
+
+
+class StubInformer:
+    """An informer that has synced."""
+
+    has_synced = True
+    problem = ""
+
+
+def warning_event(name: str) -> Event:
+    raw = f'{{"metadata":{{"name":"{name}"}},"involvedObject":{{"kind":"RayCluster","name":"{name}","uid":"{name}"}}}}'
+    entry = EntryDecoder(CORE_EVENT).decode(raw.encode())
+    return Event(EventType.ADDED, entry.key, None, entry)
+
+
+def test_events_about_objects_that_do_not_exist_are_not_remembered() -> None:
+    overview = new_overview()
+    for number in range(100):
+        overview._on_warning(warning_event(f"ghost-{number}"))
+    assert not overview._dirty
+
+
+def test_events_with_fields_of_other_types_are_ignored() -> None:
+    overview = new_overview()
+    for regarding in ('"x"', "[]", "7", '{"kind": 7}', "null"):
+        raw = f'{{"metadata": {{"name": "e"}}, "involvedObject": {regarding}}}'
+        entry = EntryDecoder(CORE_EVENT).decode(raw.encode())
+        overview._on_warning(Event(EventType.ADDED, entry.key, None, entry))
+    assert not overview._dirty
+
+
+async def test_interruption_ends_when_objects_are_received_again() -> None:
+    overview, informer = new_overview(), StubInformer()
+    overview._known_states = cast("Any", {informer: True})
+    for known, problem in (("", "watch pods: refused"), ("watch pods: refused", "")):
+        found: list[str] = []
+
+        async def wait(known: str = known, found: list[str] = found) -> None:
+            found.append(await overview.next_interruption(known))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            assert not found
+            informer.problem = problem
+            overview._on_state()
+        assert found == [problem]
+
+
+async def test_subscription_forgets_what_was_added_and_removed_between_two_reads() -> None:
+    summaries: dict[Any, Any] = {}
+    subscription = Subscription(new_overview(), summaries)
+    identity = (RAY_CLUSTER, NamespacedName("ns", "x"))
+    subscription.record(identity, None, summary("x"))
+    subscription.record(identity, summary("x"), None)
+    assert not subscription._before
+    subscription.record(identity, summary("x"), None)
+    (change,) = await subscription.next()
+    assert change.summary == summary("x")
