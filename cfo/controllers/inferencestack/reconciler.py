@@ -114,7 +114,8 @@ class InferenceStackReconciler:
             self.pods.release(self.kind, request)
             await self._remove_helm_finalizers(stack)
             return Result()
-        compute = _in_thread if len(entry.raw) > _LARGE_BYTES or len(application_names(stack)) > _MANY else _directly
+        is_large = len(entry.raw) > _LARGE_BYTES or len(application_names(stack)) > _MANY
+        compute = to_thread.run_sync if is_large else _directly
         profile = pinned_profile(stack) or newest_profile(self.operator_version)
         validation = await compute(partial(validate, stack, profile))
         if validation.errors:
@@ -237,10 +238,6 @@ class InferenceStackReconciler:
 
 async def _directly(function: Callable[[], T]) -> T:
     return function()
-
-
-async def _in_thread(function: Callable[[], T]) -> T:
-    return await to_thread.run_sync(function)
 
 
 def _generation(stack: Object) -> int:
