@@ -112,17 +112,17 @@ def volume_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError
         yield from _cache_errors(cache, path.child("cache"))
     elif "modelsVolume" in section:
         names.add("dshm")
-        yield from _key_errors(section["modelsVolume"], "name", path.child("modelsVolume"), names)
+        yield from unique_errors(section["modelsVolume"], "name", path.child("modelsVolume"), names)
         if not any(value is not None for key, value in section["modelsVolume"].items() if key != "name"):
             yield required(path.child("modelsVolume"), "must have a source, such as emptyDir or persistentVolumeClaim")
     for index, volume in enumerate(section.get("volumes") or ()):
-        yield from _key_errors(volume, "name", path.child("volumes").index(index), names)
+        yield from unique_errors(volume, "name", path.child("volumes").index(index), names)
     paths = set(_APPLICATION_MOUNTS if cache is not None or "modelsVolume" in section else _GATEWAY_MOUNTS)
     for index, mount in enumerate(section.get("volumeMounts") or ()):
-        yield from _key_errors(mount, "mountPath", path.child("volumeMounts").index(index), paths)
+        yield from unique_errors(mount, "mountPath", path.child("volumeMounts").index(index), paths)
 
 
-def _key_errors(item: Mapping[str, Any], key: str, path: Path, seen: set[str]) -> Iterator[FieldError]:
+def unique_errors(item: Mapping[str, Any], key: str, path: Path, seen: set[str]) -> Iterator[FieldError]:
     """Yield an error if the field ``key`` of a list item is not set, or is in ``seen``, to which it is added."""
     value = item.get(key)
     if not value:

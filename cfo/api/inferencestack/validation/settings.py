@@ -8,9 +8,15 @@ from typing import Any, Final
 from cfo.api.inferencestack.names import COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
 from cfo.api.inferencestack.snake_case import is_config_key, snake_case
-from cfo.api.inferencestack.validation.pods import gpu_errors, port_errors, port_list_errors, volume_errors
+from cfo.api.inferencestack.validation.pods import (
+    gpu_errors,
+    port_errors,
+    port_list_errors,
+    unique_errors,
+    volume_errors,
+)
 from cfo.runtime import FieldError
-from cfo.runtime.objects.field import Path, duplicate, forbidden, invalid, not_supported, required
+from cfo.runtime.objects.field import Path, forbidden, invalid, not_supported, required
 
 _COUNTS: Final = {"minReplicaCount": 0, "maxReplicaCount": 1, "idleReplicaCount": 0}
 """The counts in the spec of a ScaledObject, and the minimum of each."""
@@ -193,14 +199,7 @@ def _strategy_errors(strategy: Mapping[str, Any], path: Path) -> Iterator[FieldE
 def _env_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, variable in enumerate(section.get("env") or ()):
-        at = path.child("env").index(index).child("name")
-        name = variable.get("name")
-        if not name:
-            yield required(at)
-        elif name in seen:
-            yield duplicate(at, name)
-        else:
-            seen.add(name)
+        yield from unique_errors(variable, "name", path.child("env").index(index), seen)
 
 
 def _image_errors(section: Mapping[str, Any], name: str, path: Path) -> Iterator[FieldError]:
