@@ -87,7 +87,7 @@ def desired_status(
     }
 
 
-def is_only_numbers(before: Object, after: Object) -> bool:
+def _is_only_numbers(before: Object, after: Object) -> bool:
     """Return whether two statuses differ in nothing but their numbers, so that the change can be written later."""
     old, new = (find_condition(status.get("conditions"), ACTIVE) for status in (before, after))
     return old == new and before.get("observedGeneration") == after.get("observedGeneration")
@@ -211,7 +211,7 @@ class FluxSetupReconciler:
         if status == before:
             return Result()
         now = self.clock.monotonic()
-        if is_only_numbers(before, status) and (pause := self._next_status.get(key, 0.0) - now) > 0:
+        if _is_only_numbers(before, status) and (pause := self._next_status.get(key, 0.0) - now) > 0:
             return Result(requeue_after=pause)
         self._next_status[key] = now + _STATUS_INTERVAL
         await apply_status(self.client, obj, status)

@@ -23,7 +23,7 @@ _COUNTS: Final = {"minReplicaCount": 0, "maxReplicaCount": 1, "idleReplicaCount"
 _MAX_COUNT: Final = 2**31 - 1
 
 
-def scaling_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+def _scaling_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     """Yield the errors in the scaling of an application, if it is enabled."""
     scaling: Mapping[str, Any] = section.get("scaling") or {}
     path = path.child("scaling")
@@ -153,7 +153,7 @@ def _application_errors(
     yield from volume_errors(section, path)
     if own.get("cache") is not None and own.get("modelsVolume"):
         yield forbidden(path.child("modelsVolume"), "must not be set together with cache")
-    yield from scaling_errors(section, path)
+    yield from _scaling_errors(section, path)
     yield from gpu_errors(section, path)
 
 

@@ -26,7 +26,7 @@ _DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
-def label_errors(stack: Object) -> Iterator[FieldError]:
+def _label_errors(stack: Object) -> Iterator[FieldError]:
     """Yield an error if the label ``operatorVersion`` has a value that no operator serves."""
     value = operator_version_of(stack)
     if value and not is_operator_version(value):
@@ -34,7 +34,7 @@ def label_errors(stack: Object) -> Iterator[FieldError]:
         yield invalid(path, value, "operatorVersion must be of the form v<major>, such as v2")
 
 
-def name_errors(stack: ResolvedStack) -> Iterator[FieldError]:
+def _name_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     """Yield the errors in names. The names of the stack itself are not checked if it has none yet."""
     names = stack.names
     override = stack.spec.get("fullnameOverride")
@@ -93,7 +93,7 @@ def _application_name_errors(stack: ResolvedStack, application: str) -> Iterator
             )
 
 
-def label_warnings(stack: Object) -> Iterator[str]:
+def _label_warnings(stack: Object) -> Iterator[str]:
     """Yield a warning if ``stack`` has no label ``operatorVersion``."""
     if not operator_version_of(stack):
         yield (
@@ -102,7 +102,7 @@ def label_warnings(stack: Object) -> Iterator[str]:
         )
 
 
-def settings_warnings(stack: ResolvedStack) -> Iterator[str]:
+def _settings_warnings(stack: ResolvedStack) -> Iterator[str]:
     """Yield the warnings about the settings of ``stack``, whose JSON types are correct."""
     yield from _port_warnings(stack)
     for name, section in stack.applications.items():
@@ -152,7 +152,7 @@ class Validation:
 
 def validate(stack: Object, profile: Profile) -> Validation:
     """Validate ``stack`` with the defaults of ``profile``. The work is bounded by :func:`.limit_errors`."""
-    errors, warnings = list(label_errors(stack)), list(label_warnings(stack))
+    errors, warnings = list(_label_errors(stack)), list(_label_warnings(stack))
     if exceeded := limit_errors(stack):
         return Validation((*errors, *exceeded), tuple(warnings), is_readable=False)
     spec: Mapping[str, Any] = stack.get("spec") or {}
@@ -161,8 +161,8 @@ def validate(stack: Object, profile: Profile) -> Validation:
     warnings += report.warnings
     if report.is_typed:
         resolved = resolve(stack, profile)
-        errors += islice(chain(name_errors(resolved), settings_errors(resolved)), MAX_ERRORS + 1)
-        warnings += islice(settings_warnings(resolved), MAX_WARNINGS + 1)
+        errors += islice(chain(_name_errors(resolved), settings_errors(resolved)), MAX_ERRORS + 1)
+        warnings += islice(_settings_warnings(resolved), MAX_WARNINGS + 1)
     return Validation(tuple(errors[: MAX_ERRORS + 1]), _limited(warnings), report.is_typed)
 
 

@@ -21,7 +21,6 @@ _CLUSTER_INDEX = "minicluster"
 
 class _Terminated(msgspec.Struct, gc=False, rename="camel"):
     exit_code: int = 0
-    reason: str = ""
 
 
 class _State(msgspec.Struct, gc=False):

@@ -29,8 +29,7 @@ _EXECUTABLE = 0o777
 _DEFAULT_MODE = 0o644
 
 
-def pod_volumes(plan: Plan) -> list[Object]:
-    """Return the volumes of the Job's pods."""
+def _pod_volumes(plan: Plan) -> list[Object]:
     scripts = [{"key": key, "path": path, "mode": _EXECUTABLE} for key, (path, _) in sorted(script_files(plan).items())]
     sources = [
         {"configMap": {"name": config_map_name(plan.name), "items": scripts}},
@@ -41,12 +40,11 @@ def pod_volumes(plan: Plan) -> list[Object]:
         {"name": _HOME_VOLUME, "emptyDir": {}},
         {"name": plan.view_name, "emptyDir": {}},
         {"name": config_map_name(plan.name), "projected": {"sources": sources, "defaultMode": _DEFAULT_MODE}},
-        *user_volumes(plan.containers),
+        *_user_volumes(plan.containers),
     ]
 
 
-def init_mounts(plan: Plan) -> list[Object]:
-    """Return the mounts of the init container."""
+def _init_mounts(plan: Plan) -> list[Object]:
     return [
         {"name": _HOME_VOLUME, "mountPath": "/home/flux-operator"},
         {"name": plan.view_name, "mountPath": plan.mount_path},
@@ -54,13 +52,12 @@ def init_mounts(plan: Plan) -> list[Object]:
     ]
 
 
-def container_mounts(plan: Plan, container: Mapping[str, Any]) -> list[Object]:
-    """Return the mounts of a container of the Job's pods."""
+def _container_mounts(plan: Plan, container: Mapping[str, Any]) -> list[Object]:
     software = {"name": _SOFTWARE_VOLUME, "mountPath": "/opt/software"}
-    return [*init_mounts(plan), software, *user_mounts(container)]
+    return [*_init_mounts(plan), software, *_user_mounts(container)]
 
 
-def user_volumes(containers: Iterable[Mapping[str, Any]]) -> list[Object]:
+def _user_volumes(containers: Iterable[Mapping[str, Any]]) -> list[Object]:
     """Return the volumes that ``containers`` define; of several definitions of a key, the first counts."""
     found: dict[str, Object] = {}
     for container in containers:
@@ -69,7 +66,7 @@ def user_volumes(containers: Iterable[Mapping[str, Any]]) -> list[Object]:
     return list(found.values())
 
 
-def user_mounts(container: Mapping[str, Any]) -> list[Object]:
+def _user_mounts(container: Mapping[str, Any]) -> list[Object]:
     """Return the mounts of the volumes that ``container`` lists."""
     mounts: list[Object] = []
     for name, volume in sorted((container.get("volumes") or {}).items()):
@@ -121,7 +118,7 @@ def pod_template(plan: Plan) -> Object:
     spec = {
         **_common_pod_spec(plan),
         "shareProcessNamespace": bool(plan.spec.get("shareProcessNamespace")),
-        "volumes": pod_volumes(plan),
+        "volumes": _pod_volumes(plan),
         "initContainers": [_init_container(plan)],
         "containers": [_container(plan, index, item) for index, item in enumerate(plan.containers)],
         **_optional(
@@ -146,7 +143,7 @@ def desired_service_pod(plan: Plan) -> Object:
     spec = {
         **_common_pod_spec(plan),
         "hostname": name,
-        "volumes": user_volumes(plan.services),
+        "volumes": _user_volumes(plan.services),
         "containers": [_service_container(plan, item) for item in plan.services],
         **_optional(imagePullSecrets=_pull_secrets(plan.services)),
     }
@@ -193,7 +190,7 @@ def _init_container(plan: Plan) -> Object:
         "image": plan.view_image,
         "imagePullPolicy": "Always" if view.get("pullAlways") else "IfNotPresent",
         "command": ["/bin/bash", f"{SCRIPTS_PATH}flux-init.sh"],
-        "volumeMounts": init_mounts(plan),
+        "volumeMounts": _init_mounts(plan),
         "stdin": True,
         "tty": True,
         **_optional(workingDir=view.get("workingDir"), resources=_resources(view)),
@@ -209,13 +206,13 @@ def _container(plan: Plan, index: int, container: Mapping[str, Any]) -> Object:
     return {
         **_base_container(container, plan.name if is_runner else str(container.get("name") or "")),
         **({} if keeps_entrypoint else {"command": command}),
-        "volumeMounts": container_mounts(plan, container),
+        "volumeMounts": _container_mounts(plan, container),
     }
 
 
 def _service_container(plan: Plan, container: Mapping[str, Any]) -> Object:
     base = _base_container(container, str(container.get("name") or plan.name))
-    return {**base, "volumeMounts": user_mounts(container)}
+    return {**base, "volumeMounts": _user_mounts(container)}
 
 
 def _base_container(container: Mapping[str, Any], name: str) -> Object:

@@ -40,7 +40,7 @@ def hostlist(plan: Plan) -> str:
     return ",".join([_own_hosts(plan), *groups])
 
 
-def lead_host_of(plan: Plan) -> str:
+def _lead_host_of(plan: Plan) -> str:
     """Return the host of the lead broker; it is not a pod of this cluster if this is a bursted cluster."""
     lead = _bursting(plan).get("leadBroker") or {}
     return lead_host(lead.get("name") or plan.name)
@@ -74,7 +74,7 @@ def broker_config(plan: Plan) -> str:
     )
 
 
-def broker_options(plan: Plan) -> list[str]:
+def _broker_options(plan: Plan) -> list[str]:
     """Return the options of ``flux start`` and ``flux broker``, except the one that restores an archive."""
     root, flux = plan.config_root, plan.flux
     attributes: dict[str, str | int | None] = {
@@ -96,7 +96,7 @@ def broker_options(plan: Plan) -> list[str]:
     return options + [f"-S{name}={value}" for name, value in attributes.items() if value is not None]
 
 
-def submit_flags(plan: Plan) -> list[str]:
+def _submit_flags(plan: Plan) -> list[str]:
     """Return the flags of ``flux submit`` that set the number of nodes and tasks, and its verbosity."""
     tasks, size = plan.tasks, plan.size
     flags = [f"-N{size}"] if tasks >= size or not tasks else []
@@ -203,14 +203,14 @@ def wait_script(plan: Plan, container: Mapping[str, Any]) -> str:
         **_view(plan),
         **_hooks(container),
         "hostlist": hostlist(plan),
-        "lead_host": lead_host_of(plan),
-        "broker_options": broker_options(plan),
+        "lead_host": _lead_host_of(plan),
+        "broker_options": _broker_options(plan),
         "wrap": [f"--wrap={flux['wrap']}"] if flux.get("wrap") else [],
         "command_mode": next((mode for mode in ("batch", "launcher") if container.get(mode)), "submit"),
         "command": container.get("command") or "",
         "batch_raw": bool(container.get("batchRaw")),
         "submit_command": flux.get("submitCommand") or "flux submit",
-        "submit_flags": submit_flags(plan),
+        "submit_flags": _submit_flags(plan),
         "option_flags": flux.get("optionFlags") or "",
         "output_path": container.get("logs") or _OUTPUT,
         "archive_path": (plan.spec.get("archive") or {}).get("path") or "",

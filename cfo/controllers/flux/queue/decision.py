@@ -15,12 +15,12 @@ from cfo.controllers.flux.queue.model import FOREVER, Blocked, Decision, Holding
 from cfo.runtime import NamespacedName
 
 
-def by_rank(jobs: Iterable[WaitingJob]) -> Iterator[WaitingJob]:
+def _by_rank(jobs: Iterable[WaitingJob]) -> Iterator[WaitingJob]:
     """Yield jobs by priority, creation time, namespace and name."""
     return iter(sorted(jobs, key=attrgetter("rank")))
 
 
-def by_share(jobs: Iterable[WaitingJob], shares: Mapping[str, float]) -> Iterator[WaitingJob]:
+def _by_share(jobs: Iterable[WaitingJob], shares: Mapping[str, float]) -> Iterator[WaitingJob]:
     """Yield jobs so that the next one is the first job of the namespace with the smallest share.
 
     ``shares`` are the current shares of the namespaces, 0 if missing. They are read again after each job, so that a job
@@ -39,7 +39,7 @@ def by_share(jobs: Iterable[WaitingJob], shares: Mapping[str, float]) -> Iterato
     for job in jobs:
         grouped.setdefault(job.key.namespace, []).append(job)
     for namespace, group in grouped.items():
-        queues[namespace] = by_rank(group)
+        queues[namespace] = _by_rank(group)
         push_next(namespace)
     while heap:
         _, _, job = heapq.heappop(heap)
@@ -51,7 +51,7 @@ MAX_PREEMPTORS: Final = 16
 """The number of jobs for which one decision evicts others; the evictions cause the next decision."""
 
 
-class Victims:
+class _Victims:
     """The jobs that may be evicted, each at most once: lowest priority first, among equals the newest first."""
 
     def __init__(self, policy: Policy, capacity: Capacity, usage: Iterable[Holding]) -> None:
@@ -155,7 +155,7 @@ class _Queue:
         self._usage = usage
         self._now = now
         self._capacity = Capacity(policy, usage)
-        self._victims = Victims(policy, self._capacity, usage)
+        self._victims = _Victims(policy, self._capacity, usage)
         self._reservation: Reservation | None = None
         self._closed = False
         self._used: dict[str, Amounts] = {}
@@ -174,7 +174,7 @@ class _Queue:
     def decide(self, jobs: Collection[WaitingJob]) -> Decision:
         for holding in self._usage:
             self._count(holding.key.namespace, self._capacity.amounts(holding.demand))
-        order = by_share(jobs, self._shares) if self._policy.shares_by_namespace else by_rank(jobs)
+        order = _by_share(jobs, self._shares) if self._policy.shares_by_namespace else _by_rank(jobs)
         for job in order:
             amounts = self._capacity.amounts(job.demand)
             reason = self._blocking(job, amounts)

@@ -57,7 +57,7 @@ def ingress(stack: ResolvedStack) -> Object:
     return new_object(stack, INGRESS, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec)
 
 
-def http_route(stack: ResolvedStack) -> Object:
+def _http_route(stack: ResolvedStack) -> Object:
     """Return the HTTPRoute. The gateway is the backend of all rules that have none."""
     section: Mapping[str, Any] = stack.gateway["httpRoute"]
     backend = backend_reference({"name": stack.names.gateway, "port": public_port(stack).get("port")})
@@ -84,7 +84,7 @@ def _route_match(match: Mapping[str, Any]) -> Object:
     return result
 
 
-def network_policy(stack: ResolvedStack) -> Object:
+def _network_policy(stack: ResolvedStack) -> Object:
     """Return the NetworkPolicy of the gateway: its internal port is only for the stack's applications and KEDA."""
     names = stack.names
     internal = (stack.gateway.get("config") or {}).get("internalPort", GATEWAY_INTERNAL_PORT)
@@ -129,11 +129,11 @@ def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
     if is_enabled(gateway.get("ingress")):
         yield ingress(stack)
     if gateway.get("httpRoute"):
-        yield http_route(stack)
+        yield _http_route(stack)
     if gateway.get("exportPrometheusMetrics"):
         yield _service_monitor(stack)
     if is_enabled(stack.spec.get("networkPolicy")):
-        yield network_policy(stack)
+        yield _network_policy(stack)
     yield from disruption_budget(stack, names.gateway, GATEWAY, gateway)
 
 

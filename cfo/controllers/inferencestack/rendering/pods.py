@@ -59,7 +59,7 @@ class Pod:
     init_containers: Sequence[Object] = field(default_factory=list)
 
 
-def image_reference(image: Mapping[str, Any], default_tag: str) -> str:
+def _image_reference(image: Mapping[str, Any], default_tag: str) -> str:
     """Return the reference of ``image``: with ``default_tag`` if it has no tag, and no tag if it has a digest."""
     repository = image.get("repository") or ""
     tag = image.get("tag") or default_tag
@@ -80,9 +80,9 @@ def container(
     """Return a container with the settings in ``section`` that are the same for gateway and applications."""
     result: Object = {
         "name": name,
-        "image": image_reference(image, default_tag),
+        "image": _image_reference(image, default_tag),
         "imagePullPolicy": image.get("pullPolicy"),
-        "securityContext": secured(stack, section.get("securityContext"), _RESTRICTED_CONTAINER),
+        "securityContext": _secured(stack, section.get("securityContext"), _RESTRICTED_CONTAINER),
         "env": [_variable(variable) for variable in env],
         "resources": _resources(section.get("resources")),
         "volumeMounts": [*mounts, *(section.get("volumeMounts") or ())],
@@ -132,7 +132,7 @@ def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: Pod) -> Obj
     spec: Object = {
         "imagePullSecrets": stack.spec.get("imagePullSecrets"),
         "serviceAccountName": stack.names.service_account,
-        "securityContext": secured(stack, section.get("podSecurityContext"), _RESTRICTED_POD),
+        "securityContext": _secured(stack, section.get("podSecurityContext"), _RESTRICTED_POD),
         "initContainers": list(pod.init_containers),
         "containers": list(pod.containers),
         "volumes": [volume(item) for item in (*pod.volumes, *(section.get("volumes") or ()))],
@@ -143,9 +143,7 @@ def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: Pod) -> Obj
     return {key: value for key, value in spec.items() if value or value == 0}
 
 
-def secured(
-    stack: ResolvedStack, context: Mapping[str, Any] | None, restricted: Mapping[str, Any] = _RESTRICTED_CONTAINER
-) -> Object:
+def _secured(stack: ResolvedStack, context: Mapping[str, Any] | None, restricted: Mapping[str, Any]) -> Object:
     """Return a security context: with the fields of ``restricted`` that it does not set, if the stack is restricted."""
     if stack.spec.get("securityProfile") != "restricted":
         return dict(context or {})
