@@ -16,6 +16,9 @@ from cfo.api.inferencestack.names import Names, names_of
 from cfo.api.inferencestack.profiles import Profile
 from cfo.runtime import Object, namespace_of
 
+DEFAULT_ENGINE_PORT: Final = 3000
+_DEFAULT_MODELS_VOLUME: Final = {"name": "models", "emptyDir": {"medium": "Memory"}}
+
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> Object:
     """Return ``base`` with the values of ``override``, without the values that are ``null`` there.
@@ -44,11 +47,6 @@ def merge_env(*sources: Iterable[Mapping[str, Any]]) -> list[Object]:
         for variable in source:
             merged.setdefault(variable.get("name") or "", dict(variable))
     return list(merged.values())
-
-
-DEFAULT_ENGINE_PORT: Final = 3000
-
-_DEFAULT_MODELS_VOLUME: Final = {"name": "models", "emptyDir": {"medium": "Memory"}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,19 @@ from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import PRIORITY_CLASS
 from cfo.runtime.process import micro_time
 
+_log = structlog.get_logger("cfo.controllers.flux")
+
+START: Final = Request("", "")
+"""The request that begins decisions. It is reconciled once all informers of the controller have synced."""
+
+_STATUS_INTERVAL: Final = 1.0
+"""The minimum number of seconds between two writes that change only the numbers in a status."""
+
+_DECISION_SHARE: Final = 9.0
+"""After a decision, the next one waits this multiple of its duration: decisions take a tenth of the CPU at most."""
+
+_MAX_PAUSE: Final = 2.0
+
 
 def desired_status(
     obj: Object, setup: Setup, replacement: NamespacedName | None, totals: Totals, now: datetime
@@ -91,9 +104,6 @@ def _is_only_numbers(before: Object, after: Object) -> bool:
     """Return whether two statuses differ in nothing but their numbers, so that the change can be written later."""
     old, new = (find_condition(status.get("conditions"), ACTIVE) for status in (before, after))
     return old == new and before.get("observedGeneration") == after.get("observedGeneration")
-
-
-_log = structlog.get_logger("cfo.controllers.flux")
 
 
 def default_setup(config: DefaultSetupConfiguration, namespace: str, selector: LabelSelector | None = None) -> Object:
@@ -148,18 +158,6 @@ def create_default(manager: Manager, config: DefaultSetupConfiguration, namespac
     client = manager.client.with_field_manager(FIELD_MANAGER)
     setups = manager.cache.informer(FLUX_SETUP)
     manager.add(DefaultSetup(client, setups, default_setup(config, namespace, setups.selection.label_selector)))
-
-
-START: Final = Request("", "")
-"""The request that begins decisions. It is reconciled once all informers of the controller have synced."""
-
-_STATUS_INTERVAL: Final = 1.0
-"""The minimum number of seconds between two writes that change only the numbers in a status."""
-
-_DECISION_SHARE: Final = 9.0
-"""After a decision, the next one waits this multiple of its duration: decisions take a tenth of the CPU at most."""
-
-_MAX_PAUSE: Final = 2.0
 
 
 @dataclass(frozen=True, eq=False)

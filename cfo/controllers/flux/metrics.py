@@ -21,6 +21,8 @@ _GAUGES: Final = (
     ("flux_setup_admitted_jobs", "The number of FluxJobs that hold quota of a FluxSetup"),
 )
 
+_BUCKETS = (0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
+
 
 class _Condition(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
@@ -73,9 +75,6 @@ class FluxSetupMetrics(Collector):
                 if condition.type == ACTIVE:
                     active.add_metric((*labels, condition.reason), float(condition.status == "True"))
         yield from (limit, used, pending, admitted, active)
-
-
-_BUCKETS = (0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
 
 def decision_seconds(registry: CollectorRegistry) -> Histogram:

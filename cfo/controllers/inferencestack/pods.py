@@ -34,6 +34,16 @@ _CREATION_FAILURES: Final = frozenset(
 )
 """Reasons of waiting containers that do not resolve without a change."""
 
+MAX_NAMES: Final = 20
+"""The maximum number of names other than that of the chart whose pods are cached."""
+MAX_NAMES_IN_NAMESPACE: Final = 3
+"""How many of them stacks of one namespace can be the first to use."""
+
+_SYNC_TIMEOUT: Final = 2.0
+"""Seconds that a reconcile waits for the first list of a new informer; its events cause another reconcile."""
+
+_log = structlog.get_logger("cfo.controllers.inferencestack.pod_informers")
+
 
 class _Terminated(msgspec.Struct, gc=False, rename="camel"):
     exit_code: int = 0
@@ -162,17 +172,6 @@ def _reason(text: str) -> str:
 
 def _shortened(message: str) -> str:
     return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 3] + "..."
-
-
-MAX_NAMES: Final = 20
-"""The maximum number of names other than that of the chart whose pods are cached."""
-MAX_NAMES_IN_NAMESPACE: Final = 3
-"""How many of them stacks of one namespace can be the first to use."""
-
-_SYNC_TIMEOUT: Final = 2.0
-"""Seconds that a reconcile waits for the first list of a new informer; its events cause another reconcile."""
-
-_log = structlog.get_logger("cfo.controllers.inferencestack.pod_informers")
 
 
 def _selector(name_label: str) -> str:

@@ -19,6 +19,38 @@ from cfo.controllers.inferencestack.rendering.application import autoscaler_kind
 from cfo.controllers.inferencestack.rendering.gateway import public_port
 from cfo.runtime import GVK, Object, find_condition, name_of, set_condition
 
+_MAX_MESSAGE: Final = 1024
+_MAX_NAMED: Final = 5
+"""The maximum number of applications that a message names."""
+
+_AUTOSCALERS: Final = {"ScaledObject": "KEDA", "HorizontalPodAutoscaler": "HPA"}
+_DETAILS: Final = ("profile", "url", "openai", "readyApplications", "applications")
+_TYPES: Final = (
+    "Ready",
+    "Progressing",
+    "Degraded",
+    "GatewayReady",
+    "ApplicationsReady",
+    "RoutesReady",
+    "ScalingReady",
+    "Initialized",
+    "Deployed",
+    "ReleaseFailed",
+    "Irreconcilable",
+    "Paused",
+)
+
+_DEPENDENCIES: Final = (
+    ("RoutesReady", "HTTPRoute", "GatewayAPINotInstalled", "the cluster does not serve HTTPRoutes"),
+    (
+        "ScalingReady",
+        "ScaledObject",
+        "KEDANotInstalled",
+        "the cluster does not serve ScaledObjects; the applications keep their number of replicas",
+    ),
+)
+"""Conditions of what depends on other projects: type, kind, and reason and message if the kind is not served."""
+
 
 class State(StrEnum):
     """The state of the gateway or an application."""
@@ -89,11 +121,6 @@ def component_state(
     return result(State.PROGRESSING, "WaitingForPods", f"{ready} of {replicas} pods are ready")
 
 
-_MAX_MESSAGE: Final = 1024
-_MAX_NAMED: Final = 5
-"""The maximum number of applications that a message names."""
-
-_AUTOSCALERS: Final = {"ScaledObject": "KEDA", "HorizontalPodAutoscaler": "HPA"}
 _BROKEN: Final = (State.FAILED, State.STALLED)
 
 
@@ -140,24 +167,6 @@ def stack_status(stack: Object, outcome: Outcome, now: str) -> Object:
         status |= {key: before[key] for key in _DETAILS if key in before}  # what was written before still runs
         status["deployedRelease"] = {"name": name_of(stack)}
     return status
-
-
-_DETAILS: Final = ("profile", "url", "openai", "readyApplications", "applications")
-
-_TYPES: Final = (
-    "Ready",
-    "Progressing",
-    "Degraded",
-    "GatewayReady",
-    "ApplicationsReady",
-    "RoutesReady",
-    "ScalingReady",
-    "Initialized",
-    "Deployed",
-    "ReleaseFailed",
-    "Irreconcilable",
-    "Paused",
-)
 
 
 def _conditions(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
@@ -213,18 +222,6 @@ def _components(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
     yield "GatewayReady", _status(gateway.is_ready), gateway.reason, gateway.message
     reason = "AllReady" if not waiting else "Suspended" if suspended else "ApplicationsNotReady"
     yield "ApplicationsReady", _status(not waiting), reason, number
-
-
-_DEPENDENCIES: Final = (
-    ("RoutesReady", "HTTPRoute", "GatewayAPINotInstalled", "the cluster does not serve HTTPRoutes"),
-    (
-        "ScalingReady",
-        "ScaledObject",
-        "KEDANotInstalled",
-        "the cluster does not serve ScaledObjects; the applications keep their number of replicas",
-    ),
-)
-"""Conditions of what depends on other projects: type, kind, and reason and message if the kind is not served."""
 
 
 def _features(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:

@@ -39,6 +39,25 @@ _MAX_PATH: Final = 1024
 _MOUNT_PATH_RULE: Final = "must be an absolute path of letters, digits, '.', '_' and '-', without '..'"
 _LOG_LEVELS: Final = (0, 7)
 
+MAX_SIZE: Final = 100_000
+"""The maximum number of pods: kube-apiserver's maximum parallelism of an Indexed Job."""
+
+MAX_NAME: Final = MAX_DNS_LABEL - len("-entrypoint")
+"""The maximum length of a name: the volume ``NAME-entrypoint`` is a DNS label.
+
+The host names ``NAME-INDEX`` are then DNS labels, too, because an index has at most five digits.
+"""
+
+MAX_SCRIPTS: Final = 480 * 1024
+"""The maximum number of bytes of all commands: the ConfigMap contains some of them twice, and has at most 1 MiB."""
+
+_SPEC: Final = Path("spec")
+_MAX_INT32: Final = 2**31 - 1
+_MAX_INT64: Final = 2**63 - 1
+_MAX_WARNINGS: Final = 10
+_RANDOM_SUFFIX: Final = 5
+"""The number of characters that the API server appends to ``generateName``."""
+
 
 def flux_errors(flux: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     """Yield the errors in the installation and the configuration of Flux."""
@@ -123,26 +142,6 @@ def _toleration_errors(toleration: Mapping[str, Any], path: Path) -> Iterator[Fi
         yield invalid(path.child("operator"), operator, "must be Exists if key is empty")
     if operator == "Exists" and toleration.get("value"):
         yield invalid(path.child("value"), toleration["value"], "must be empty if operator is Exists")
-
-
-MAX_SIZE: Final = 100_000
-"""The maximum number of pods: kube-apiserver's maximum parallelism of an Indexed Job."""
-
-MAX_NAME: Final = MAX_DNS_LABEL - len("-entrypoint")
-"""The maximum length of a name: the volume ``NAME-entrypoint`` is a DNS label.
-
-The host names ``NAME-INDEX`` are then DNS labels, too, because an index has at most five digits.
-"""
-
-MAX_SCRIPTS: Final = 480 * 1024
-"""The maximum number of bytes of all commands: the ConfigMap contains some of them twice, and has at most 1 MiB."""
-
-_SPEC: Final = Path("spec")
-_MAX_INT32: Final = 2**31 - 1
-_MAX_INT64: Final = 2**63 - 1
-_MAX_WARNINGS: Final = 10
-_RANDOM_SUFFIX: Final = 5
-"""The number of characters that the API server appends to ``generateName``."""
 
 
 def validate_minicluster(obj: Object) -> list[FieldError]:

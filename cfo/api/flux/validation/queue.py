@@ -37,6 +37,9 @@ _SPEC: Final = Path("spec")
 _ALWAYS_MUTABLE: Final = frozenset({"priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"})
 _IMMUTABLE: Final = "immutable once the FluxJob has been admitted; delete it and create another one"
 
+_LABELS: Final = Path("metadata").child("labels").key(QUEUE_NAME_LABEL)
+_JOB_LABELS: Final = Path("spec").child("jobLabels").key(QUEUE_NAME_LABEL)
+
 
 def validate_flux_job(obj: Object) -> list[FieldError]:
     """Return the errors in a FluxJob, at most one more than are reported.
@@ -122,10 +125,6 @@ def _setup_errors(obj: Object) -> Iterator[FieldError]:
             yield invalid(_SPEC.child("resources").key(name), quantity, "must be a quantity such as 500m, 2 or 4Gi")
     for namespace in spec.get("weights") or {}:
         yield from dns_label(_SPEC.child("weights"), namespace)
-
-
-_LABELS: Final = Path("metadata").child("labels").key(QUEUE_NAME_LABEL)
-_JOB_LABELS: Final = Path("spec").child("jobLabels").key(QUEUE_NAME_LABEL)
 
 
 def minicluster_queue_errors(old: Object, new: Object) -> list[FieldError]:

@@ -40,6 +40,32 @@ each 100 characters."""
 _SPEC: Final = Path("spec")
 _CHARACTERS: Final = 100
 
+_MAX_UNKNOWN: Final = 50
+"""The maximum number of different unknown fields; the search for the nearest known one makes each expensive."""
+_MAX_NAME: Final = 64
+_SIMILARITY: Final = 0.8
+_MAX_DIFFERENCE: Final = 2
+"""The maximum difference in length of a misspelled name: minReplicaCount is not a misspelled replicaCount."""
+
+_OPEN_TYPES: Final = frozenset({"GatewayConfig", "ReaderConfig"})
+"""Types with further fields, whose values are scalars."""
+
+_DEAD_FIELDS: Final[Mapping[tuple[str, str], str]] = {
+    ("ApplicationTemplate", "replicas"): "use replicaCount",
+    ("Gateway", "replicas"): "use replicaCount",
+    ("ApplicationTemplate", "service"): "applications have no Service; use gateway.service",
+    ("ApplicationTemplate", "ingress"): "applications have no Ingress; use gateway.ingress",
+    (
+        "ApplicationTemplate",
+        "exportPrometheusMetrics",
+    ): "only the gateway has metrics; use gateway.exportPrometheusMetrics",
+    ("Gateway", "scaling"): "the gateway is not scaled; use gateway.replicaCount",
+    ("Gateway", "readerConfig"): "the gateway has no reader; use applicationTemplate.readerConfig",
+}
+"""Fields of older charts or of Deployments, which never had an effect, or no longer have one."""
+
+_TOO_MANY_UNKNOWN: Final = f"must have at most {_MAX_UNKNOWN} different unknown fields"
+
 
 def limit_errors(stack: Object) -> list[FieldError]:
     """Return an error if ``stack`` exceeds a limit, or its spec or applications are not maps."""
@@ -90,31 +116,6 @@ def _weight(value: Any) -> int:
     return weight
 
 
-_MAX_UNKNOWN: Final = 50
-"""The maximum number of different unknown fields; the search for the nearest known one makes each expensive."""
-_MAX_NAME: Final = 64
-_SIMILARITY: Final = 0.8
-_MAX_DIFFERENCE: Final = 2
-"""The maximum difference in length of a misspelled name: minReplicaCount is not a misspelled replicaCount."""
-
-_OPEN_TYPES: Final = frozenset({"GatewayConfig", "ReaderConfig"})
-"""Types with further fields, whose values are scalars."""
-
-_DEAD_FIELDS: Final[Mapping[tuple[str, str], str]] = {
-    ("ApplicationTemplate", "replicas"): "use replicaCount",
-    ("Gateway", "replicas"): "use replicaCount",
-    ("ApplicationTemplate", "service"): "applications have no Service; use gateway.service",
-    ("ApplicationTemplate", "ingress"): "applications have no Ingress; use gateway.ingress",
-    (
-        "ApplicationTemplate",
-        "exportPrometheusMetrics",
-    ): "only the gateway has metrics; use gateway.exportPrometheusMetrics",
-    ("Gateway", "scaling"): "the gateway is not scaled; use gateway.replicaCount",
-    ("Gateway", "readerConfig"): "the gateway has no reader; use applicationTemplate.readerConfig",
-}
-"""Fields of older charts or of Deployments, which never had an effect, or no longer have one."""
-
-
 @dataclass(slots=True)
 class FieldReport:
     """The result of :func:`check_fields`. Only if ``is_typed``, the other checks can rely on the JSON types."""
@@ -161,9 +162,6 @@ def check_fields(spec: Mapping[str, Any]) -> FieldReport:
         report.errors += nulls
         report.is_typed = not nulls
     return report
-
-
-_TOO_MANY_UNKNOWN: Final = f"must have at most {_MAX_UNKNOWN} different unknown fields"
 
 
 def _null_applications(spec: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -12,6 +12,14 @@ from cfo.runtime.objects.field import Path, duplicate, invalid, not_supported, r
 
 _MAX_DIGITS = 9
 
+_MAX_PORT: Final = 65535
+_REASON: Final = f"must be a port: an integer from 1 to {_MAX_PORT}"
+_MAX_QUANTITY_LENGTH: Final = 20
+_ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+_SINGLE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
+_GATEWAY_MOUNTS: Final = ("/code/config.yaml",)
+_APPLICATION_MOUNTS: Final = ("/code/config.yaml", "/code/models", "/dev/shm")  # noqa: S108 (paths in the container)
+
 
 def as_integer(value: Any) -> int | None:
     """Return the integer that ``value`` means; ``None`` if it is not a non-negative integer of at most nine digits."""
@@ -19,10 +27,6 @@ def as_integer(value: Any) -> int | None:
         return None
     text = str(value)
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
-
-
-_MAX_PORT: Final = 65535
-_REASON: Final = f"must be a port: an integer from 1 to {_MAX_PORT}"
 
 
 def port_errors(config: Mapping[str, Any], name: str, path: Path) -> Iterator[FieldError]:
@@ -45,9 +49,6 @@ def port_list_errors(ports: Iterable[Mapping[str, Any]] | None, field: str, path
             yield duplicate(at, number)
         else:
             seen.add(key)
-
-
-_MAX_QUANTITY_LENGTH: Final = 20
 
 
 def _gpu_limits(section: Mapping[str, Any]) -> dict[str, int]:
@@ -95,12 +96,6 @@ def gpu_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
             f"{path}.readerConfig.tensorParallel: {used}, but the limits give {sum(gpus.values())} GPUs: "
             f"{sum(gpus.values()) - used} of them stay idle"
         )
-
-
-_ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
-_SINGLE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
-_GATEWAY_MOUNTS: Final = ("/code/config.yaml",)
-_APPLICATION_MOUNTS: Final = ("/code/config.yaml", "/code/models", "/dev/shm")  # noqa: S108 (paths in the container)
 
 
 def volume_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:

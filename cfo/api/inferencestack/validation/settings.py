@@ -22,6 +22,14 @@ _COUNTS: Final = {"minReplicaCount": 0, "maxReplicaCount": 1, "idleReplicaCount"
 """The counts in the spec of a ScaledObject, and the minimum of each."""
 _MAX_COUNT: Final = 2**31 - 1
 
+APPLICATIONS: Final = Path("spec", "applications")
+_GATEWAY: Final = Path("spec", "gateway")
+_HANDLERS: Final = ("exec", "grpc", "httpGet", "tcpSocket")
+_SELECTOR_LABELS: Final = (COMPONENT_LABEL, NAME_LABEL, INSTANCE_LABEL)
+_ENGINES: Final = ("takeoff", "external")
+_CHOICES: Final = {"upgradePolicy": ("OnSpecChange", "Automatic"), "securityProfile": ("restricted",)}
+_ZERO: Final = (0, "0", "0%")
+
 
 def _scaling_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     """Yield the errors in the scaling of an application, if it is enabled."""
@@ -79,15 +87,6 @@ def _range_errors(spec: Mapping[str, Any], path: Path, kind: str | None) -> Iter
     idle = spec.get("idleReplicaCount")
     if idle is not None and low is not None and idle >= low:
         yield invalid(path.child("idleReplicaCount"), idle, f"must be less than minReplicaCount {low}")
-
-
-APPLICATIONS: Final = Path("spec", "applications")
-_GATEWAY: Final = Path("spec", "gateway")
-_HANDLERS: Final = ("exec", "grpc", "httpGet", "tcpSocket")
-_SELECTOR_LABELS: Final = (COMPONENT_LABEL, NAME_LABEL, INSTANCE_LABEL)
-_ENGINES: Final = ("takeoff", "external")
-_CHOICES: Final = {"upgradePolicy": ("OnSpecChange", "Automatic"), "securityProfile": ("restricted",)}
-_ZERO: Final = (0, "0", "0%")
 
 
 def settings_errors(stack: ResolvedStack) -> Iterator[FieldError]:

@@ -25,6 +25,9 @@ _SERVICE_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
+MAX_WARNINGS: Final = 20
+"""The maximum number of warnings that one request returns."""
+
 
 def _label_errors(stack: Object) -> Iterator[FieldError]:
     """Yield an error if the label ``operatorVersion`` has a value that no operator serves."""
@@ -131,10 +134,6 @@ def _port_warnings(stack: ResolvedStack) -> Iterator[str]:
             f"spec.gateway.config.internalPort: applications and KEDA use port {GATEWAY_INTERNAL_PORT} of the "
             "gateway's Service, which has no targetPort"
         )
-
-
-MAX_WARNINGS: Final = 20
-"""The maximum number of warnings that one request returns."""
 
 
 @dataclass(frozen=True, slots=True)

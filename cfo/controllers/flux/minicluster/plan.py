@@ -42,30 +42,8 @@ CERTIFICATE_KEY: Final = "curve.cert"
 BROKER_PORT: Final = 8050
 """The port on which the brokers listen."""
 
-
-def config_map_name(name: str) -> str:
-    """Return the name of the ConfigMap with the scripts; the volume in the pods has the same name."""
-    return f"{name}-entrypoint"
-
-
-def secret_name(name: str) -> str:
-    """Return the name of the Secret with the certificate."""
-    return f"{name}-curve"
-
-
-def service_pod_name(name: str) -> str:
-    """Return the name of the pod that runs ``spec.services``."""
-    return f"{name}-services"
-
-
-def lead_host(name: str) -> str:
-    """Return the host name of the lead broker's pod."""
-    return f"{name}-0"
-
-
 DEFAULT_BACKOFF_LIMIT: Final = 100
 DEFAULT_DEADLINE_SECONDS: Final = 31_500_000
-
 _APP_IMAGE = "ghcr.io/rse-ops/accounting:app-latest"
 _VIEW_IMAGE = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble"
 _LOG_LEVEL = 6
@@ -85,6 +63,26 @@ _MUTABLE = frozenset(
     }
 )
 """The fields of the spec that an existing Job follows, or that do not concern it."""
+
+
+def config_map_name(name: str) -> str:
+    """Return the name of the ConfigMap with the scripts; the volume in the pods has the same name."""
+    return f"{name}-entrypoint"
+
+
+def secret_name(name: str) -> str:
+    """Return the name of the Secret with the certificate."""
+    return f"{name}-curve"
+
+
+def service_pod_name(name: str) -> str:
+    """Return the name of the pod that runs ``spec.services``."""
+    return f"{name}-services"
+
+
+def lead_host(name: str) -> str:
+    """Return the host name of the lead broker's pod."""
+    return f"{name}-0"
 
 
 @dataclass(frozen=True)

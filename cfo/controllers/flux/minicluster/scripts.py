@@ -23,6 +23,24 @@ import orjson
 
 from cfo.controllers.flux.minicluster.plan import BROKER_PORT, SCRIPTS_PATH, Plan, lead_host
 
+_RETRY_SECONDS = 15
+_HOME = "/home/flux-operator"
+_SOFTWARE = "/opt/software"
+_VIEWS = "/opt/views/._view"
+_CUSTOM_SCRIPT = "/tmp/custom-entrypoint.sh"  # noqa: S108 - a path in the user's container, as in the Go operator
+_OUTPUT = "/tmp/fluxout"  # noqa: S108 - likewise
+_HOOKS: Final = {
+    "init": "init",
+    "pre": "pre",
+    "post": "post",
+    "broker_pre": "brokerPre",
+    "worker_pre": "workerPre",
+    "service_pre": "servicePre",
+    "prefix": "prefix",
+    "script": "script",
+}
+_Value = str | bool | int | list[str]
+
 
 def hostlist(plan: Plan) -> str:
     """Return the hosts of the instance in the order of their ranks, in Flux's hostlist format.
@@ -149,26 +167,6 @@ def _host_entries(plan: Plan) -> str:
 def _toml(text: str) -> str:
     """Return ``text`` as a basic string of TOML, whose escapes are those of JSON."""
     return orjson.dumps(text).decode().replace("\x7f", "\\u007f")
-
-
-_RETRY_SECONDS = 15
-_HOME = "/home/flux-operator"
-_SOFTWARE = "/opt/software"
-_VIEWS = "/opt/views/._view"
-_CUSTOM_SCRIPT = "/tmp/custom-entrypoint.sh"  # noqa: S108 - a path in the user's container, as in the Go operator
-_OUTPUT = "/tmp/fluxout"  # noqa: S108 - likewise
-_HOOKS: Final = {
-    "init": "init",
-    "pre": "pre",
-    "post": "post",
-    "broker_pre": "brokerPre",
-    "worker_pre": "workerPre",
-    "service_pre": "servicePre",
-    "prefix": "prefix",
-    "script": "script",
-}
-
-_Value = str | bool | int | list[str]
 
 
 def script_files(plan: Plan) -> dict[str, tuple[str, str]]:

@@ -14,6 +14,9 @@ from cfo.controllers.flux.queue.capacity import Amounts, Capacity, Reservation, 
 from cfo.controllers.flux.queue.model import FOREVER, Blocked, Decision, Holding, Policy, WaitingJob
 from cfo.runtime import NamespacedName
 
+MAX_PREEMPTORS: Final = 16
+"""The number of jobs for which one decision evicts others; the evictions cause the next decision."""
+
 
 def _by_rank(jobs: Iterable[WaitingJob]) -> Iterator[WaitingJob]:
     """Yield jobs by priority, creation time, namespace and name."""
@@ -45,10 +48,6 @@ def _by_share(jobs: Iterable[WaitingJob], shares: Mapping[str, float]) -> Iterat
         _, _, job = heapq.heappop(heap)
         yield job
         push_next(job.key.namespace)
-
-
-MAX_PREEMPTORS: Final = 16
-"""The number of jobs for which one decision evicts others; the evictions cause the next decision."""
 
 
 class _Victims:

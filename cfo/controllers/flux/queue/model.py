@@ -19,6 +19,15 @@ from cfo.runtime import NamespacedName
 FOREVER: Final = float("inf")
 """The end of a job without a deadline, in seconds since the epoch."""
 
+ADMITTED: Final = "Admitted"
+EVICTED_BY_QUEUE: Final = "Preempted"
+KUEUE: Final = "WaitingForKueue"
+NAME_TAKEN: Final = "NameTaken"
+NO_PRIORITY_CLASS: Final = "PriorityClassNotFound"
+NO_SETUP: Final = "NoFluxSetup"
+REFUSED: Final = "MiniClusterRefused"
+SUSPENDED: Final = "Suspended"
+
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
     """What a job takes of a quota, besides being one job: ``pods``, and the requests of all its pods together."""
@@ -112,16 +121,6 @@ class Decision:
     admit: tuple[NamespacedName, ...] = ()
     preempt: tuple[NamespacedName, ...] = ()
     blocked: Mapping[NamespacedName, Blocked] = field(default_factory=dict)
-
-
-ADMITTED: Final = "Admitted"
-EVICTED_BY_QUEUE: Final = "Preempted"
-KUEUE: Final = "WaitingForKueue"
-NAME_TAKEN: Final = "NameTaken"
-NO_PRIORITY_CLASS: Final = "PriorityClassNotFound"
-NO_SETUP: Final = "NoFluxSetup"
-REFUSED: Final = "MiniClusterRefused"
-SUSPENDED: Final = "Suspended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,12 @@ from cfo.runtime import CONFIG_MAP, DEPLOYMENT, GVK, Object
 
 _METRIC_SOURCES = ("containerResource", "external", "object", "pods", "resource")
 
+_MODELS: Final = "models"
+_ADD_SUFFIX: Final = {"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}
+_HEADLESS: Final = {"name": "TAKEOFF_HEADLESS", "value": "true"}
+_POD_NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+_TOKEN_VARIABLES: Final = {"takeoff": "TAKEOFF_ACCESS_TOKEN", "external": "HF_TOKEN"}
+
 
 def autoscaler_kind(section: Mapping[str, Any]) -> GVK | None:
     """Return the kind of an application's autoscaler; ``None`` if its scaling is not enabled."""
@@ -84,13 +90,6 @@ def _metric(metric: Mapping[str, Any]) -> Object:
             }
             result[source] = {**value, "target": {**target, **quantities}}
     return result
-
-
-_MODELS: Final = "models"
-_ADD_SUFFIX: Final = {"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}
-_HEADLESS: Final = {"name": "TAKEOFF_HEADLESS", "value": "true"}
-_POD_NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-_TOKEN_VARIABLES: Final = {"takeoff": "TAKEOFF_ACCESS_TOKEN", "external": "HF_TOKEN"}
 
 
 def application_objects(stack: ResolvedStack, application: str, facts: Facts) -> Iterator[Object]:

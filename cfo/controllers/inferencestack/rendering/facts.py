@@ -26,6 +26,8 @@ from cfo.runtime import GVK, Object, annotations_of, labels_of
 OPTIONAL_KINDS = frozenset({HTTP_ROUTE, SCALED_OBJECT, SERVICE_MONITOR})
 """The kinds of rendered objects that a cluster might not serve."""
 
+_MAX_REPLICAS = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class LiveDeployment:
@@ -79,9 +81,6 @@ class Facts:
     """The kinds of :data:`OPTIONAL_KINDS` that the cluster serves."""
     deployments: Mapping[str, LiveDeployment] = field(default_factory=dict)
     config_maps: Mapping[str, LiveConfigMap] = field(default_factory=dict)
-
-
-_MAX_REPLICAS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)

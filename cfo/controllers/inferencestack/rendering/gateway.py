@@ -20,6 +20,8 @@ from cfo.runtime import CONFIG_MAP, INGRESS, NETWORK_POLICY, SERVICE, Object
 DEFAULT_KEDA_NAMESPACE: Final = "keda"
 _KEDA_PODS: Final = {NAME_LABEL: "keda-operator"}
 
+_REQUIRED_ENV: Final = [{"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}]
+
 
 def public_port(stack: ResolvedStack) -> Mapping[str, Any]:
     """Return the port of the gateway's Service for clients: the one named ``http``, else the first; empty if none."""
@@ -110,9 +112,6 @@ def _network_policy(stack: ResolvedStack) -> Object:
 def _uses_keda(application: Mapping[str, Any]) -> bool:
     scaling = application.get("scaling") or {}
     return is_enabled(scaling) and scaling.get("type") != "HPA"
-
-
-_REQUIRED_ENV: Final = [{"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}]
 
 
 def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:

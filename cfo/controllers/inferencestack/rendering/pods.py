@@ -17,6 +17,10 @@ from cfo.controllers.inferencestack.rendering.config_file import ConfigAnnotatio
 from cfo.controllers.inferencestack.rendering.facts import LiveDeployment, Replicas
 from cfo.runtime import DEPLOYMENT, GVK, Object
 
+CONFIG_MOUNT: Final = {"name": "config", "mountPath": f"/code/{CONFIG_KEY}", "subPath": CONFIG_KEY}
+_RESTRICTED_POD: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+_RESTRICTED_CONTAINER: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
 
 def new_object(
     stack: ResolvedStack,
@@ -42,12 +46,6 @@ def _copied(value: Any) -> Any:
     if isinstance(value, list):
         return [_copied(item) for item in value]
     return value
-
-
-CONFIG_MOUNT: Final = {"name": "config", "mountPath": f"/code/{CONFIG_KEY}", "subPath": CONFIG_KEY}
-
-_RESTRICTED_POD: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-_RESTRICTED_CONTAINER: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 @dataclass(frozen=True, slots=True)
