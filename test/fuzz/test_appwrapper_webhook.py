@@ -13,7 +13,7 @@ from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.discovery import Resource, UnknownKind
 from cfo.runtime.objects.unstructured import GVK, Object
-from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
+from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.appwrapper import AppWrapperWebhook
 from cfo.webhooks.raycluster import RayClusterWebhook
 from cfo.webhooks.raycluster.injection_settings import Images

@@ -27,9 +27,8 @@ from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, Option
 from cfo.console.migrate.raycluster.session import Session
 from cfo.console.migrate.raycluster.targets import KubeRay, Target, convert
 from cfo.console.migrate.undo_file import UndoFile, load
-from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.transport import Response, Transport
+from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,

@@ -139,7 +139,7 @@ def failing_reconciles(operator: Operator) -> None:
 
 
 def growing_queue(operator: Operator) -> None:
-    operator.manager.metrics.queue("mine").depth(0).set(101)
+    operator.manager.metrics.queue("mine").depth[0].set(101)
 
 
 def lost_leadership(operator: Operator) -> None:

@@ -23,6 +23,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import Time, optional, without_defaults
 
+_Size = Annotated[Int32, Field(json_schema_extra={"minimum": 1})]
 _Count = Annotated[Int32, Field(json_schema_extra={"minimum": 0})]
 
 
@@ -42,7 +43,7 @@ class FluxJobSpec(APIModel):
         "PriorityClass with the priority in the queue; not together with priority."
     )
     resources: ResourceRequirements | None = optional("Resources of the command in each pod.")
-    size: Int32 | None = optional("Number of pods of the MiniCluster; that of the FluxSetup if unset.", minimum=1)
+    size: _Size | None = optional("Number of pods of the MiniCluster; that of the FluxSetup if unset.")
     suspend: bool | None = optional("Whether the job is suspended: it is not admitted, and holds no quota.")
     tasks: Int32 | None = optional("Number of tasks of the command in the whole cluster.", minimum=0)
     template: MiniClusterSpec | None = optional(

@@ -16,7 +16,7 @@ from cfo.console.dashboard.site import Site
 from cfo.console.dashboard.streams import MAX_STREAMS
 from cfo.console.summaries import Condition, Level, Problem, WarningEvent
 from cfo.runtime import SECRET, ClientConfig, Manager, ManagerOptions
-from cfo.runtime.process import FakeClock
+from test.support.clocks import FakeClock
 from test.support.dashboard_server import Dashboard, running_dashboard
 from test.support.dashboards import FakeInformer, FakeOverview, summary
 from test.support.summaries import VIEWS

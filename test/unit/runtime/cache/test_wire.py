@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import structlog
 
-from cfo.runtime.cache.nesting import object_without_nesting, split_items, split_members
+from cfo.runtime.cache.wire import object_without_nesting, split_items, split_members
 from test.support.reflectors import running_reflector, start_watch
 from test.support.scripted_transport import list_response, raw_response, ray_cluster
 

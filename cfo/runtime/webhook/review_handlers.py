@@ -11,8 +11,8 @@ import orjson
 import structlog
 
 from cfo.runtime.client.errors import APIError
+from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.field import FieldErrors, causes
-from cfo.runtime.objects.resource.errors import InvalidResource
 from cfo.runtime.objects.unstructured import Object, ObjectKind, TypedObject, is_deleting, to_object
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
