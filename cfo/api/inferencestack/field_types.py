@@ -66,9 +66,6 @@ OPEN: Final = Field(json_schema_extra=_PRESERVE)
 Scalar = Annotated[Any, Shape("scalar"), OPEN]
 """A string, number or boolean."""
 
-ScalarMap = Annotated[dict[str, Any], Shape("{scalar}"), OPEN]
-"""A map with scalars as values."""
-
 IntOrString = Annotated[Any, Shape("IntOrString"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
 
 Quantity = Annotated[Any, Shape("Quantity"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})]

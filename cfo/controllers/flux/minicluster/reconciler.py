@@ -188,8 +188,8 @@ class MiniClusterReconciler:
             await apply_status(self.client, cluster, status)
         except NotFound:
             return False
-        for notice in notices(cluster, status):
-            self.events.event(cluster, notice.type, notice.reason, notice.message)
+        for kind, reason, message in notices(cluster, status):
+            self.events.event(cluster, kind, reason, message)
         return True
 
     async def _clean_up(self, cluster: Object, job: Object | None) -> float:

@@ -50,15 +50,6 @@ class Observed:
         return self.job is not None and self.problem is None
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """An Event to record."""
-
-    type: EventType
-    reason: str
-    message: str
-
-
 def is_finished(cluster: Mapping[str, Any]) -> bool:
     """Return whether the status says that the cluster has ended; it then never runs again."""
     return is_true(cluster, State.FINISHED)
@@ -121,8 +112,8 @@ def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object
     }
 
 
-def notices(cluster: Object, status: Mapping[str, Any]) -> list[Notice]:
-    """Return the Events for what is different in the new ``status``."""
+def notices(cluster: Object, status: Mapping[str, Any]) -> list[tuple[EventType, str, str]]:
+    """Return the Events (type, reason, message) for what is different in the new ``status``."""
     new = {"status": status}
 
     def changed(kind: str, *, to: bool) -> bool:
@@ -146,7 +137,7 @@ def notices(cluster: Object, status: Mapping[str, Any]) -> list[Notice]:
         if succeeded
         else (State.FINISHED, True, "Warning", "Failed", message_of(new, SUCCEEDED)),
     )
-    return [Notice(kind, reason, text) for state, to, kind, reason, text in candidates if changed(state, to=to)]
+    return [(kind, reason, text) for state, to, kind, reason, text in candidates if changed(state, to=to)]
 
 
 def _states(cluster: Object, observed: Observed) -> dict[str, str]:

@@ -138,8 +138,8 @@ def test_result_has_reason_and_exit_code(
     succeeded = condition(found, "Succeeded")
     assert (succeeded["status"], succeeded["reason"], succeeded["message"]) == expected
     assert found["status"].get("exitCode") == exit_code
-    (notice,) = notices(cluster, found["status"])
-    assert (notice.type, notice.message) == ("Normal" if expected[0] == "True" else "Warning", expected[2])
+    ((kind, _, message),) = notices(cluster, found["status"])
+    assert (kind, message) == ("Normal" if expected[0] == "True" else "Warning", expected[2])
 
 
 def test_exit_code_is_kept_until_the_job_is_suspended() -> None:
