@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.raycluster import conditions
 from cfo.controllers.raycluster.conditions import EXPOSED
 from cfo.runtime.manager.events import EventBroadcaster

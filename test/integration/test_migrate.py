@@ -15,8 +15,7 @@ from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, VERSION_ANNOTATION
+from cfo.api.raycluster.names import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, RAY_CLUSTER, ROUTE, VERSION_ANNOTATION
 from cfo.cli import cli
 from cfo.config import KubeRayConfiguration
 from cfo.console.demo import crds

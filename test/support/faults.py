@@ -17,8 +17,7 @@ import aiohttp
 import anyio
 
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.client.config import ClientConfig

@@ -11,8 +11,7 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, VERSION_ANNOTATION
+from cfo.api.raycluster.names import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, ROUTE, VERSION_ANNOTATION
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
 from cfo.controllers.raycluster.conditions import ConditionReconciler

@@ -9,7 +9,7 @@ import aiohttp
 import anyio
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.dashboard import in_cluster
 from cfo.console.dashboard.feed import LINGER
 from cfo.console.dashboard.site import Site

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import FINALIZER, names_of
+from cfo.api.raycluster.names import FINALIZER, names_of
 from cfo.console.migrate.output import table
 from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, ObservedCluster, Options, plan_cluster
 from cfo.console.migrate.raycluster.session import plan_safely

@@ -1,20 +1,66 @@
-"""The Events on a RayCluster that say who provides what for it, and what is missing for its authentication."""
+"""What the controllers that reconcile RayClusters have in common: the first steps of a reconcile, and their watches.
+
+A reconcile reads the RayCluster and asks who provides the concern; if another actor does, an Event says so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import ClassVar, Final
 
-from cfo.api.raycluster.authentication import Authentication
-from cfo.api.raycluster.responsibility import Actor, Concern
-from cfo.config import NamespaceSettings, OIDCConfiguration
+from cfo.api.raycluster.facts import Actor, Concern
+from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
+from cfo.config import KubeRayConfiguration, NamespaceSettings
 from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.dashboard_access import Exposure
-from cfo.runtime import Informer, NamespacedName, namespace_of
+from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.watches import add_indexes, all_clusters
+from cfo.runtime import Controller, Manager, Request, is_deleting
 
-__all__ = ["ACTOR_EVENTS", "record_authentication", "record_missing_client", "record_responsibility"]
 
-_PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
+class ClusterReconciler:
+    """One concern of RayClusters. A subclass has the ``reconcile`` method and, in its module, the function ``setup``.
+
+    ``name`` is the name of the controller and the source of its Events.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+        self._manager = manager
+        self._client = manager.client.with_field_manager(FIELD_MANAGER)
+        self._events = manager.events(self.name)
+        self._clock = manager.clock
+        self._config = config
+        self._environment = environment
+        clusters = manager.cache.informer(RAY_CLUSTER)
+        add_indexes(clusters)
+        self.clusters = clusters.reader
+        """Reads all RayClusters."""
+
+    async def existing(self, request: Request) -> Children | None:
+        """Return the writes for a RayCluster; ``None`` if it does not exist or is being deleted."""
+        cluster = await self._client.get(RAY_CLUSTER, request)
+        if cluster is None or is_deleting(cluster):
+            return None  # the garbage collector deletes its objects
+        return Children(self._client, self._events, cluster)
+
+    async def settings(self, request: Request) -> NamespaceSettings:
+        """Return the configuration with the profile that applies in the namespace of a RayCluster."""
+        return await self._environment.profiles.settings(self._client, request.namespace)
+
+    def all_clusters(self) -> Collection[Request]:
+        """Return the requests of all RayClusters."""
+        return all_clusters(self.clusters)
+
+    def subscribe(self, controller: Controller, *, access: bool = False) -> None:
+        """Feed ``controller`` with the RayClusters whose profile changed, or the decision about their dashboard.
+
+        ``access``: whether the controller depends on that decision.
+        """
+        self._environment.profiles.subscribe(controller, self.clusters)
+        if access:
+            self._environment.access.subscribe(self._manager, controller, self.clusters)
+
 
 ACTOR_EVENTS: Final[Mapping[tuple[Concern, Actor], tuple[str, str]]] = {
     (Concern.NETWORK_POLICY, Actor.KUBERAY): (
@@ -81,45 +127,3 @@ def record_responsibility(
             "ask the administrator to add it",
         )
     return actor
-
-
-def record_authentication(
-    children: Children, exposure: Exposure, settings: NamespaceSettings, *, has_routes: bool, is_new: bool
-) -> None:
-    """Record who authenticates users and, where ``has_routes`` are served, who exposes the cluster.
-
-    Why a dashboard is not exposed is recorded only if the reason ``is_new``, not in every reconcile.
-    """
-    features = settings.kuberay.kuberay_features
-    if exposure.reason and is_new:
-        children.record_warning(exposure.reason, exposure.message)
-    if not settings.kuberay.ray_dashboard_oauth_enabled:
-        return
-    is_proxied = exposure.authentication in _PROXIES
-    actor = record_responsibility(children, Concern.AUTHENTICATION, features, "OAuth proxy" if is_proxied else "")
-    if has_routes and exposure.authentication is not Authentication.OTHER:
-        record_responsibility(children, Concern.EXPOSURE, features, "exposure")
-    is_overridden = is_proxied and actor is Actor.OPERATOR and children.facts.uses_kuberay_auth
-    if is_overridden and "authOptions" in features:
-        children.record_warning("RayTokenDisabled", _RAY_AUTH_MODE_OVERRIDDEN)
-
-
-def record_missing_client(
-    children: Children, exposure: Exposure, oidc: OIDCConfiguration | None, secrets: Informer | None
-) -> None:
-    """Record that the Secret with the OIDC client does not exist; ``secrets``: those with its name."""
-    if exposure.authentication is not Authentication.AUTH_PROXY or oidc is None or secrets is None:
-        return
-    key = NamespacedName(namespace_of(children.cluster), oidc.secret_name)
-    if secrets.has_synced and not secrets.reader.contains(key):
-        children.record_warning("OIDCSecretMissing", _OIDC_CLIENT_MISSING.format(name=oidc.secret_name))
-
-
-_RAY_AUTH_MODE_OVERRIDDEN = (
-    "The RayCluster sets spec.authOptions, but RAY_AUTH_MODE in the head's pod template disables Ray's tokens: the "
-    "operator's own OAuth proxy stays active. Remove the variable"
-)
-_OIDC_CLIENT_MISSING = (
-    "The Secret {name} with client-id and client-secret, which the login in the browser needs, does not exist in this "
-    "namespace: the head pod cannot start. Ask the administrator to create it"
-)

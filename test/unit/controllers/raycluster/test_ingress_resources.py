@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.controllers.raycluster.ingress_classes import IngressClass, choose_ingress_class
+from cfo.controllers.raycluster.ingress_resources import IngressClass, choose_ingress_class
 from cfo.runtime.objects.unstructured import Object
 
 NGINX = "k8s.io/ingress-nginx"

@@ -1,6 +1,12 @@
-"""The proxies in front of the dashboard where OpenShift's OAuth server does not log users in.
+"""The proxies in front of the dashboard: containers in the head pod, with their service account and certificate.
 
-All requests pass through kube-rbac-proxy. It verifies the bearer token and asks the API server, with a
+Where OpenShift's OAuth server logs users in, this is its OAuth proxy. OpenShift issues the certificate for the proxy's
+Service, and treats the service account as an OAuth client; the controller creates both the Service and the service
+account. Only users who are allowed to get pods in the RayCluster's namespace get access to the dashboard:
+``--openshift-sar`` requires this of browser logins, and ``--openshift-delegate-urls`` of bearer tokens. RayClusters
+that were created before the former was added keep their proxy, which lets in every user who can log in to OpenShift.
+
+Elsewhere, all requests pass through kube-rbac-proxy. It verifies the bearer token and asks the API server, with a
 SubjectAccessReview, whether the user has permission for the RayCluster, or the configured resource. It then removes the
 token, so that Ray, where tenants run their own code, does not get it.
 
@@ -24,16 +30,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import orjson
+
 from cfo.api.raycluster.authentication import PROXY_PORT_NAME
 from cfo.api.raycluster.cluster import RBAC_PROXY_CONTAINER
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.ports import DASHBOARD_PORT, PROXY_PORT
 from cfo.config import AuthenticationConfiguration, OIDCConfiguration
 from cfo.runtime import Object
-from cfo.webhooks.raycluster.injection_settings import Images
-from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PodAdditions
-
-__all__ = ["auth_proxy_additions", "known_auth_proxy_additions"]
+from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PROXY_CONTAINERS, PodAdditions, PodSpec
 
 _TLS_VOLUME = "proxy-tls-secret"
 _TLS_DIRECTORY: Final = "/etc/tls/private"
@@ -43,6 +48,7 @@ _CONFIG_KEY = "rbac-proxy.json"
 _CA_VOLUME = "oidc-ca"
 _CA_DIRECTORY: Final = "/etc/oidc-ca"
 _INNER_ADDRESS: Final = "127.0.0.1:8444"
+_PORT: Final = {"name": PROXY_PORT_NAME, "containerPort": PROXY_PORT, "protocol": "TCP"}
 
 _SECURITY_CONTEXT: Final = {
     "allowPrivilegeEscalation": False,
@@ -53,8 +59,52 @@ _SECURITY_CONTEXT: Final = {
 }
 
 
-def auth_proxy_additions(facts: RayClusterFacts, config: AuthenticationConfiguration, images: Images) -> PodAdditions:
+def proxy_additions(facts: RayClusterFacts, image: str) -> PodAdditions:
     """Return the additions for the head's pod template of a RayCluster."""
+    names = facts.names
+    required_access = {"resource": "pods", "namespace": names.namespace, "verb": "get"}
+    container = {
+        "name": PROXY_CONTAINER,
+        "image": image,
+        "args": [
+            "--https-address=:8443",
+            "--provider=openshift",
+            f"--openshift-service-account={names.proxy_service_account}",
+            f"--upstream=http://localhost:{facts.ports.dashboard or DASHBOARD_PORT}",
+            f"--tls-cert={_TLS_DIRECTORY}/tls.crt",
+            f"--tls-key={_TLS_DIRECTORY}/tls.key",
+            "--cookie-secret=$(COOKIE_SECRET)",
+            f"--openshift-delegate-urls={orjson.dumps({'/': required_access}).decode()}",
+            f"--openshift-sar={orjson.dumps(required_access).decode()}",
+        ],
+        "env": [_from_secret("COOKIE_SECRET", names.cookie_secret, "cookie_secret")],
+        "ports": [{"name": PROXY_CONTAINER, "containerPort": 8443, "protocol": "TCP"}],
+        "volumeMounts": [_mount(_TLS_VOLUME, _TLS_DIRECTORY)],
+    }
+    return PodAdditions(
+        containers=(container,),
+        volumes=(_secret_volume(_TLS_VOLUME, names.proxy_tls_secret),),
+        service_account=names.proxy_service_account,
+    )
+
+
+def is_proxy_first(pod: Mapping[str, Any]) -> bool:
+    """Return whether the first of several containers, in which KubeRay starts Ray, has the name of a proxy."""
+    containers: list[Object] = pod.get("containers") or []
+    return len(containers) > 1 and containers[0].get("name") in PROXY_CONTAINERS
+
+
+def move_proxies_to_end(pod: PodSpec) -> None:
+    """Move the first containers behind all others, as far as they have names of proxies."""
+    containers = pod["containers"]
+    count = next((at for at, item in enumerate(containers) if item.get("name") not in PROXY_CONTAINERS), 0)
+    pod["containers"] = [*containers[count:], *containers[:count]]
+
+
+def auth_proxy_additions(
+    facts: RayClusterFacts, config: AuthenticationConfiguration, *, rbac_image: str, oauth2_image: str
+) -> PodAdditions:
+    """Return the additions for the head's pod template of a RayCluster: kube-rbac-proxy, and oauth2-proxy for OIDC."""
     names = facts.names
     volumes = [
         _secret_volume(_TLS_VOLUME, names.proxy_tls_secret),
@@ -62,9 +112,9 @@ def auth_proxy_additions(facts: RayClusterFacts, config: AuthenticationConfigura
     ]
     if config.oidc is not None and config.oidc.ca_secret_name:
         volumes.append(_secret_volume(_CA_VOLUME, config.oidc.ca_secret_name, "ca.crt"))
-    containers = [_rbac_proxy(config, images.kube_rbac_proxy, facts.ports.dashboard or DASHBOARD_PORT)]
+    containers = [_rbac_proxy(config, rbac_image, facts.ports.dashboard or DASHBOARD_PORT)]
     if config.oidc is not None:
-        containers.insert(0, _oauth2_proxy(config.oidc, images.oauth2_proxy, names.cookie_secret))
+        containers.insert(0, _oauth2_proxy(config.oidc, oauth2_image, names.cookie_secret))
     return PodAdditions(
         containers=tuple(containers), volumes=tuple(volumes), service_account=names.proxy_service_account
     )
@@ -171,9 +221,6 @@ def _oauth2_proxy(oidc: OIDCConfiguration, image: str, cookie_secret: str) -> Ob
         "volumeMounts": mounts,
         "securityContext": _SECURITY_CONTEXT,
     }
-
-
-_PORT: Final = {"name": PROXY_PORT_NAME, "containerPort": PROXY_PORT, "protocol": "TCP"}
 
 
 def _from_secret(variable: str, secret: str, key: str) -> Object:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
+from cfo.api.raycluster.names import VERSION_ANNOTATION, names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.validation import create_errors, update_errors
 from test.support.auth_proxies import KUBE_RBAC_PROXY_FLAGS, OAUTH2_PROXY_FLAGS, parse_flags
 from test.support.ray_clusters import NO_INJECTION, Cluster, find_by_name, head_pod, names_in, ray_cluster, worker

@@ -9,10 +9,9 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.responsibility import FEATURES, Actor, Concern, Responsibility
+from cfo.api.raycluster.facts import FEATURES, Actor, Concern, RayClusterFacts, Responsibility
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.responsibility_events import ACTOR_EVENTS
+from cfo.controllers.raycluster.reconciler import ACTOR_EVENTS
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "raycluster.md"
 HEADER = ["The RayCluster has", "active feature", "NetworkPolicies", "mTLS", "authentication", "exposure"]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cfo.api.raycluster.naming import (
+from cfo.api.raycluster.names import (
     VERSION_ANNOTATION,
     Derived,
     Names,

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.creation import ComponentCreator
+from cfo.controllers.appwrapper.reconciler import ComponentCreator
 from cfo.runtime import AlreadyExists, Client, Object, uid_of
 from test.support.observations import CONFIG, observe, wrapper
 

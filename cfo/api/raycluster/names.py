@@ -1,4 +1,4 @@
-"""Names of the objects that belong to a RayCluster.
+"""The kinds that the RayCluster controllers read and write, and the names of the objects that belong to a RayCluster.
 
 Clients find these objects by name (CodeFlare SDK looks for ``ray-dashboard-<cluster>`` and ``<cluster>-ca-secret-``),
 pod templates refer to them, and a cluster that the Go operator created keeps its objects. Therefore every name equals
@@ -17,35 +17,18 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar
 
-from cfo.runtime import Rule, annotations_of, name_of, namespace_of
+from cfo.runtime import GVK, Rule, annotations_of, name_of, namespace_of
 
-__all__ = [
-    "CLUSTER_LABEL",
-    "DEFAULT_DENY_LABEL",
-    "DEFAULT_DENY_NAME",
-    "FIELD_MANAGER",
-    "FINALIZER",
-    "FINALIZER_MANAGER",
-    "NAMESPACE_LABEL",
-    "REQUESTERS_LABEL",
-    "REQUESTER_ROLE",
-    "REQUESTER_RULES",
-    "VERSION_ANNOTATION",
-    "Derived",
-    "Names",
-    "all_head_host_names",
-    "client_host",
-    "dashboard_host",
-    "digest",
-    "fit",
-    "head_host_names",
-    "head_service_host",
-    "head_service_name",
-    "is_host_name",
-    "label_value",
-    "names_of",
-    "service_name",
-]
+RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
+ROUTE = GVK("route.openshift.io", "v1", "Route")
+INGRESS_CLASS = GVK("networking.k8s.io", "v1", "IngressClass")
+INGRESS_CONFIG = GVK("config.openshift.io", "v1", "Ingress")
+"""OpenShift's cluster-wide ingress settings, a single object named ``cluster``."""
+AUTHENTICATION_CONFIG = GVK("config.openshift.io", "v1", "Authentication")
+"""How OpenShift logs users in, a single object named ``cluster``."""
+DSC_INITIALIZATION = GVK("dscinitialization.opendatahub.io", "v1", "DSCInitialization")
+"""Open Data Hub's installation settings; the operator reads the one named ``default-dsci``."""
+
 
 FIELD_MANAGER = "codeflare-raycluster-controller"
 FINALIZER = "ray.openshift.ai/oauth-finalizer"

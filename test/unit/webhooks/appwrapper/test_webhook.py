@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from cfo import operator
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
 from cfo.runtime.objects.field import Path, invalid
 from cfo.webhooks import appwrapper as webhooks
-from cfo.webhooks.appwrapper.embedded import PlannedObject, planned_objects
+from cfo.webhooks.appwrapper.webhook import PlannedObject, planned_objects
 
 SPEC: dict[str, Any] = {"headGroupSpec": {"template": {}}}
 
