@@ -51,6 +51,7 @@ from .resource.field_types import Int64 as Int64
 from .resource.field_types import Quantity as Quantity
 from .resource.field_types import Time as Time
 from .resource.field_types import list_map as list_map
+from .resource.field_types import optional as optional
 from .resource.model import APIModel as APIModel
 from .resource.model import CELRule as CELRule
 from .resource.model import validations as validations

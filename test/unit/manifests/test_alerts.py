@@ -19,8 +19,7 @@ from cfo.config import OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch
 from cfo.controllers.appwrapper.reconciler import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
-from cfo.controllers.inferencestack.claims import ClaimMetrics
-from cfo.controllers.inferencestack.metrics import StackMetrics
+from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
 from cfo.manifests.monitoring import alerts
 from cfo.operator import new_manager

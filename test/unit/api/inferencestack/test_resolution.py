@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.inferencestack.merging import merge, merge_env
 from cfo.api.inferencestack.profiles import newest_profile
-from cfo.api.inferencestack.resolution import resolve
+from cfo.api.inferencestack.resolution import merge, merge_env, resolve
 from test.support.inference_stacks import stack
 
 SCALARS: list[Any] = [None, False, True, 0, 1, "", "x", 0.5]

@@ -1,4 +1,7 @@
-"""The validating webhook of InferenceStacks in both API groups, and its registration with a manager.
+"""Admission of InferenceStacks: reject stacks that cannot be rendered, and warn about what will not work.
+
+The rules are in :mod:`cfo.api.inferencestack.validation`, because the controller applies them as well. There is no
+defaulter: clients such as the original console edit the spec, so it must contain only what they wrote.
 
 Operators of several major versions can share a cluster, and each validates its own stacks: the webhook configuration
 selects by the label ``operatorVersion``, so that the webhook of one operator is not called for the stacks of another,
@@ -7,6 +10,7 @@ and its failure does not affect them. Stacks that have no label or an invalid on
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cfo.api.inferencestack.kinds import (
@@ -21,19 +25,17 @@ from cfo.config import InferenceStackConfiguration
 from cfo.runtime import FieldErrors, Manager, Object, is_deleting
 from cfo.runtime.webhook import AdmissionRequest, Operation
 
-__all__ = ["InferenceStackWebhook", "object_selector", "setup"]
-
 _OTHER_VERSIONS: Final = [f"v{major}" for major in range(10)]
 """The versions that the selector excludes; the validator itself ignores stacks of later ones."""
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 
+@dataclass(frozen=True, eq=False)
 class InferenceStackWebhook:
     """The validator of the InferenceStacks of one major version of the operator: ``operator_version``, ``v1``."""
 
-    def __init__(self, operator_version: str) -> None:
-        self._operator_version = operator_version
+    operator_version: str
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return the warnings about ``obj``. Raises :class:`FieldErrors` with all errors."""
@@ -55,10 +57,10 @@ class InferenceStackWebhook:
 
     def _is_responsible(self, stack: Object) -> bool:
         version = operator_version_of(stack)
-        return version == self._operator_version or not is_operator_version(version)
+        return version == self.operator_version or not is_operator_version(version)
 
     def _profile(self, stack: Object) -> Profile:
-        return pinned_profile(stack) or newest_profile(self._operator_version)
+        return pinned_profile(stack) or newest_profile(self.operator_version)
 
 
 def _result(validation: Validation) -> list[str]:

@@ -1,13 +1,16 @@
-"""The validating webhooks of the Flux kinds, and their registration with a manager."""
+"""Admission of MiniClusters, FluxJobs and FluxSetups: reject objects that cannot run.
+
+:mod:`cfo.api.flux.validation` has the rules, which the controllers apply as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.flux.validation import (
-    flux_job_queue_errors,
     flux_job_update_errors,
     minicluster_queue_errors,
     minicluster_warnings,
@@ -19,23 +22,10 @@ from cfo.api.flux.validation import (
 from cfo.runtime import FieldError, FieldErrors, Manager, Object, is_deleting, labels_of, namespace_of
 from cfo.runtime.webhook import AdmissionRequest, Operation
 
-__all__ = ["FluxValidator", "setup"]
-
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 
-def _no_update_errors(old: Object, new: Object) -> list[FieldError]:
-    return []
-
-
-def _job_update_errors(old: Object, new: Object) -> list[FieldError]:
-    return [*flux_job_queue_errors(old, new), *flux_job_update_errors(old, new)]
-
-
-def _no_warnings(obj: Object) -> list[str]:
-    return []
-
-
+@dataclass(frozen=True, eq=False)
 class FluxValidator:
     """The validator of one kind.
 
@@ -43,20 +33,14 @@ class FluxValidator:
     ``warnings`` what has no effect.
     """
 
-    def __init__(
-        self,
-        errors: Callable[[Object], list[FieldError]],
-        update_errors: Callable[[Object, Object], list[FieldError]] = _no_update_errors,
-        warnings: Callable[[Object], list[str]] = _no_warnings,
-    ) -> None:
-        self._errors = errors
-        self._update_errors = update_errors
-        self._warnings = warnings
+    errors: Callable[[Object], list[FieldError]]
+    update_errors: Callable[[Object, Object], list[FieldError]] = lambda old, new: []
+    warnings: Callable[[Object], list[str]] = lambda obj: []
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
-        FieldErrors.check(await request.compute(self._errors, obj))
-        return self._warnings(obj)
+        FieldErrors.check(await request.compute(self.errors, obj))
+        return self.warnings(obj)
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with errors in the change, and those that ``old`` does not have.
@@ -67,16 +51,16 @@ class FluxValidator:
             return []
         if old.get("spec") == obj.get("spec"):
             if labels_of(old) != labels_of(obj):
-                FieldErrors.check(self._update_errors(old, obj))
+                FieldErrors.check(self.update_errors(old, obj))
             return []
         FieldErrors.check(await request.compute(self._changed, old, obj))
-        return self._warnings(obj)
+        return self.warnings(obj)
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         """Allow every deletion."""
 
     def _changed(self, old: Object, new: Object) -> list[FieldError]:
-        return [*self._update_errors(old, new), *new_errors(self._errors, old, new)]
+        return [*self.update_errors(old, new), *new_errors(self.errors, old, new)]
 
 
 def setup(manager: Manager, admin_namespaces: Collection[str]) -> None:
@@ -94,7 +78,7 @@ def setup(manager: Manager, admin_namespaces: Collection[str]) -> None:
 
     for kind, validator in (
         (MINICLUSTER, FluxValidator(validate_minicluster, minicluster_queue_errors, minicluster_warnings)),
-        (FLUX_JOB, FluxValidator(validate_flux_job, _job_update_errors)),
+        (FLUX_JOB, FluxValidator(validate_flux_job, flux_job_update_errors)),
         (FLUX_SETUP, FluxValidator(validate_flux_setup, warnings=setup_warnings)),
     ):
         manager.webhooks.register(kind, validator=validator, validator_operations=_OPERATIONS)

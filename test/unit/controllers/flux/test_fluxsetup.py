@@ -3,7 +3,7 @@
 import pytest
 
 from cfo.config import DefaultSetupConfiguration
-from cfo.controllers.flux.fluxsetup.default_setup import default_setup
+from cfo.controllers.flux.fluxsetup import default_setup
 from cfo.runtime import LabelSelector
 
 
