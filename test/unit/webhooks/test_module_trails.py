@@ -21,8 +21,8 @@ from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager
-from cfo.runtime.webhook.review_handlers import DefaultingHandler, respond
 from cfo.runtime.webhook.review import read_review, write_review
+from cfo.runtime.webhook.review_handlers import DefaultingHandler, respond
 from cfo.runtime.webhook.worker import ReviewWorker
 from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
