@@ -25,8 +25,6 @@ from cfo.version import __version__
 if TYPE_CHECKING:
     from cfo.runtime.webhook import WebhookURL
 
-__all__ = ["main"]
-
 SERVICE_ACCOUNT_DIRECTORY = Path(
     os.environ.get("CFO_SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount"
 )

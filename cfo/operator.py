@@ -64,21 +64,6 @@ from cfo.runtime.webhook import (
 )
 from cfo.version import __version__
 
-__all__ = [
-    "CONFIG_MAP_NAME",
-    "FIELD_MANAGER",
-    "WEBHOOK_SECRET_NAME",
-    "AddressInUse",
-    "ConfigurationUnavailable",
-    "leader_election_options",
-    "load_configuration",
-    "new_manager",
-    "rules",
-    "run",
-    "webhook_configurations",
-    "webhook_options",
-]
-
 CONFIG_MAP_NAME = "codeflare-operator-config"
 FIELD_MANAGER = "codeflare-operator"
 """The field manager of writes outside the controllers (the ConfigMap) and of the finalizer on RayClusters.

@@ -21,8 +21,6 @@ from cfo.runtime import ConfigError, SystemClock, Transport, load_config
 from cfo.runtime.process import AddressUnavailable
 from cfo.version import __version__
 
-__all__ = ["command"]
-
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 

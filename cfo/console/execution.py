@@ -12,8 +12,6 @@ import click
 
 from cfo.console.errors import CommandFailed, InvalidInput, cluster_failure, one_line, run_async
 
-__all__ = ["configure_logs", "execute", "log_errors", "namespace_variable", "not_installed"]
-
 
 def not_installed(error: ModuleNotFoundError) -> CommandFailed:
     """Return the error of a command that needs the extra ``embedded``; re-raise ``error`` for any other module."""

@@ -42,8 +42,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import LEASE
 
-__all__ = ["NotInstalled", "check_installation", "uninstall"]
-
 _POLL_INTERVAL = 0.5  # seconds
 
 

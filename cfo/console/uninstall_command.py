@@ -10,8 +10,6 @@ import click
 from cfo.console.errors import cluster_failure
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
-__all__ = ["command"]
-
 
 @click.command("uninstall", short_help="Uninstall the operator from a cluster.")
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator.")

@@ -11,8 +11,6 @@ from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
 from cfo.features.monitoring import OBJECTS, OWN, Alert, Panel, counted
 from cfo.runtime import CRUD, READ, Object, Rule
 
-__all__ = ["APPWRAPPERS"]
-
 _log = structlog.get_logger("cfo.operator")
 _webhook_rules = lazy("cfo.webhooks.appwrapper:rules")
 

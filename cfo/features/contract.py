@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from cfo.runtime import FieldError, Manager
     from cfo.runtime.webhook import AdmissionRequest
 
-__all__ = ["Context", "Feature", "Leftovers", "UserRole", "api_rules", "lazy"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:

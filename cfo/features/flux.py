@@ -10,8 +10,6 @@ from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
 from cfo.features.monitoring import OBJECTS, OWN, Alert, Panel
 from cfo.runtime import CRUD, READ, Object, Rule
 
-__all__ = ["FLUX"]
-
 
 def _setup_webhooks(context: Context) -> None:
     from cfo.webhooks import flux

@@ -11,8 +11,6 @@ from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
 from cfo.features.monitoring import METRICS_SERVICE, Alert, counted
 from cfo.runtime import CRUD, READ, Rule
 
-__all__ = ["METRICS_SERVICES", "STACKS"]
-
 METRICS_SERVICES: Final = f"{METRICS_SERVICE}|inference-stack-operator-v[0-9]+-metrics"
 """A regular expression for the metrics Services of all operators that reconcile InferenceStacks."""
 

@@ -8,8 +8,6 @@ from cfo.config import OperatorConfiguration
 from cfo.features.contract import Feature, lazy
 from cfo.runtime import Rule
 
-__all__ = ["KUEUE"]
-
 
 def _enabled(configuration: OperatorConfiguration) -> bool:
     wrappers = configuration.appwrapper

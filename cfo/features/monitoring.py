@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
-__all__ = ["METRICS_SERVICE", "OBJECTS", "OWN", "Alert", "Panel", "counted", "merged"]
-
 METRICS_SERVICE: Final = "codeflare-operator-manager-metrics"
 """The Service of the operator's metrics, which is also the value of the label ``job`` of the metrics."""
 

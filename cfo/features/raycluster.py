@@ -23,9 +23,6 @@ from cfo.runtime import NETWORK_POLICY, Rule
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.version import __version__
 
-__all__ = ["AUTHENTICATION", "CERTIFICATE_REQUESTS", "GATEWAY", "NAMESPACES", "OPENSHIFT", "RAY_CLUSTERS"]
-
-
 _rules = lazy("cfo.controllers.raycluster:rules")
 
 

@@ -15,8 +15,6 @@ from cfo.manifests.names import DEPLOYMENT, LABELS, PREFIX, named
 from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
 from cfo.runtime import Object
 
-__all__ = ["COMPONENTS", "certificate_patch", "certificates", "network_policies", "patch"]
-
 CERTIFICATE = f"{PREFIX}-serving-cert"
 INJECTION = "cert-manager.io/inject-ca-from"
 

@@ -7,8 +7,6 @@ from typing import Any, Final
 from cfo.features import FEATURES
 from cfo.features.monitoring import METRICS_SERVICE, Panel, merged
 
-__all__ = ["dashboard"]
-
 _JOB: Final = f'{{job="{METRICS_SERVICE}", namespace=~"$namespace"}}'
 _COLUMNS: Final = 2
 _WIDTH: Final = 24 // _COLUMNS

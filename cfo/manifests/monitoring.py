@@ -9,8 +9,6 @@ from cfo.features.monitoring import METRICS_SERVICE, OBJECTS, OWN, Alert, merged
 from cfo.manifests.names import LABELS, PREFIX, named
 from cfo.runtime import Object
 
-__all__ = ["alerts", "objects"]
-
 _RUNBOOK = "https://github.com/project-codeflare/cfo/blob/main/docs/operations.md#"
 
 

@@ -12,8 +12,6 @@ from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, default_image, named
 from cfo.operator import CONFIG_MAP_NAME, webhook_configurations
 from cfo.runtime import Object, name_of, namespace_of
 
-__all__ = ["COMPONENTS", "OVERLAYS", "OVERLAY_COMPONENTS", "bases", "bundled_crds", "crds", "render"]
-
 E2E_CONFIGURATION = """\
 kuberay:
   rayDashboardOAuthEnabled: false

@@ -20,8 +20,6 @@ from cfo.console.summaries import Overview, interruption
 from cfo.console.summaries.reading import milliseconds
 from cfo.runtime import Clock, Informer
 
-__all__ = ["LINGER", "Controllers", "Feed", "Source"]
-
 LINGER: Final = 30.0
 """Seconds for which objects are still watched after the last page was closed, so that reloading it is cheap."""
 SYNC_TIMEOUT: Final = 5.0

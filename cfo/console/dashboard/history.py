@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from cfo.console.summaries import PhaseChange
 
-__all__ = ["MAX_TRACKED", "History"]
-
 MAX_TRACKED: Final = 1_000
 """The maximum number of objects whose phases are kept."""
 _MAX_CHANGES: Final = 32

@@ -24,8 +24,6 @@ from cfo.runtime.controller import Metrics
 from cfo.runtime.objects import CORE_EVENT
 from cfo.version import __version__
 
-__all__ = ["PREFIX", "manager_server", "rules", "setup"]
-
 PREFIX: Final = "/dashboard"
 
 

@@ -19,8 +19,6 @@ from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.site import HEADERS, Handler, Site
 from cfo.runtime.process import Endpoint
 
-__all__ = ["LoopbackServer"]
-
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 

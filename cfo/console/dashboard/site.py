@@ -20,8 +20,6 @@ from aiohttp import web
 from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.streams import Stream, StreamDropped, TooManyStreams
 
-__all__ = ["HEADERS", "LIFETIME", "Site"]
-
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (

@@ -12,8 +12,6 @@ from cfo.console.summaries import KindView, Overview, related_kinds
 from cfo.runtime import POD, Cache, Informer, Manager, RESTMapper, Transport
 from cfo.runtime.objects import CORE_EVENT
 
-__all__ = ["client_source", "manager_source"]
-
 
 def client_source(transport: Transport, views: Collection[KindView], namespace: str) -> Source:
     """Return the source of a process that only shows objects, of ``namespace`` (empty: of all namespaces)."""

@@ -13,8 +13,6 @@ from cfo.console.summaries import Change, ChangeType, KindView, Summary, Warning
 from cfo.console.summaries.reading import milliseconds
 from cfo.runtime import GVK, NamespacedName
 
-__all__ = ["MAX_EVENTS", "MAX_ROWS", "State", "event_message", "row_of"]
-
 MAX_ROWS: Final = 10_000
 """The maximum number of objects on a page; objects that are created later are left out."""
 MAX_EVENTS: Final = 200

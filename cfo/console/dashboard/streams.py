@@ -9,8 +9,6 @@ from typing import Final
 
 import anyio
 
-__all__ = ["MAX_STREAMS", "Stream", "StreamDropped", "Streams", "TooManyStreams"]
-
 MAX_STREAMS: Final = 8
 """The maximum number of open streams: a quarter of the connections of an endpoint."""
 

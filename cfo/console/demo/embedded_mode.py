@@ -10,8 +10,6 @@ from typing import Any
 from cfo.console.errors import InvalidInput
 from cfo.console.execution import configure_logs, execute, log_errors, namespace_variable, not_installed
 
-__all__ = ["demonstrate"]
-
 
 def demonstrate(options: Mapping[str, Any]) -> None:
     """Run the operator on an embedded control plane with the options of ``cfo run``."""

@@ -7,8 +7,6 @@ import anyio
 from cfo.console.summaries import KindView, Overview
 from cfo.runtime import GVK, NamespacedName, Object, gvk_of, key_of
 
-__all__ = ["Settling"]
-
 
 class Settling:
     """Which of ``objects`` have not settled yet, by the summaries and informers of ``overview``.

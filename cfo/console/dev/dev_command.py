@@ -8,8 +8,6 @@ import click
 
 from cfo.console.errors import CommandFailed, run_async
 
-__all__ = ["command", "report"]
-
 
 @click.command(
     "dev",

@@ -23,8 +23,6 @@ from cfo.console.execution import configure_logs, execute, namespace_variable, n
 from cfo.runtime import Manager, NamespacedName
 from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 
-__all__ = ["develop", "new_supervisor", "run_embedded"]
-
 _SOURCE: Final = Path(cfo.__file__).parent
 
 

@@ -19,8 +19,6 @@ import anyio
 import anyio.abc
 from anyio.abc import TaskStatus
 
-__all__ = ["Supervisor", "source_changes", "syntax_errors"]
-
 _SUFFIXES: Final = frozenset({".json", ".py", ".pyi", ".sh", ".toml", ".yaml", ".yml"})
 _BURST_MS: Final = 300
 """Editors and version control write many files at once; changes within this time are one change."""

@@ -23,16 +23,6 @@ from cfo.console.doctor.facts import (
 from cfo.console.doctor.findings import APPLY, Finding, fail, ok, skip, warn
 from cfo.runtime import Object, policy_rules
 
-__all__ = [
-    "check_certificate",
-    "check_clock",
-    "check_configuration",
-    "check_kubernetes",
-    "check_operator",
-    "check_permissions",
-    "check_webhooks",
-]
-
 _SKEW_WARNING: Final = 5.0
 _SKEW_FAILURE: Final = 60.0
 _EXPIRY_WARNING: Final = timedelta(days=30)

@@ -12,20 +12,6 @@ from cfo.console.doctor.findings import Finding, fail, ok, skip, warn
 from cfo.runtime import DEPLOYMENT, APIError, Client, NamespacedName, name_of, namespace_of
 from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
 
-__all__ = [
-    "Check",
-    "CustomResource",
-    "Subject",
-    "check_kueue",
-    "kueue",
-    "parse_version",
-    "read_custom_resource",
-    "read_deployments",
-    "tag_of",
-    "version_finding",
-    "version_of",
-]
-
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 

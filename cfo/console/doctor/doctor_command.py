@@ -9,8 +9,6 @@ import click
 from cfo.console.errors import ClusterUnreadable, cluster_failure
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
-__all__ = ["command"]
-
 _TIMEOUT = 20.0
 
 

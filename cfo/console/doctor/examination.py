@@ -18,8 +18,6 @@ from cfo.runtime import APIError, Client, Clock, DiscoveryIncomplete, Forbidden,
 from cfo.runtime.client import Unauthorized
 from cfo.version import __version__
 
-__all__ = ["examine"]
-
 _TIMEOUT: Final = 20.0
 _PARALLEL: Final = 6
 

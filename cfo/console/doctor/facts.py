@@ -42,21 +42,6 @@ from cfo.runtime.objects import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 
-__all__ = [
-    "Certificate",
-    "Installation",
-    "Permissions",
-    "Server",
-    "WebhookConfigurationFacts",
-    "find_namespace",
-    "read_certificate",
-    "read_installation",
-    "read_permissions",
-    "read_server",
-    "read_webhooks",
-    "started_at",
-]
-
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
 _PARALLEL_REVIEWS: Final = 16
 _MAX_REVIEWS: Final = 1000

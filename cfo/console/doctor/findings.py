@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-__all__ = ["APPLY", "Finding", "Status", "document", "fail", "has_failed", "lines", "ok", "skip", "warn"]
-
 APPLY: Final = "apply the manifests: cfo manifests | kubectl apply --server-side -f -"
 """A remedy."""
 

@@ -19,8 +19,6 @@ from cfo.console.doctor.components import (
 from cfo.console.doctor.findings import APPLY, Finding, fail, ok, skip, warn
 from cfo.runtime import AlreadyExists, APIError, Client, Forbidden, NamespacedName, Object, UnknownKind, annotations_of
 
-__all__ = ["Admission", "admission", "check_admission", "check_domain", "check_kuberay", "domain", "kuberay"]
-
 
 @dataclass(frozen=True, slots=True)
 class Admission:

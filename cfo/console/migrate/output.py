@@ -12,8 +12,6 @@ from typing import Final
 from cfo.console.migrate.steps import Action, ObjectPlan
 from cfo.runtime import key_of, name_of, namespace_of
 
-__all__ = ["document", "table"]
-
 _HEADER: Final = ("OBJECT", "HAS", "PLAN", "DOWNTIME")
 _WIDTHS: Final = (32, 26, 62, 8)
 

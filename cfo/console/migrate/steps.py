@@ -8,8 +8,6 @@ from enum import Enum, StrEnum
 
 from cfo.runtime import Object
 
-__all__ = ["Action", "Downtime", "ObjectPlan", "Step"]
-
 
 class Action(Enum):
     """The action of one step."""

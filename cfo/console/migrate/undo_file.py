@@ -17,8 +17,6 @@ from typing import Any, Final
 from cfo.console.migrate.steps import Action, ObjectPlan
 from cfo.runtime import Object, uid_of
 
-__all__ = ["MAX_BYTES", "InvalidUndoFile", "Record", "UndoFile", "load"]
-
 MAX_BYTES: Final = 512 << 20
 """The maximum size of an undo file."""
 

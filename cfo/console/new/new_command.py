@@ -13,8 +13,6 @@ import click
 from cfo.console.errors import CommandFailed, InvalidInput
 from cfo.console.new.project import InvalidProject, Project, render
 
-__all__ = ["command"]
-
 
 @click.command("new", short_help="Write the project of a new operator.")
 @click.argument("name")

@@ -16,8 +16,6 @@ from pathlib import PurePosixPath
 from cfo.runtime import CustomResource
 from cfo.runtime.objects import SchemaError
 
-__all__ = ["InvalidProject", "Project", "render"]
-
 _MAX_LENGTH = 40
 """The maximum length of a name and of a kind, so that lines of the templates keep their format."""
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 from cfo.api.quantity import is_quantity, parse_quantity
 from cfo.runtime import Object
 
-__all__ = ["restricted"]
-
 _KEYS: Final = ("mountPath", "containerPort", "name", "port")
 """The fields that identify the items of lists, the most specific one first."""
 

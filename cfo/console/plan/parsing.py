@@ -13,8 +13,6 @@ from typing import Any, Final
 import orjson
 import yaml
 
-__all__ = ["MAX_LEVELS", "MAX_VALUES", "json_problem", "parse"]
-
 MAX_LEVELS: Final = 100
 """The maximum number of levels of nested values."""
 MAX_VALUES: Final = 200_000

@@ -16,8 +16,6 @@ import anyio
 from cfo.console.summaries import KindView, Overview, related_kinds
 from cfo.runtime import GVK, Cache, RESTMapper, Transport, UnknownKind
 
-__all__ = ["NotReadable", "Session", "connect"]
-
 
 class NotReadable(Exception):
     """Raised if nothing can be read from the cluster; the message is one line."""

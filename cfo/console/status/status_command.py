@@ -16,8 +16,6 @@ from cfo.console.view.show import NOT_INSTALLED, is_installed, is_interactive, p
 from cfo.console.view.text import counts, detail, problem_lines, table
 from cfo.runtime import APIError, ConfigError, DiscoveryIncomplete, SystemClock, Transport, TransportError, load_config
 
-__all__ = ["command"]
-
 _UNHEALTHY_EXIT_CODE = 1
 _INTERRUPTED_EXIT_CODE = 130
 """As of a process that SIGINT ended."""

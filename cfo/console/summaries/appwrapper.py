@@ -25,8 +25,6 @@ from cfo.console.summaries.related import Related, number_of_pods, warnings_of
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
 from cfo.runtime import Object, is_deleting, labels_of
 
-__all__ = ["VIEWS"]
-
 _LEVELS: Final = {
     Phase.RUNNING: Level.OK,
     Phase.SUCCEEDED: Level.OK,

@@ -10,8 +10,6 @@ from cfo.console.summaries.reading import path, text, time_of
 from cfo.console.summaries.summary import Problem
 from cfo.runtime import Object
 
-__all__ = ["slow_deletion"]
-
 _USUAL: Final = timedelta(minutes=5)
 
 

@@ -25,8 +25,6 @@ from cfo.console.summaries.related import Related, warnings_of
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import Object, is_deleting
 
-__all__ = ["VIEWS"]
-
 _NUMBER: Final = re.compile(r"\d{1,9}")
 _DESCRIBE: Final = "kubectl describe shows the Events"
 _WRONG_REASONS: Final = {

@@ -14,8 +14,6 @@ from cfo.console.summaries.related import Related
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import Object, is_deleting
 
-__all__ = ["VIEWS"]
-
 _MAX_APPLICATIONS: Final = 10
 """The maximum number of applications with a fact of their own."""
 

@@ -16,8 +16,6 @@ from cfo.console.summaries.summary import MAX_FACTS, Level, Problem, Summary, co
 from cfo.runtime import GVK, POD, NamespacedName, Object, gvk_of, key_of, uid_of
 from cfo.runtime.objects import CORE_EVENT
 
-__all__ = ["Children", "KindView", "PhaseChange", "Section", "new_summary", "related_kinds", "summarize"]
-
 PhaseChange = tuple[int, str, str]
 """The time in milliseconds since 1970, the state from then on, and its level."""
 

@@ -37,8 +37,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import CORE_EVENT
 
-__all__ = ["Change", "ChangeType", "Overview", "Subscription", "interruption"]
-
 QUIET_SECONDS: Final = 0.1
 """Changes are delivered when no further event has arrived for this time."""
 MAX_DELAY_SECONDS: Final = 1.0

@@ -8,8 +8,6 @@ from typing import Any, Final
 from cfo.console.summaries.reading import condition_of, conditions_of, items, number, path, text
 from cfo.console.summaries.summary import Problem
 
-__all__ = ["pod_problems"]
-
 _WAITING: Final = {
     "ImagePullBackOff": "check the name of the image, and the pull secret of the ServiceAccount",
     "ErrImagePull": "check the name of the image, and the pull secret of the ServiceAccount",

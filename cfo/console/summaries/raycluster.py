@@ -46,8 +46,6 @@ from cfo.runtime import (
     name_of,
 )
 
-__all__ = ["VIEWS"]
-
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(T[0-9:.]+Z?)?")
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _RENEWAL_TOLERANCE: Final = timedelta(days=8)

@@ -18,8 +18,6 @@ from cfo.console.summaries.related import Related
 from cfo.console.summaries.summary import Problem
 from cfo.runtime import INGRESS
 
-__all__ = ["authentication", "client_address", "dashboard_url", "is_known", "problems"]
-
 _KINDS: Final = (INGRESS, ROUTE, HTTP_ROUTE)
 _MAX_HOST: Final = 253
 

@@ -11,16 +11,6 @@ from cfo.console.summaries.reading import mapping, number, path, text, time_of
 from cfo.console.summaries.summary import MAX_WARNINGS, WarningEvent
 from cfo.runtime import GVK, Object
 
-__all__ = [
-    "MAX_EVENTS",
-    "MAX_PODS",
-    "Related",
-    "have_succeeded",
-    "last_occurrence",
-    "number_of_pods",
-    "warnings_of",
-]
-
 MAX_PODS: Final = 200
 MAX_EVENTS: Final = 50
 """The maximum number of each that the summary of one object depends on."""

@@ -24,8 +24,6 @@ from cfo.console.view.rows import SORTS, Column, columns_for, is_match, row, sor
 from cfo.console.view.text import MARKS, age, counts, crop, detail
 from cfo.runtime import GVK, NamespacedName
 
-__all__ = ["OverviewApp", "TextScreen"]
-
 _AGE_SECONDS: Final = 10.0
 _LOG_LINES: Final = 1000
 """The number of lines that the pane shows; the buffer has more."""

@@ -12,8 +12,6 @@ from cfo.console.summaries import KindView, Summary
 from cfo.console.view.text import MARKS, age, crop, essence
 from cfo.runtime import GVK
 
-__all__ = ["SORTS", "Column", "columns_for", "is_match", "row", "sort_summaries"]
-
 
 @dataclass(frozen=True, slots=True)
 class Column:

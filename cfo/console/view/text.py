@@ -8,8 +8,6 @@ from typing import Final
 
 from cfo.console.summaries import Change, ChangeType, Level, Summary
 
-__all__ = ["MARKS", "age", "change_text", "counts", "crop", "detail", "essence", "local_time", "problem_lines", "table"]
-
 MARKS: Final = {Level.ERROR: "✗", Level.WARNING: "!", Level.PROGRESSING: "…", Level.OK: "✓", Level.IDLE: "–"}
 """One character for each level, so that color is not needed."""
 

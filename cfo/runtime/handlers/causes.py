@@ -14,8 +14,6 @@ from cfo.runtime.handlers.registry import without_repetitions
 from cfo.runtime.handlers.selectors import Resource
 from cfo.runtime.objects.unstructured import has_finalizer, is_deleting
 
-__all__ = ["Cause", "Change", "detect_change", "matches", "select_changing"]
-
 
 class Change:
     """What changed in an object since its configuration was handled last."""

@@ -11,8 +11,6 @@ from typing import Any
 
 import click
 
-__all__ = ["command", "load"]
-
 
 @click.group("handlers", context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "KOPF"})
 def command() -> None:

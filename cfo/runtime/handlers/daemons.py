@@ -26,8 +26,6 @@ from cfo.runtime.handlers.execution import Invocation, call_handler, deliver_res
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState
 
-__all__ = ["Daemon", "DaemonStopped", "DaemonStoppingReason", "Daemons"]
-
 
 class DaemonStoppingReason(enum.Flag):
     """Why a daemon must stop."""

@@ -13,22 +13,6 @@ from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.filters import MetaFilter
 from cfo.runtime.handlers.selectors import Selector
 
-__all__ = [
-    "Activity",
-    "ActivityHandler",
-    "BackgroundHandler",
-    "ChangingHandler",
-    "DaemonHandler",
-    "Handler",
-    "IndexHandler",
-    "Reason",
-    "ResourceHandler",
-    "TimerHandler",
-    "WatchingHandler",
-    "WebhookHandler",
-    "handler_id",
-]
-
 Function: TypeAlias = Callable[..., Any]
 
 

@@ -18,8 +18,6 @@ from cfo.runtime.handlers.settings import OperatorSettings
 from cfo.runtime.manager.events import EventRecorder
 from cfo.runtime.process.clock import Clock, SystemClock
 
-__all__ = ["Environment", "ObjectLogger"]
-
 _MAX_PATCHES: Final = 16
 """The number of patches that are sent at the same time; more would only open more connections."""
 

@@ -25,17 +25,6 @@ from cfo.runtime.handlers.lifecycles import get_default_lifecycle
 from cfo.runtime.handlers.patching import make_plain, plain
 from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress
 
-__all__ = [
-    "Invocation",
-    "call",
-    "call_handler",
-    "call_handlers",
-    "current_invocation",
-    "deliver_results",
-    "is_async",
-    "run_subhandlers",
-]
-
 
 class Invocation:
     """The call of a handler that is in progress: for functions of this package that the handler calls."""

@@ -8,21 +8,6 @@ from typing import Any, Final, TypeAlias
 
 from cfo.runtime.handlers.diffs import FieldPath, resolve
 
-__all__ = [
-    "ABSENT",
-    "PRESENT",
-    "MetaFilter",
-    "Token",
-    "all_",
-    "any_",
-    "is_changed",
-    "matches_changes",
-    "matches_metadata",
-    "matches_value",
-    "none_",
-    "not_",
-]
-
 
 class Token(enum.Enum):
     """Filters by the presence of a label, an annotation or a field."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Index", "Store"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -9,8 +9,6 @@ from cfo.runtime.handlers.bodies import Body
 from cfo.runtime.handlers.daemons import Daemon
 from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of, uid_of
 
-__all__ = ["Memories", "Memory"]
-
 
 class Memory:
     """The memo, the daemons, and the current state of an object with daemons."""

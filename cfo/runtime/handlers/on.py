@@ -24,24 +24,6 @@ from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.registry import OperatorRegistry, get_default_registry
 from cfo.runtime.handlers.selectors import Selector
 
-__all__ = [
-    "cleanup",
-    "create",
-    "daemon",
-    "delete",
-    "event",
-    "field",
-    "index",
-    "login",
-    "mutate",
-    "probe",
-    "resume",
-    "startup",
-    "timer",
-    "update",
-    "validate",
-]
-
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _SELECTOR_FIELDS = ("group", "version", "kind", "plural", "singular", "shortcut", "category")

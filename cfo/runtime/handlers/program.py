@@ -30,8 +30,6 @@ from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.process.endpoint import Endpoint
 
-__all__ = ["LogFormat", "configure", "operator", "run"]
-
 _log = structlog.get_logger(__name__)
 
 FIELD_MANAGER: Final = "kopf"

@@ -8,8 +8,6 @@ from typing import TypeVar
 from cfo.runtime.handlers.declarations import Activity, ActivityHandler, ChangingHandler, Handler, ResourceHandler
 from cfo.runtime.handlers.selectors import Resource
 
-__all__ = ["OperatorRegistry", "get_default_registry", "set_default_registry", "without_repetitions"]
-
 HandlerT = TypeVar("HandlerT", bound=Handler)
 ResourceHandlerT = TypeVar("ResourceHandlerT", bound=ResourceHandler)
 

@@ -40,8 +40,6 @@ from cfo.runtime.handlers.source import EventSource, PendingEvent
 from cfo.runtime.handlers.timers import Timer
 from cfo.runtime.objects.unstructured import Object, has_finalizer, is_deleting, key_of
 
-__all__ = ["ResourceHandlers"]
-
 _log = structlog.get_logger(__name__)
 
 _SOON: Final = 0.001

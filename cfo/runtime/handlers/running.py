@@ -30,8 +30,6 @@ from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import CUSTOM_RESOURCE_DEFINITION, SECRET
 from cfo.runtime.process.clock import first_of
 
-__all__ = ["Handlers", "add_to"]
-
 _log = structlog.get_logger(__name__)
 
 _CHECK_DELAYS: Final = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)

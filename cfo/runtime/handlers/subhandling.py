@@ -10,8 +10,6 @@ from cfo.runtime.handlers.diffs import FieldSpec, parse_field
 from cfo.runtime.handlers.execution import Invocation, current_invocation, run_subhandlers
 from cfo.runtime.handlers.on import check_filters
 
-__all__ = ["execute", "register", "subhandler"]
-
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 

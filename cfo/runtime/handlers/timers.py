@@ -26,8 +26,6 @@ from cfo.runtime.handlers.selectors import Resource
 from cfo.runtime.handlers.source import EventSource
 from cfo.runtime.objects.unstructured import NamespacedName, Object, is_deleting, uid_of
 
-__all__ = ["Timer"]
-
 
 class _Schedule:
     """When a timer of an object is called next, in seconds of the monotonic clock."""

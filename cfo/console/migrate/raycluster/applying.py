@@ -28,8 +28,6 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["Executor", "Outcome", "StepFailed"]
-
 _ROUNDS = 6
 """How often one object is planned, at most, in one run."""
 

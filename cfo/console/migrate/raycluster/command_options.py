@@ -10,8 +10,6 @@ import click
 from cfo.console.migrate.raycluster.targets import Target
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
-__all__ = ["EXECUTION", "KUBECONFIG", "SCOPE"]
-
 _FEATURES = ("networkPolicy", "tlsOptions")
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -23,8 +23,6 @@ from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.mtls import CA_DIRECTORY, CA_KEY_DIRECTORY, certificate_command
 from cfo.webhooks.raycluster.pod_additions import PodAdditions, mount_key, ray_container_index
 
-__all__ = ["DEFAULT_SETTINGS", "Cleaning", "clean", "known_settings"]
-
 _IGNORED: Final = ("image",)
 _OWN_ARGUMENT: Final = "--openshift-sar="
 """The argument of the OAuth proxy that the Go operator does not set."""

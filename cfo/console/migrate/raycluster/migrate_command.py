@@ -38,8 +38,6 @@ from cfo.runtime import (
     load_config,
 )
 
-__all__ = ["command"]
-
 _INCOMPLETE_EXIT_CODE = 3
 
 _T = TypeVar("_T")

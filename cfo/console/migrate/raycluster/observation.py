@@ -44,8 +44,6 @@ from cfo.runtime.objects import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 
-__all__ = ["Observer", "find_obstacles"]
-
 _LEASE_NAME: Final = "codeflare-operator-lock"
 """The name of the Lease of both operators, unless the configuration sets another one."""
 _WEBHOOK_SUFFIX: Final = "raycluster.ray.openshift.ai"

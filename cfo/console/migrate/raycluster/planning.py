@@ -50,16 +50,6 @@ from cfo.webhooks.raycluster.injection_plan import OAUTH
 from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import count_errors, has_json_types
 
-__all__ = [
-    "SUSPENDED_ANNOTATION",
-    "ObservedCluster",
-    "Options",
-    "plan_cluster",
-    "pod_part",
-    "restart_blockers",
-    "restart_steps",
-]
-
 SUSPENDED_ANNOTATION: Final = "ray.openshift.ai/suspended-by-migration"
 """On a RayCluster that the migration suspended, until it resumes it."""
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 from cfo.api.raycluster.cluster import pod_labels
 from cfo.runtime import Object
 
-__all__ = ["closed_policy", "kuberay_network_policy", "other_open_ports"]
-
 _PROXY_PORT: Final = 8443
 _CLIENT_PORT: Final = 10001
 

@@ -32,8 +32,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
-__all__ = ["FIELD_MANAGER", "Session", "plan_safely"]
-
 FIELD_MANAGER: Final = "cfo-migrate"
 """The field manager of all writes of the migration."""
 

@@ -15,8 +15,6 @@ from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import NETWORK_POLICY, Object, annotations_of, gvk_of, has_finalizer, is_deleting, key_of
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
-__all__ = ["plan_orphaned_binding", "plan_takeover", "plan_wrapper"]
-
 
 def plan_takeover(observed: ObservedCluster, *, oauth: bool) -> ObjectPlan:
     """Return what the operator changes of one RayCluster.

@@ -23,8 +23,6 @@ from cfo.console.migrate.raycluster.policies import kuberay_network_policy, othe
 from cfo.runtime import INGRESS, NETWORK_POLICY, Object, annotations_of, gvk_of, name_of
 from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH
 
-__all__ = ["SECURE_NETWORK_ANNOTATION", "Conversion", "KubeRay", "Target", "convert"]
-
 SECURE_NETWORK_ANNOTATION: Final = "odh.ray.io/secure-trusted-network"
 """Makes the KubeRay of Open Data Hub 3 protect a RayCluster; its webhook sets it on OpenShift."""
 

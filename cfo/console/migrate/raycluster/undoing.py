@@ -24,8 +24,6 @@ from cfo.console.migrate.steps import Action, Downtime, ObjectPlan, Step
 from cfo.console.migrate.undo_file import Record
 from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, owner_references_of, uid_of
 
-__all__ = ["plan_undo_cluster", "plan_undo_object"]
-
 _ABSENT: Final = object()
 _SERVER_FIELDS: Final = (
     "uid",

@@ -11,8 +11,6 @@ from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.console.plan.parsing import json_problem, parse
 from cfo.runtime import GVK, NamespacedName, Object, gvk_of, key_of
 
-__all__ = ["MAX_BYTES", "Documents", "InvalidDocument", "read_documents"]
-
 MAX_BYTES: Final = 64 << 20
 """The maximum size of one file."""
 

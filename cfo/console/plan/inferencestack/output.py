@@ -16,8 +16,6 @@ from cfo.api.inferencestack.kinds import operator_version_of
 from cfo.console.plan.inferencestack.planning import Action, Change, StackPlan
 from cfo.runtime import Object, gvk_of, key_of, name_of, namespace_of
 
-__all__ = ["diff", "document", "summary"]
-
 _TOKEN: Final = re.compile(r"^(\s*access_token:\s*)(\S.*)$", re.MULTILINE)
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 

@@ -17,8 +17,6 @@ from cfo.console.plan.inferencestack.output import diff, document, summary
 from cfo.console.plan.inferencestack.planning import StackPlan, plan_stack
 from cfo.runtime import NamespacedName, Object, labels_of
 
-__all__ = ["command"]
-
 _CHANGES_EXIT_CODE = 3
 
 

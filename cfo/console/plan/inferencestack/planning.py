@@ -30,8 +30,6 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["Action", "Change", "StackPlan", "objects_of", "plan_stack"]
-
 _Key = tuple[GVK, str]
 
 
