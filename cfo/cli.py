@@ -38,22 +38,22 @@ class _LazyGroup(click.Group):
         "config": ("cfo.console.config_command", "Check a configuration, or print the default one."),
         "crd": ("cfo.console.crd_command", "Print the CRDs of typed resources."),
         "dashboard": ("cfo.console.dashboard_command", "Show a live page with the state of a cluster."),
-        "dev": ("cfo.console.dev.dev_command", "Run a program, and restart it when its source changes."),
+        "dev": ("cfo.console.dev.supervisor", "Run a program, and restart it when its source changes."),
         "doctor": ("cfo.console.doctor.doctor_command", "Check an installation, and print remedies."),
         "envtest": ("envtest.command", "Serve an embedded control plane."),
-        "handlers": ("cfo.runtime.handlers.command", "Run operators written with kopf's decorators."),
+        "handlers": ("cfo.runtime.handlers.program", "Run operators written with kopf's decorators."),
         "manifests": ("cfo.console.manifests_command", "Print the installation manifests."),
         "migrate": (
-            "cfo.console.migrate.raycluster.migrate_command",
+            "cfo.console.migrate.migrate_command",
             "Move RayClusters to KubeRay, RHOAI 3 or here.",
         ),
-        "new": ("cfo.console.new.new_command", "Write the project of a new operator."),
+        "new": ("cfo.console.new.project", "Write the project of a new operator."),
         "plan": (
-            "cfo.console.plan.inferencestack.plan_command",
+            "cfo.console.plan.plan_command",
             "Show what a change of InferenceStacks alters.",
         ),
-        "status": ("cfo.console.status.status_command", "Show the state of a cluster's workloads."),
-        "uninstall": ("cfo.console.uninstall_command", "Uninstall the operator from a cluster."),
+        "status": ("cfo.console.status_command", "Show the state of a cluster's workloads."),
+        "uninstall": ("cfo.console.uninstall", "Uninstall the operator from a cluster."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -30,7 +30,7 @@ from cfo.config import (
 )
 from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
 from cfo.features import FEATURES, Context, enabled_features, warn_about_missing_roles
-from cfo.features.monitoring import METRICS_SERVICE
+from cfo.features.contract import METRICS_SERVICE
 from cfo.runtime import (
     CONFIG_MAP,
     EVENT_RULES,

@@ -13,7 +13,7 @@ import click
 from anyio.abc import TaskStatus
 
 from cfo.console.dashboard.feed import Feed
-from cfo.console.dashboard.loopback import LoopbackServer
+from cfo.console.dashboard.site import LoopbackServer
 from cfo.console.dashboard.sources import client_source
 from cfo.console.errors import CommandFailed, InvalidInput, one_line, run_async
 from cfo.features import all_views

@@ -17,8 +17,7 @@ from cfo.api.raycluster.naming import (
     REQUESTERS_LABEL,
 )
 from cfo.config import OperatorConfiguration, ProfileTable
-from cfo.features.contract import Context, Feature, Leftovers, UserRole, lazy
-from cfo.features.monitoring import OBJECTS, Alert, Panel, counted
+from cfo.features.contract import OBJECTS, Alert, Context, Feature, Leftovers, Panel, UserRole, counted, lazy
 from cfo.runtime import NETWORK_POLICY, Rule
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.version import __version__

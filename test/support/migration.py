@@ -12,9 +12,9 @@ from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.api.raycluster.naming import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, VERSION_ANNOTATION, names_of
 from cfo.console.demo.raycluster_nodes import pods_of
-from cfo.console.migrate.raycluster.planning import ObservedCluster, Options
-from cfo.console.migrate.raycluster.targets import KubeRay, Target
+from cfo.console.migrate.planning import ObservedCluster, Options
 from cfo.console.migrate.steps import ObjectPlan
+from cfo.console.migrate.targets import KubeRay, Target
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists

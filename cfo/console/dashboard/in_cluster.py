@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from prometheus_client import Counter, Gauge, Histogram
 
 from cfo.console.dashboard.feed import Feed
-from cfo.console.dashboard.loopback import LoopbackServer
-from cfo.console.dashboard.site import Site
+from cfo.console.dashboard.site import LoopbackServer, Site
 from cfo.console.dashboard.sources import manager_source
 from cfo.console.summaries import KindView
 from cfo.runtime import READ, Manager, Phase, Rule

@@ -16,8 +16,7 @@ from typing import Any, Final
 import anyio
 
 import cfo
-from cfo.console.dev.dev_command import report
-from cfo.console.dev.supervisor import Supervisor
+from cfo.console.dev.supervisor import Supervisor, report
 from cfo.console.errors import InvalidInput
 from cfo.console.execution import configure_logs, execute, namespace_variable, not_installed
 from cfo.runtime import Manager, NamespacedName

@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from cfo.config import ConfigurationError
-from cfo.console.doctor.components import parse_version, tag_of, version_of
+from cfo.console.doctor.components import APPLY, Finding, fail, ok, parse_version, skip, tag_of, version_of, warn
 from cfo.console.doctor.facts import (
     Certificate,
     Installation,
@@ -20,7 +20,6 @@ from cfo.console.doctor.facts import (
     WebhookConfigurationFacts,
     started_at,
 )
-from cfo.console.doctor.findings import APPLY, Finding, fail, ok, skip, warn
 from cfo.runtime import Object, policy_rules
 
 _SKEW_WARNING: Final = 5.0

@@ -9,8 +9,7 @@ from typing import Final
 import anyio
 
 from cfo.console.doctor import checks, facts
-from cfo.console.doctor.components import Subject
-from cfo.console.doctor.findings import Finding, fail, skip
+from cfo.console.doctor.components import Finding, Subject, fail, skip
 from cfo.features import FEATURES
 from cfo.manifests.names import SERVICE_ACCOUNT
 from cfo.manifests.stack import components, platforms

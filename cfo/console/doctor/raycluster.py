@@ -10,13 +10,18 @@ from cfo.api.raycluster.kinds import INGRESS_CONFIG, RAY_CLUSTER
 from cfo.api.raycluster.naming import VERSION_ANNOTATION
 from cfo.config import OperatorConfiguration
 from cfo.console.doctor.components import (
+    APPLY,
     CustomResource,
+    Finding,
     Subject,
+    fail,
+    ok,
     read_custom_resource,
     read_deployments,
+    skip,
     version_finding,
+    warn,
 )
-from cfo.console.doctor.findings import APPLY, Finding, fail, ok, skip, warn
 from cfo.runtime import AlreadyExists, APIError, Client, Forbidden, NamespacedName, Object, UnknownKind, annotations_of
 
 

@@ -20,9 +20,8 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from cfo.console.summaries.kind_view import KindView, summarize
+from cfo.console.summaries.kind_view import MAX_EVENTS, MAX_PODS, KindView, Related, summarize
 from cfo.console.summaries.reading import MALFORMED
-from cfo.console.summaries.related import MAX_EVENTS, MAX_PODS, Related
 from cfo.console.summaries.summary import Summary
 from cfo.runtime import (
     GVK,

@@ -18,9 +18,18 @@ from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
 from cfo.api.raycluster.naming import CLUSTER_LABEL, label_value, names_of
 from cfo.api.raycluster.responsibility import Actor, Responsibility
 from cfo.console.summaries import raycluster_exposure as exposure
-from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import Children, KindView, Section, new_summary
-from cfo.console.summaries.pods import pod_problems
+from cfo.console.summaries.kind_view import (
+    Children,
+    KindView,
+    Related,
+    Section,
+    have_succeeded,
+    last_occurrence,
+    new_summary,
+    number_of_pods,
+    warnings_of,
+)
+from cfo.console.summaries.pods import pod_problems, slow_deletion
 from cfo.console.summaries.reading import (
     condition_of,
     conditions_of,
@@ -32,7 +41,6 @@ from cfo.console.summaries.reading import (
     text,
     time_of,
 )
-from cfo.console.summaries.related import Related, have_succeeded, last_occurrence, number_of_pods, warnings_of
 from cfo.console.summaries.summary import Level, Problem, Summary
 from cfo.runtime import (
     GVK,

@@ -13,8 +13,8 @@ from cfo.api.raycluster.cluster import head_pod_spec
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.kinds import ROUTE
 from cfo.api.raycluster.responsibility import Actor
+from cfo.console.summaries.kind_view import Related
 from cfo.console.summaries.reading import MALFORMED, items, mapping, path, text
-from cfo.console.summaries.related import Related
 from cfo.console.summaries.summary import Problem
 from cfo.runtime import INGRESS
 

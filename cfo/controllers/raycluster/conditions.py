@@ -25,7 +25,7 @@ from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
 from cfo.api.raycluster.responsibility import Actor
 from cfo.config import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
-from cfo.console.summaries.related import Related
+from cfo.console.summaries.kind_view import Related
 from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, belongs_to
 from cfo.controllers.raycluster.clusters import add_indexes
 from cfo.controllers.raycluster.dashboard_access import Exposure, may_expose

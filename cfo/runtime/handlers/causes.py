@@ -6,11 +6,16 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from cfo.runtime.handlers.bodies import Body, BodyEssence, Patch
-from cfo.runtime.handlers.declarations import ChangingHandler, Reason, ResourceHandler, WebhookHandler
+from cfo.runtime.handlers.declarations import (
+    ChangingHandler,
+    Reason,
+    ResourceHandler,
+    WebhookHandler,
+    without_repetitions,
+)
 from cfo.runtime.handlers.diffs import Diff, FieldPath, compute_diff, reduce_diff, resolve
 from cfo.runtime.handlers.environment import Environment, ObjectLogger
 from cfo.runtime.handlers.filters import is_changed, matches_changes, matches_metadata, matches_value
-from cfo.runtime.handlers.registry import without_repetitions
 from cfo.runtime.handlers.selectors import Resource
 from cfo.runtime.objects.unstructured import has_finalizer, is_deleting
 

@@ -11,9 +11,8 @@ from typing import Any, Final
 from cfo.runtime.client.client import Client
 from cfo.runtime.controller.threads import SyncClient, ThreadPool
 from cfo.runtime.handlers.bodies import Memo
-from cfo.runtime.handlers.declarations import IndexHandler
+from cfo.runtime.handlers.declarations import IndexHandler, OperatorRegistry, get_default_registry
 from cfo.runtime.handlers.indexes import Index
-from cfo.runtime.handlers.registry import OperatorRegistry, get_default_registry
 from cfo.runtime.handlers.settings import OperatorSettings
 from cfo.runtime.manager.events import EventRecorder
 from cfo.runtime.process.clock import Clock, SystemClock

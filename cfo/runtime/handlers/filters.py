@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeAlias
 
-from cfo.runtime.handlers.diffs import FieldPath, resolve
+from cfo.runtime.handlers.diffs import FieldPath, FieldSpec, resolve
 
 
 class Token(enum.Enum):
@@ -45,6 +45,24 @@ def any_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
 def none_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
     """Return a filter that is true if no function is true."""
     return not_(any_(functions))
+
+
+def check_filters(
+    field: FieldSpec = None,
+    value: Any = None,
+    old: Any = None,
+    new: Any = None,
+    labels: Any = None,
+    annotations: Any = None,
+) -> None:
+    """Raise :class:`TypeError` or :class:`ValueError` for filters that contradict each other."""
+    if field is None and not (value is None and old is None and new is None):
+        raise TypeError("the filters value, old and new need a field")
+    if value is not None and not (old is None and new is None):
+        raise TypeError("the filter value cannot be combined with old and new")
+    for name, wanted in (("labels", labels), ("annotations", annotations)):
+        if any(item is None for item in (wanted or {}).values()):
+            raise ValueError(f"{name}: None is not a filter: use PRESENT or ABSENT")
 
 
 def matches_metadata(wanted: MetaFilter | None, actual: Mapping[str, str], kwargs: Kwargs) -> bool:

@@ -19,7 +19,7 @@ from cfo.runtime.controller.finalizer import set_finalizer
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.handlers.bodies import Body, Patch
 from cfo.runtime.handlers.causes import Cause, Change, detect_change, matches, select_changing
-from cfo.runtime.handlers.daemons import Daemon, Daemons, DaemonStoppingReason
+from cfo.runtime.handlers.daemons import Daemon, Daemons, DaemonStoppingReason, Memories, Memory
 from cfo.runtime.handlers.declarations import (
     ChangingHandler,
     DaemonHandler,
@@ -32,7 +32,6 @@ from cfo.runtime.handlers.declarations import (
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.execution import Invocation, call_handler, call_handlers, deliver_results, is_async
-from cfo.runtime.handlers.memories import Memories, Memory
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress
 from cfo.runtime.handlers.selectors import Resource

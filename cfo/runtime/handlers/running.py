@@ -20,9 +20,8 @@ from cfo.runtime.controller.lifecycle import Phase
 from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.handlers.activities import run_activity
 from cfo.runtime.handlers.daemons import Daemons
-from cfo.runtime.handlers.declarations import Activity, ResourceHandler, WebhookHandler
+from cfo.runtime.handlers.declarations import Activity, OperatorRegistry, ResourceHandler, WebhookHandler
 from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.registry import OperatorRegistry
 from cfo.runtime.handlers.resource_handlers import ResourceHandlers
 from cfo.runtime.handlers.selectors import Resource, Selector, resources_of
 from cfo.runtime.handlers.settings import OperatorSettings

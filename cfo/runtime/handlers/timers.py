@@ -16,10 +16,10 @@ from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.handlers.bodies import Body
 from cfo.runtime.handlers.causes import Cause, detect_change, matches
+from cfo.runtime.handlers.daemons import Memory
 from cfo.runtime.handlers.declarations import TimerHandler
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.execution import Invocation, call_handler, deliver_results
-from cfo.runtime.handlers.memories import Memory
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.handlers.selectors import Resource

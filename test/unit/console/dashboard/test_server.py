@@ -11,9 +11,8 @@ import pytest
 
 from cfo.api.raycluster.kinds import RAY_CLUSTER
 from cfo.console.dashboard import in_cluster
-from cfo.console.dashboard.feed import LINGER
+from cfo.console.dashboard.feed import LINGER, MAX_STREAMS
 from cfo.console.dashboard.site import Site
-from cfo.console.dashboard.streams import MAX_STREAMS
 from cfo.console.summaries import Condition, Level, Problem, WarningEvent
 from cfo.runtime import SECRET, ClientConfig, Manager, ManagerOptions
 from cfo.runtime.process import FakeClock

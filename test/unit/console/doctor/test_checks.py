@@ -9,7 +9,7 @@ import pytest
 
 from cfo.config import ConfigurationError, OperatorConfiguration, ParsedConfiguration, parse
 from cfo.console.doctor import checks, components, raycluster
-from cfo.console.doctor.components import CustomResource
+from cfo.console.doctor.components import CustomResource, Finding, Status, document, has_failed, lines
 from cfo.console.doctor.facts import (
     Certificate,
     Installation,
@@ -17,7 +17,6 @@ from cfo.console.doctor.facts import (
     Server,
     WebhookConfigurationFacts,
 )
-from cfo.console.doctor.findings import Finding, Status, document, has_failed, lines
 from cfo.console.doctor.raycluster import Admission
 from cfo.runtime import NamespacedName, Object, Rule
 from test.support.certificates import create_ca, create_certificate
