@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER
-from cfo.config import OperatorConfiguration
 from cfo.features.contract import OBJECTS, OWN, Alert, Context, Feature, Panel, UserRole, api_rules, counted, lazy
 from cfo.runtime import CRUD, READ, Object, Rule
+
+if TYPE_CHECKING:
+    from cfo.config import OperatorConfiguration
 
 _log = structlog.get_logger("cfo.operator")
 _webhook_rules = lazy("cfo.webhooks.appwrapper:rules")

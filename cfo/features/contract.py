@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from cfo.config import OperatorConfiguration
 from cfo.runtime import GVK, Object, Rule
 
 METRICS_SERVICE: Final = "codeflare-operator-manager-metrics"
@@ -60,6 +59,7 @@ def merged(own: Sequence[_Item], added: Sequence[_Item]) -> list[_Item]:
 
 
 if TYPE_CHECKING:
+    from cfo.config import OperatorConfiguration
     from cfo.console.doctor.components import Check
     from cfo.console.summaries import KindView
     from cfo.runtime import FieldError, Manager
