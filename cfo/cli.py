@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -155,9 +156,7 @@ def run(**options: Any) -> None:
 
         develop(options)
     elif options["embedded"]:
-        from cfo.console.demo.embedded_mode import demonstrate
-
-        demonstrate(options)
+        _run_embedded(options)
     else:
         _run_on_cluster(options)
 
@@ -188,6 +187,30 @@ def _run_on_cluster(options: Mapping[str, Any]) -> None:
             )
 
         execute(work)
+
+
+def _run_embedded(options: Mapping[str, Any]) -> None:
+    configure_logs(options["log_format"] or "console", options["log_level"])
+    try:
+        from cfo.console.demo.run import run_embedded
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from None
+    for name in ("webhook_url", "webhook_cert_dir"):
+        if options[name] is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise InvalidInput(f"{flag} cannot be used with --embedded, which always serves webhooks")
+    with log_errors(options["log_format"] == "json"):
+        execute(
+            partial(
+                run_embedded,
+                namespace=namespace_variable() or "default",
+                config_name=options["config_name"],
+                kubeconfig=Path(options["kubeconfig"] or "cfo.kubeconfig"),
+                manifests=[Path(path) for path in options["manifests"]],
+                overview=options["overview"],
+                until_settled=options["until_settled"],
+            )
+        )
 
 
 def _checked_url(text: str | None) -> WebhookURL | None:

@@ -4,7 +4,7 @@
 server of the operator serves it to clients that the API server authorizes.
 
 * :mod:`.state`: what the page shows of each object, from its summary, and the history of phases and queues.
-* :mod:`.feed`: watches objects while a page is open, and sends messages to its stream. :mod:`.sources`: the informers.
+* :mod:`.feed`: watches objects while a page is open, and sends messages to its stream.
 * :mod:`.site`: the HTTP routes, their headers and the files of the page, and the server of ``cfo dashboard``.
-* :mod:`.in_cluster`: the routes of the operator's metrics server.
+* :mod:`.in_cluster`: the routes of the operator's metrics server, and the informers of both servers.
 """

@@ -52,7 +52,7 @@ from cfo.runtime.handlers.bodies import (
 from cfo.runtime.handlers.daemons import DaemonStopped, DaemonStoppingReason
 from cfo.runtime.handlers.declarations import OperatorRegistry, Reason, get_default_registry, set_default_registry
 from cfo.runtime.handlers.diffs import Diff, DiffItem, DiffOperation, FieldPath, FieldSpec
-from cfo.runtime.handlers.environment import ObjectLogger
+from cfo.runtime.handlers.environment import Index, ObjectLogger, Store
 from cfo.runtime.handlers.errors import (
     AdmissionError,
     ErrorsMode,
@@ -72,7 +72,6 @@ from cfo.runtime.handlers.hierarchies import (
     label,
     remove_owner_reference,
 )
-from cfo.runtime.handlers.indexes import Index, Store
 from cfo.runtime.handlers.lifecycles import get_default_lifecycle, set_default_lifecycle
 from cfo.runtime.handlers.on import daemon, index, timer
 from cfo.runtime.handlers.posting import event, exception, info, warn

@@ -117,13 +117,16 @@ class ResourceHandlers:
                 self._index_with(handler, cause, identity)
 
     def _index_with(self, handler: IndexHandler, cause: Cause, identity: str) -> None:
-        index = self.environment.indexes[handler.id]
+        result: Any = None
         try:
-            result = handler.fn(**cause.kwargs(), param=handler.param) if matches(handler, cause) else None
+            if matches(handler, cause):
+                result = handler.fn(**cause.kwargs(), param=handler.param)
         except Exception:
             cause.logger.exception(f"Indexer {handler.id!r} failed with an exception")
-            index.discard(identity)
-            return
+        self._store_in_index(handler, identity, result)
+
+    def _store_in_index(self, handler: IndexHandler, identity: str, result: Any) -> None:
+        index = self.environment.indexes[handler.id]
         if result is None:
             index.discard(identity)
         else:
@@ -322,8 +325,4 @@ class ResourceHandlers:
             result: Any = None
             if matches(handler, cause):
                 result = (await self._call_once(handler, cause)).result
-            index, identity = self.environment.indexes[handler.id], f"{self.resource}/{request}"
-            if result is None:
-                index.discard(identity)
-            else:
-                index.put(identity, result)
+            self._store_in_index(handler, f"{self.resource}/{request}", result)

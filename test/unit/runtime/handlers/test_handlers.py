@@ -19,8 +19,7 @@ from cfo.runtime.handlers.admission import register_webhooks
 from cfo.runtime.handlers.causes import detect_change
 from cfo.runtime.handlers.declarations import ChangingHandler, TimerHandler
 from cfo.runtime.handlers.diffs import compute_diff, reduce_diff, remove, resolve
-from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.indexes import Index
+from cfo.runtime.handlers.environment import Environment, Index
 from cfo.runtime.handlers.patching import apply_patch, json_patch, make_plain, merged, plain
 from cfo.runtime.handlers.program import command
 from cfo.runtime.handlers.progress import HandlerState
