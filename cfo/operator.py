@@ -123,7 +123,6 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
         )
     if config_map is None:
         document = default_document()
-        parsed = _parse(key, document)
         try:
             await client.create(
                 {
@@ -136,21 +135,13 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
         except AlreadyExists:
             return await load_configuration(client, key)
         _log.info("Created ConfigMap with default configuration", configmap=str(key))
-        return parsed
+        return parse(document)
     try:
         name, document = single_document(config_map.get("data") or {})
-    except ConfigurationError as error:
-        raise error.within(f"ConfigMap {key}") from None
-    parsed = _parse(key, document)
-    return replace(parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings])
-
-
-def _parse(key: NamespacedName, document: str) -> ParsedConfiguration:
-    try:
         parsed = parse(document)
     except ConfigurationError as error:
         raise error.within(f"ConfigMap {key}") from None
-    return parsed
+    return replace(parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings])
 
 
 def leader_election_options(

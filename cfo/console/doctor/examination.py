@@ -31,7 +31,7 @@ async def examine(
     ``timeout``: seconds for each check. Raises :class:`cfo.runtime.TransportError` and
     :class:`cfo.runtime.Unauthorized` if the API server cannot be reached, or does not accept the credentials.
     """
-    server = await facts.read_server(client, clock)
+    version, skew = await facts.read_server(client, clock)
     installation = await facts.read_installation(client, namespace, config_name)
     configuration = installation.configuration
     subject = Subject(client, namespace, configuration, installation.config_error, dict(components()))
@@ -50,24 +50,25 @@ async def examine(
 
     async def trust() -> Iterable[Finding]:
         found = await webhooks.get()
-        certificate = await facts.read_certificate(client, installation)
-        return checks.check_certificate(certificate, found, clock.now())
+        secret, pem = await facts.read_certificate(client, installation)
+        return checks.check_certificate(secret, pem, found, clock.now())
 
     async def permissions() -> Iterable[Finding]:
         if installation.deployment is None:
-            return checks.check_permissions(None)
+            return [skip("permissions", "no Deployment, so no ServiceAccount to check")]
         pod = installation.deployment["spec"]["template"]["spec"]
         account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
-        return checks.check_permissions(await facts.read_permissions(client, installation, account))
+        checked, missing = await facts.read_permissions(client, installation, account)
+        return checks.check_permissions(f"system:serviceaccount:{namespace}:{account}", checked, missing)
 
     async def webhook_configurations() -> Iterable[Finding]:
         return checks.check_webhooks(await webhooks.get())
 
     async def kubernetes() -> Iterable[Finding]:
-        return checks.check_kubernetes(server, dict(platforms())["Kubernetes"])
+        return checks.check_kubernetes(version, dict(platforms())["Kubernetes"])
 
     async def clocks() -> Iterable[Finding]:
-        return checks.check_clock(server)
+        return checks.check_clock(skew)
 
     return await _run(
         {

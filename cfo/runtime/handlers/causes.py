@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cfo.runtime.handlers.bodies import Body, BodyEssence, Patch
@@ -20,17 +21,15 @@ from cfo.runtime.handlers.selectors import Resource
 from cfo.runtime.objects.unstructured import has_finalizer, is_deleting
 
 
+@dataclass(frozen=True, slots=True)
 class Change:
     """What changed in an object since its configuration was handled last."""
 
-    def __init__(
-        self, reason: Reason, old: BodyEssence | None, new: BodyEssence | None, diff: Diff, *, initial: bool
-    ) -> None:
-        self.reason = reason
-        self.old = old
-        self.new = new
-        self.diff = diff
-        self.initial = initial
+    reason: Reason
+    old: BodyEssence | None
+    new: BodyEssence | None
+    diff: Diff
+    initial: bool
 
 
 class Cause:

@@ -6,7 +6,7 @@ import enum
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from cfo.runtime.handlers.diffs import FieldPath
 from cfo.runtime.handlers.errors import ErrorsMode
@@ -53,9 +53,10 @@ class Handler:
     timeout: float | None = None
     retries: int | None = None
     backoff: float | None = None
+    title: ClassVar[str] = "Handler"
 
     def __str__(self) -> str:
-        return f"Handler {self.id!r}"
+        return f"{self.title} {self.id!r}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +64,7 @@ class ActivityHandler(Handler):
     """A handler of the whole operator."""
 
     activity: Activity
-
-    def __str__(self) -> str:
-        return f"Activity {self.id!r}"
+    title: ClassVar[str] = "Activity"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +116,7 @@ class DaemonHandler(BackgroundHandler):
     cancellation_backoff: float | None = None
     cancellation_timeout: float | None = None
     cancellation_polling: float | None = None
-
-    def __str__(self) -> str:
-        return f"Daemon {self.id!r}"
+    title: ClassVar[str] = "Daemon"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +126,7 @@ class TimerHandler(BackgroundHandler):
     interval: float | None = None
     idle: float | None = None
     sharp: bool = False
-
-    def __str__(self) -> str:
-        return f"Timer {self.id!r}"
+    title: ClassVar[str] = "Timer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +139,7 @@ class WebhookHandler(ResourceHandler):
     persistent: bool = False
     side_effects: bool = False
     ignore_failures: bool = False
-
-    def __str__(self) -> str:
-        return f"Webhook {self.id!r}"
+    title: ClassVar[str] = "Webhook"
 
 
 def handler_id(function: Function, given: str | None, *, prefix: str = "", suffix: str = "") -> str:

@@ -67,16 +67,7 @@ def check_filters(
 
 def matches_metadata(wanted: MetaFilter | None, actual: Mapping[str, str], kwargs: Kwargs) -> bool:
     """Return whether labels or annotations match."""
-    for key, value in (wanted or {}).items():
-        if callable(value):
-            if not value(actual.get(key), **kwargs()):
-                return False
-        elif value is ABSENT:
-            if key in actual:
-                return False
-        elif key not in actual or (value is not PRESENT and actual[key] != value):
-            return False
-    return True
+    return all(_matches(value, actual.get(key, _MISSING), kwargs) for key, value in (wanted or {}).items())
 
 
 def matches_value(path: FieldPath, wanted: Any, states: Collection[Any], kwargs: Kwargs) -> bool:

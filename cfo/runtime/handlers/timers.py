@@ -6,6 +6,7 @@ An object with a timer has no task: its key waits in the queue of the controller
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
@@ -27,18 +28,16 @@ from cfo.runtime.handlers.source import EventSource
 from cfo.runtime.objects.unstructured import NamespacedName, Object, is_deleting, uid_of
 
 
+@dataclass(slots=True)
 class _Schedule:
     """When a timer of an object is called next, in seconds of the monotonic clock."""
 
-    __slots__ = ("changed_at", "due", "essence", "state", "uid", "waits_for_change")
-
-    def __init__(self, uid: str, due: float, now: float) -> None:
-        self.uid = uid
-        self.due = due
-        self.changed_at = now
-        self.essence = 0
-        self.waits_for_change = False
-        self.state: HandlerState | None = None
+    uid: str
+    due: float
+    changed_at: float
+    essence: int = 0
+    waits_for_change: bool = False
+    state: HandlerState | None = None
 
 
 class Owner(Protocol):
