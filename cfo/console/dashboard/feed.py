@@ -88,8 +88,7 @@ class Stream:
 class Streams:
     """The open streams of one server."""
 
-    def __init__(self, limit: int = MAX_STREAMS) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._open: dict[Stream, None] = {}
 
     def __len__(self) -> int:
@@ -111,11 +110,11 @@ class Streams:
     @contextmanager
     def open(self, is_closed: Callable[[], bool]) -> Iterator[Stream]:
         """Open a stream for the block; streams of closed connections make room. Raises :class:`TooManyStreams`."""
-        if len(self._open) >= self._limit:
+        if len(self._open) >= MAX_STREAMS:
             for stream in [stream for stream in self._open if stream.is_closed()]:
                 stream.drop()
                 del self._open[stream]
-        if len(self._open) >= self._limit:
+        if len(self._open) >= MAX_STREAMS:
             raise TooManyStreams
         stream = Stream(is_closed)
         self._open[stream] = None

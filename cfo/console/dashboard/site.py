@@ -65,15 +65,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Site:
-    """The routes below ``prefix`` (such as ``/dashboard``; empty: at the root), which show ``feed``.
+    """The routes below ``prefix`` (such as ``/dashboard``; empty: at the root), which show ``feed``."""
 
-    ``lifetime`` is :data:`LIFETIME` except in tests.
-    """
-
-    def __init__(self, feed: Feed, prefix: str = "", *, lifetime: float = LIFETIME) -> None:
+    def __init__(self, feed: Feed, prefix: str = "") -> None:
         self._feed = feed
         self._prefix = prefix
-        self._lifetime = lifetime
         self._files = _files()
 
     @property
@@ -128,7 +124,7 @@ class Site:
         with suppress(ConnectionError):
             await response.prepare(request)
             try:
-                with anyio.move_on_after(self._lifetime):
+                with anyio.move_on_after(LIFETIME):
                     message = snapshot
                     while True:
                         with anyio.fail_after(WRITE_TIMEOUT):

@@ -18,17 +18,16 @@ from cfo.runtime.client import Unauthorized
 from cfo.version import __version__
 
 _TIMEOUT: Final = 20.0
+"""Seconds for each check."""
 _PARALLEL: Final = 6
 
 _Check = Callable[[], Awaitable[Iterable[Finding]]]
 
 
-async def examine(
-    client: Client, namespace: str, config_name: str, clock: Clock, *, timeout: float = _TIMEOUT
-) -> list[Finding]:
+async def examine(client: Client, namespace: str, config_name: str, clock: Clock) -> list[Finding]:
     """Return the findings for the operator in ``namespace``, in the order of the checks.
 
-    ``timeout``: seconds for each check. Raises :class:`cfo.runtime.TransportError` and
+    Raises :class:`cfo.runtime.TransportError` and
     :class:`cfo.runtime.Unauthorized` if the API server cannot be reached, or does not accept the credentials.
     """
     version, skew = await facts.read_server(client, clock)
@@ -80,8 +79,7 @@ async def examine(
             "webhooks": webhook_configurations,
             "certificate": trust,
             **{name: partial(check, subject) for feature in FEATURES for name, check in feature.checks.items()},
-        },
-        timeout,
+        }
     )
 
 
@@ -108,13 +106,13 @@ class _Shared:
         return self._value
 
 
-async def _run(all_checks: dict[str, _Check], timeout: float) -> list[Finding]:
+async def _run(all_checks: dict[str, _Check]) -> list[Finding]:
     results: dict[str, list[Finding]] = {}
     limiter = anyio.CapacityLimiter(_PARALLEL)
 
     async def run(name: str, check: _Check) -> None:
         async with limiter:
-            results[name] = await _run_one(name, check, timeout)
+            results[name] = await _run_one(name, check)
 
     async with anyio.create_task_group() as tasks:
         for name, check in all_checks.items():
@@ -122,12 +120,12 @@ async def _run(all_checks: dict[str, _Check], timeout: float) -> list[Finding]:
     return [finding for name in all_checks for finding in results[name]]
 
 
-async def _run_one(name: str, check: _Check, timeout: float) -> list[Finding]:
+async def _run_one(name: str, check: _Check) -> list[Finding]:
     try:
-        with anyio.fail_after(timeout):
+        with anyio.fail_after(_TIMEOUT):
             return list(dict.fromkeys(await check()))
     except TimeoutError:
-        return [fail(name, f"no result within {timeout:g} s", "check the load of the API server, and try again")]
+        return [fail(name, f"no result within {_TIMEOUT:g} s", "check the load of the API server, and try again")]
     except Forbidden as error:
         return [skip(name, f"not allowed to {error.verb} {error.resource}", f"grant it to your user: {error.message}")]
     except (UnknownKind, DiscoveryIncomplete) as error:
@@ -137,7 +135,7 @@ async def _run_one(name: str, check: _Check, timeout: float) -> list[Finding]:
     except (APIError, TransportError) as error:
         return [fail(name, f"cannot be checked: {error}", "check the API server, and try again")]
     except ExceptionGroup as group:
-        return await _run_one(name, _raising(group), timeout)
+        return await _run_one(name, _raising(group))
 
 
 def _raising(group: ExceptionGroup[Exception]) -> _Check:

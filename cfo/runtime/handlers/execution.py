@@ -7,6 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from cfo.runtime.controller.threads import ThreadPool
@@ -35,23 +36,17 @@ from cfo.runtime.handlers.patching import make_plain, plain
 from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress
 
 
+@dataclass(slots=True)
 class Invocation:
     """The call of a handler that is in progress: for functions of this package that the handler calls."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        handler: Handler | None,
-        cause: Cause | None,
-        parent: Invocation | None = None,
-    ) -> None:
-        self.environment = environment
-        self.handler = handler
-        self.cause = cause
-        self.parent = parent
-        self.subhandlers: list[ChangingHandler] = []
-        self.subhandlers_called = False
-        self.children: set[str] = set()
+    environment: Environment
+    handler: Handler | None
+    cause: Cause | None
+    parent: Invocation | None = None
+    subhandlers: list[ChangingHandler] = field(default_factory=list)
+    subhandlers_called: bool = False
+    children: set[str] = field(default_factory=set)
 
 
 current_invocation: ContextVar[Invocation | None] = ContextVar("cfo_handler_invocation", default=None)
