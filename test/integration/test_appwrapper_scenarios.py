@@ -12,9 +12,8 @@ import anyio
 import pytest
 
 from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.appwrapper.names import FIELD_MANAGER, FINALIZER
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
 from cfo.controllers import appwrapper
-from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.client.transport import Transport

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.raycluster import conditions
 from cfo.controllers.raycluster.conditions import EXPOSED
 from cfo.runtime.manager.events import EventBroadcaster
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
-from cfo.runtime.process.clock import FakeClock
 from test.support import appwrapper_environment as appwrappers
 from test.support.appwrapper_environment import CONTROLLERS, AppWrapperEnvironment, job, pod, wrapper
+from test.support.clocks import FakeClock
 from test.support.flux_environment import mini_cluster, run_minicluster_controller, start_flux_environment
 from test.support.inference_environment import (
     election,

@@ -11,7 +11,7 @@ import anyio
 import orjson
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.dashboard import in_cluster
 from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.in_cluster import client_source

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import FINALIZER, names_of
+from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, ROUTE, names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.objects.kinds import (
@@ -27,7 +26,7 @@ from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import Object, annotations_of, key_of, owner_reference
 from cfo.runtime.process.clock import SystemClock
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.gateways import GATEWAY_CRDS, GATEWAY_SETTINGS
 from test.support.raycluster_environment import (
     AUTHENTICATION_CONFIG_CRD,

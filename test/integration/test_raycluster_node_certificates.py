@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from cfo.api.raycluster.naming import REQUESTER_ROLE, REQUESTER_RULES
+from cfo.api.raycluster.names import REQUESTER_ROLE, REQUESTER_RULES
 from cfo.controllers import raycluster
 from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST, MAX_DECISIONS
 from cfo.runtime.client.client import Client
@@ -25,7 +25,7 @@ from cfo.runtime.manager.events import EVENT_RULES
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING
 from cfo.runtime.objects.rbac import policy_rules
 from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.certificate_requests import address, certificate_request
 from test.support.faults import run_until_crash
 from test.support.ray_nodes import RayNode, create_ray_pod, injected_ray_cluster, pod_token

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import RAY_CLUSTER, names_of
 from cfo.config import CAConfiguration, KubeRayConfiguration, OperatorConfiguration
 from cfo.controllers.raycluster import rules
 from cfo.features import enabled_features
@@ -13,7 +12,7 @@ from cfo.runtime.controller.availability import AVAILABILITY_RULES
 from cfo.runtime.manager.events import EVENT_RULES
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, NAMESPACE, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import Object, owner_reference
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.ray_nodes import injected_ray_cluster
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,

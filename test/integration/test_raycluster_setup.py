@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, names_of
 from cfo.controllers.raycluster import ingress, networkpolicy, oauth, openshift_rules, rules
 from cfo.runtime.client.discovery import DiscoveryIncomplete, RESTMapper
 from cfo.runtime.controller.availability import AVAILABILITY_RULES

@@ -22,7 +22,7 @@ import yaml
 from aiohttp import web
 
 from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime import GVK, POD, Client, NamespacedName, RESTMapper, Transport, load_config
 from test.sdk import RELEASES
 from test.support.raycluster_environment import eventually

@@ -9,8 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, VERSION_ANNOTATION, names_of
+from cfo.api.raycluster.names import (
+    CLUSTER_LABEL,
+    FINALIZER,
+    NAMESPACE_LABEL,
+    RAY_CLUSTER,
+    VERSION_ANNOTATION,
+    names_of,
+)
 from cfo.console.demo.raycluster_nodes import pods_of
 from cfo.console.migrate.planning import ObservedCluster, Options
 from cfo.console.migrate.steps import ObjectPlan
@@ -33,9 +39,9 @@ from cfo.runtime.objects.unstructured import (
     owner_reference,
 )
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from cfo.webhooks.raycluster.mtls import mtls_additions
-from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
+from cfo.webhooks.raycluster.proxies import proxy_additions
 from test.support.raycluster_environment import Environment
 
 NAMESPACE = "team-a"

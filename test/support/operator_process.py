@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -74,15 +75,21 @@ async def run_operator(
 ) -> AsyncIterator[OperatorProcess]:
     """Run ``cfo run`` against the control plane of ``environment`` until the end of the block.
 
-    ``variables`` are added to the environment of the process.
+    ``variables`` are added to the environment of the process. Those of the interpreter (``PYTHON...``) only take effect
+    in a process that has not imported anything, so such a process is not forked.
     """
     kubeconfig = directory / "kubeconfig"
     environment.plane.kubeconfig(kubeconfig)
-    process = await PreloadedCommand.start(
-        *("run", "--kubeconfig", str(kubeconfig), "--log-format", "json", *arguments),
-        env={**os.environ, "NAMESPACE": "default", **variables},
-        cwd=directory,
-    )
+    command = ("run", "--kubeconfig", str(kubeconfig), "--log-format", "json", *arguments)
+    env = {**os.environ, "NAMESPACE": "default", **variables}
+    process: asyncio.subprocess.Process | PreloadedCommand
+    if any(name.startswith("PYTHON") for name in variables):
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cfo", *command, env=env, cwd=directory, stderr=pipe
+        )
+    else:
+        process = await PreloadedCommand.start(*command, env=env, cwd=directory)
     running = OperatorProcess(process)
     try:
         yield running

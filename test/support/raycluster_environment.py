@@ -11,8 +11,7 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, VERSION_ANNOTATION
+from cfo.api.raycluster.names import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, ROUTE, VERSION_ANNOTATION
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
 from cfo.controllers.raycluster.conditions import ConditionReconciler
@@ -268,7 +267,7 @@ class Environment:
         return {
             key_of(item): int(resource_version_of(item))
             for item in items
-            if selection.fits(_stored_size(item, metadata_only=selection.metadata_only))
+            if not 0 < selection.max_bytes < _stored_size(item, metadata_only=selection.metadata_only)
         }
 
     def _stored_versions(self, informer: Informer) -> dict[NamespacedName, int] | None:
@@ -279,7 +278,7 @@ class Environment:
         if not selection.field_selector.decidable:
             return None
         records = self.plane.store.list(GroupResource(informer.gvk.group, resource.plural))
-        if any(not selection.fits(len(record.data)) for record in records):
+        if any(0 < selection.max_bytes < len(record.data) for record in records):
             return None  # without managedFields it may fit
         versions = {NamespacedName(*record.key): (record.revision, record.labels or {}) for record in records}
         return {key: version for key, (version, labels) in versions.items() if selection.matches(key, labels)}

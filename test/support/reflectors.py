@@ -12,7 +12,6 @@ from cfo.runtime.cache.feed import Feeds
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, Store
-from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
 from test.support.clocks import SkippingClock
@@ -40,7 +39,6 @@ class Harness:
         *,
         idle_seconds: float = 75.0,
         page_size: int = 2,
-        watch_list: WatchListSupport | None = None,
         **options: Any,
     ) -> None:
         self.server = server
@@ -63,9 +61,7 @@ class Harness:
                 page_size=page_size,
                 idle_seconds=idle_seconds,
                 random=lambda: 0.0,
-                watch_list=watch_list is not None,
             ),
-            watch_list=watch_list,
             on_change=self._changed.set,
         )
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import ConfigurationError, KubeRayConfiguration
 from cfo.console.errors import CommandFailed, InvalidInput
 from cfo.console.execution import run_with_client

@@ -20,7 +20,7 @@ from typing import Final
 
 from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, Phase
 from cfo.api.raycluster.cluster import is_managed_by_multikueue, is_suspended
-from cfo.api.raycluster.naming import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION, names_of
+from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION, names_of
 from cfo.console.migrate.children import (
     CHILD_KINDS,
     are_restricted_by_kuberay,
@@ -48,8 +48,7 @@ from cfo.runtime import (
     name_of,
 )
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
-from cfo.webhooks.raycluster.injection_plan import OAUTH
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import OAUTH, InjectionSettings
 from cfo.webhooks.raycluster.json_types import count_errors, has_json_types
 
 SUSPENDED_ANNOTATION: Final = "ray.openshift.ai/suspended-by-migration"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.migrate.children import is_by_kuberay, title
 from cfo.console.migrate.planning import (
     SUSPENDED_ANNOTATION,

@@ -85,7 +85,6 @@ from cfo.runtime.handlers.progress_storage import (
     StatusProgressStorage,
 )
 from cfo.runtime.handlers.running import Handlers, add_to
-from cfo.runtime.handlers.selectors import EVERYTHING, Resource
 from cfo.runtime.handlers.settings import OperatorSettings
 from cfo.runtime.handlers.storage import (
     AnnotationsDiffBaseStorage,

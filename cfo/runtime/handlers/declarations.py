@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from cfo.runtime.handlers.diffs import FieldPath
 from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.filters import MetaFilter
-from cfo.runtime.handlers.selectors import Resource, Selector
+from cfo.runtime.handlers.resource_selectors import Resource, Selector
 
 Function: TypeAlias = Callable[..., Any]
 

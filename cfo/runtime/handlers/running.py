@@ -23,7 +23,7 @@ from cfo.runtime.handlers.daemons import Daemons
 from cfo.runtime.handlers.declarations import Activity, OperatorRegistry, ResourceHandler, WebhookHandler
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.resource_handlers import ResourceHandlers
-from cfo.runtime.handlers.selectors import Resource, Selector, resources_of
+from cfo.runtime.handlers.resource_selectors import Resource, Selector, resources_of
 from cfo.runtime.handlers.settings import OperatorSettings
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import CUSTOM_RESOURCE_DEFINITION, SECRET

@@ -23,7 +23,7 @@ from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.execution import Invocation, call_handler, deliver_results
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState
-from cfo.runtime.handlers.selectors import Resource
+from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.handlers.source import EventSource
 from cfo.runtime.objects.unstructured import NamespacedName, Object, is_deleting, uid_of
 

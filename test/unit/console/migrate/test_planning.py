@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import FINALIZER, names_of
+from cfo.api.raycluster.names import FINALIZER, names_of
 from cfo.console.migrate.planning import (
     SUSPENDED_ANNOTATION,
     ObservedCluster,

@@ -23,7 +23,7 @@ from cfo.console.view.text import (
     sort_summaries,
     table,
 )
-from cfo.runtime.process import FakeClock
+from test.support.clocks import FakeClock
 from test.support.summaries import VIEWS, StubOverview, summary
 
 NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)

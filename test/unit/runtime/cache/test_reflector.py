@@ -12,7 +12,7 @@ from cfo.runtime.cache import wire
 from cfo.runtime.cache.reflector import State
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.objects.unstructured import NamespacedName
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 from test.support.reflectors import EXPIRED, Harness, running_reflector, start_watch
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,

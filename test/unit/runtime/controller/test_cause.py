@@ -14,7 +14,7 @@ from cfo.runtime.controller.cause import Cause, Causes, CauseType, changed_field
 from cfo.runtime.controller.workqueue import WorkQueue
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import NamespacedName
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 
 
 def config_map(name: str = "a", **fields: Any) -> dict[str, Any]:
