@@ -84,6 +84,7 @@ from cfo.runtime.handlers.progress_storage import (
     SmartProgressStorage,
     StatusProgressStorage,
 )
+from cfo.runtime.handlers.resource_selectors import EVERYTHING, Resource
 from cfo.runtime.handlers.running import Handlers, add_to
 from cfo.runtime.handlers.settings import OperatorSettings
 from cfo.runtime.handlers.storage import (
