@@ -45,7 +45,7 @@ class _LazyGroup(click.Group):
         "handlers": ("cfo.runtime.handlers.program", "Run operators written with kopf's decorators."),
         "manifests": ("cfo.console.manifests_command", "Print the installation manifests."),
         "migrate": (
-            "cfo.console.migrate.migrate_command",
+            "cfo.console.migrate.raycluster.migrate_command",
             "Move RayClusters to KubeRay, RHOAI 3 or here.",
         ),
         "new": ("cfo.console.new.project", "Write the project of a new operator."),

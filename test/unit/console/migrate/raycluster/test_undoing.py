@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cfo.console.migrate.planning import ObservedCluster, Options, plan_cluster
-from cfo.console.migrate.steps import Action, ObjectPlan
-from cfo.console.migrate.targets import Target
-from cfo.console.migrate.undoing import (
+from cfo.console.migrate.raycluster.planning import ObservedCluster, Options, plan_cluster
+from cfo.console.migrate.raycluster.steps import Action, ObjectPlan
+from cfo.console.migrate.raycluster.targets import Target
+from cfo.console.migrate.raycluster.undoing import (
     MAX_BYTES,
     InvalidUndoFile,
     Record,

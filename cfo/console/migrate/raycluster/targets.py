@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from cfo.api.raycluster.cluster import pod_labels, uses_kuberay_tls
 from cfo.api.raycluster.names import names_of
-from cfo.console.migrate.children import is_operators
-from cfo.console.migrate.injected import Cleaning
+from cfo.console.migrate.raycluster.children import is_operators
+from cfo.console.migrate.raycluster.injected import Cleaning
 from cfo.runtime import INGRESS, NETWORK_POLICY, Object, annotations_of, gvk_of, name_of
 from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH
 

@@ -14,14 +14,14 @@ from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import ConfigurationError, KubeRayConfiguration
 from cfo.console.errors import CommandFailed, InvalidInput
 from cfo.console.execution import run_with_client
-from cfo.console.migrate.applying import Outcome
-from cfo.console.migrate.injected import known_settings
-from cfo.console.migrate.observation import Observer
-from cfo.console.migrate.planning import Options
-from cfo.console.migrate.session import FIELD_MANAGER, Session
-from cfo.console.migrate.steps import Downtime, ObjectPlan, document, table
-from cfo.console.migrate.targets import KubeRay, Target
-from cfo.console.migrate.undoing import InvalidUndoFile, UndoFile, load
+from cfo.console.migrate.raycluster.applying import Outcome
+from cfo.console.migrate.raycluster.injected import known_settings
+from cfo.console.migrate.raycluster.observation import Observer
+from cfo.console.migrate.raycluster.planning import Options
+from cfo.console.migrate.raycluster.session import FIELD_MANAGER, Session
+from cfo.console.migrate.raycluster.steps import Downtime, ObjectPlan, document, table
+from cfo.console.migrate.raycluster.targets import KubeRay, Target
+from cfo.console.migrate.raycluster.undoing import InvalidUndoFile, UndoFile, load
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.runtime import (
     Client,

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.migrate.children import is_by_kuberay, title
-from cfo.console.migrate.planning import (
+from cfo.console.migrate.raycluster.children import is_by_kuberay, title
+from cfo.console.migrate.raycluster.planning import (
     SUSPENDED_ANNOTATION,
     ObservedCluster,
     pod_part,
     restart_blockers,
     restart_steps,
 )
-from cfo.console.migrate.steps import Action, Downtime, ObjectPlan, Step
+from cfo.console.migrate.raycluster.steps import Action, Downtime, ObjectPlan, Step
 from cfo.runtime import Object, annotations_of, gvk_of, is_deleting, owner_references_of, uid_of
 
 MAX_BYTES: Final = 512 << 20

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.names import FINALIZER, names_of
-from cfo.console.migrate.planning import (
+from cfo.console.migrate.raycluster.planning import (
     SUSPENDED_ANNOTATION,
     ObservedCluster,
     Options,
@@ -17,9 +17,9 @@ from cfo.console.migrate.planning import (
     plan_takeover,
     plan_wrapper,
 )
-from cfo.console.migrate.session import plan_safely
-from cfo.console.migrate.steps import Action, Downtime, ObjectPlan, table
-from cfo.console.migrate.targets import SECURE_NETWORK_ANNOTATION, KubeRay, Target
+from cfo.console.migrate.raycluster.session import plan_safely
+from cfo.console.migrate.raycluster.steps import Action, Downtime, ObjectPlan, table
+from cfo.console.migrate.raycluster.targets import SECURE_NETWORK_ANNOTATION, KubeRay, Target
 from cfo.runtime.objects.unstructured import Object, name_of
 from test.support.migration import (
     FIELDS,

@@ -21,7 +21,7 @@ from typing import Final
 from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, Phase
 from cfo.api.raycluster.cluster import is_managed_by_multikueue, is_suspended
 from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION, names_of
-from cfo.console.migrate.children import (
+from cfo.console.migrate.raycluster.children import (
     CHILD_KINDS,
     are_restricted_by_kuberay,
     is_operators,
@@ -29,9 +29,9 @@ from cfo.console.migrate.children import (
     references_of,
     title,
 )
-from cfo.console.migrate.injected import DEFAULT_SETTINGS, Cleaning, clean
-from cfo.console.migrate.steps import Action, Downtime, ObjectPlan, Step
-from cfo.console.migrate.targets import Conversion, KubeRay, Target, closed_policy, convert
+from cfo.console.migrate.raycluster.injected import DEFAULT_SETTINGS, Cleaning, clean
+from cfo.console.migrate.raycluster.steps import Action, Downtime, ObjectPlan, Step
+from cfo.console.migrate.raycluster.targets import Conversion, KubeRay, Target, closed_policy, convert
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import (
     NETWORK_POLICY,

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from cfo.console.migrate.children import is_operators_binding, title
-from cfo.console.migrate.observation import Observer
-from cfo.console.migrate.steps import Action, Downtime, ObjectPlan, Step
+from cfo.console.migrate.raycluster.children import is_operators_binding, title
+from cfo.console.migrate.raycluster.observation import Observer
+from cfo.console.migrate.raycluster.steps import Action, Downtime, ObjectPlan, Step
 from cfo.runtime import (
     APIError,
     Client,

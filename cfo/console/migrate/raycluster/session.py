@@ -8,9 +8,9 @@ from typing import Final
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, ROUTE, label_value
 from cfo.config import KubeRayConfiguration
-from cfo.console.migrate.applying import Executor, Outcome
-from cfo.console.migrate.observation import Observer
-from cfo.console.migrate.planning import (
+from cfo.console.migrate.raycluster.applying import Executor, Outcome
+from cfo.console.migrate.raycluster.observation import Observer
+from cfo.console.migrate.raycluster.planning import (
     ObservedCluster,
     Options,
     plan_cluster,
@@ -18,9 +18,9 @@ from cfo.console.migrate.planning import (
     plan_takeover,
     plan_wrapper,
 )
-from cfo.console.migrate.steps import ObjectPlan
-from cfo.console.migrate.targets import Target
-from cfo.console.migrate.undoing import Record, UndoFile, plan_undo_cluster, plan_undo_object
+from cfo.console.migrate.raycluster.steps import ObjectPlan
+from cfo.console.migrate.raycluster.targets import Target
+from cfo.console.migrate.raycluster.undoing import Record, UndoFile, plan_undo_cluster, plan_undo_object
 from cfo.runtime import (
     Client,
     NamespacedName,
