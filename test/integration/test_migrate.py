@@ -25,7 +25,7 @@ from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, Options
 from cfo.console.migrate.raycluster.session import Session
 from cfo.console.migrate.raycluster.targets import KubeRay, Target, convert
-from cfo.console.migrate.undo_file import UndoFile, load
+from cfo.console.migrate.raycluster.undoing import UndoFile, load
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.objects.kinds import (

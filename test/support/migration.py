@@ -19,8 +19,8 @@ from cfo.api.raycluster.names import (
 )
 from cfo.console.demo.raycluster_nodes import pods_of
 from cfo.console.migrate.raycluster.planning import ObservedCluster, Options
+from cfo.console.migrate.raycluster.steps import ObjectPlan
 from cfo.console.migrate.raycluster.targets import KubeRay, Target
-from cfo.console.migrate.steps import ObjectPlan
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists

@@ -43,8 +43,6 @@ from cfo.runtime.objects import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 
-__all__ = ["Observer", "find_obstacles"]
-
 _LEASE_NAME: Final = "codeflare-operator-lock"
 """The name of the Lease of both operators, unless the configuration sets another one."""
 _WEBHOOK_SUFFIX: Final = "raycluster.ray.openshift.ai"
@@ -166,7 +164,7 @@ class Observer:
         return parse(text).configuration.kuberay
 
     async def obstacles(self) -> list[str]:
-        """Return the operators and webhooks that would revert the migration (:mod:`.operators`)."""
+        """Return the operators and webhooks that would revert the migration."""
         deployments = await self._client.list(
             DEPLOYMENT, field_selector=f"metadata.name={OPERATOR_DEPLOYMENT}", live=True
         )

@@ -10,7 +10,7 @@ import pytest
 from cfo.console.migrate.raycluster import applying
 from cfo.console.migrate.raycluster.applying import Executor, Outcome
 from cfo.console.migrate.raycluster.planning import ObservedCluster, plan_cluster
-from cfo.console.migrate.steps import ObjectPlan
+from cfo.console.migrate.raycluster.steps import ObjectPlan
 from cfo.runtime.client.errors import Conflict, Forbidden
 from cfo.runtime.objects.unstructured import Object, name_of
 from test.support.migration import TO_KUBERAY, injected, observed, user_cluster
