@@ -53,15 +53,15 @@ def real_delay_of_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 HOUR = 3600.0
 
-CONDITIONS = {("apply", "rayclusters/status"): 1, ("create", "events"): 1}
 VANILLA_CHILDREN = {
-    **CONDITIONS,
+    ("apply", "rayclusters/status"): 1,
+    ("create", "events"): 1,  # the dashboard is exposed
     ("create", "secrets"): 1,
     ("apply", "networkpolicies"): 2,
     ("apply", "ingresses"): 2,
 }
 OPENSHIFT_CHILDREN = {
-    **CONDITIONS,
+    ("apply", "rayclusters/status"): 1,  # no Event: no router gives the Route a host, so only NetworkPolicies exist
     ("patch", "rayclusters"): 1,  # the finalizer
     ("create", "secrets"): 2,
     ("apply", "networkpolicies"): 2,
