@@ -8,11 +8,11 @@ from typing import Final, NamedTuple, TypeVar
 __all__ = ["METRICS_SERVICE", "OBJECTS", "OWN", "Alert", "Panel", "counted", "merged"]
 
 METRICS_SERVICE: Final = "codeflare-operator-manager-metrics"
-"""The Service of the operator's metrics, which is also the value of the label ``job`` of the metrics."""
+"""The Service for the operator's metrics, which is also the value of their label ``job``."""
 
 OWN: Final = f'job="{METRICS_SERVICE}"'
 OBJECTS: Final = f"{{{OWN}}}"
-"""The selector of metrics whose label ``namespace`` is that of the objects, not that of the operator."""
+"""The selector of metrics whose label ``namespace`` is the objects' namespace, not the operator's."""
 
 
 class Alert(NamedTuple):

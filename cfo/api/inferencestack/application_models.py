@@ -1,4 +1,4 @@
-"""The types of applications, and of the template of all applications."""
+"""The types of applications, and of their common template."""
 
 from __future__ import annotations
 

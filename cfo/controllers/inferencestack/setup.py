@@ -92,7 +92,7 @@ class _Shared:
 
     @property
     def lease_informer(self) -> Informer:
-        """The informer of the Leases of all operators of stacks."""
+        """The informer for the Leases of all stack operators."""
         return self._manager.cache.informer(LEASE, label_selector=LEASE_SELECTOR)
 
     def claims(self, namespace: str) -> tuple[OperatorLeases, ClaimMetrics]:

@@ -1,4 +1,4 @@
-"""Informers of the OAuth controller, the mapping of its objects to RayClusters, and the replacement of head pods."""
+"""The OAuth controller's informers, how its objects map to RayClusters, and the replacement of head pods."""
 
 from __future__ import annotations
 

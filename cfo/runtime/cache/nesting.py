@@ -37,7 +37,7 @@ def with_reserved_depth(
 
 
 def split_items(array: bytes) -> list[bytes]:
-    """Return the JSON of each item of an array of objects; an empty list for ``null``."""
+    """Return the JSON of each item in an array of objects; an empty list for ``null``."""
     items, depth, start = [], 0, 0
     for token in _TOKEN.finditer(array):
         character = array[token.start()]

@@ -30,7 +30,7 @@ _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 
 class InferenceStackWebhook:
-    """The validator of the InferenceStacks of one major version of the operator: ``operator_version``, ``v1``."""
+    """The validator of the InferenceStacks for one major operator version: ``operator_version``, ``v1``."""
 
     def __init__(self, operator_version: str) -> None:
         self._operator_version = operator_version

@@ -8,9 +8,9 @@ attack                                                          test (of this pa
 ==============================================================  ===================================================
 an AppWrapper or RayCluster with too many entries               test_soak; unit/webhooks/*/test_limits.py
 an RSA key whose use takes minutes, in a CA Secret              test_secrets; unit/runtime/test_private_keys.py
-an Ingress that gets the host of another tenant later           test_foreign_objects
+an Ingress that gets another tenant's host later                test_foreign_objects
 the names of other owners' objects, pods with a head's labels   test_foreign_objects
-the client port of a RayCluster without TLS                     integration/test_raycluster_networkpolicy.py
+a RayCluster's client port without TLS                          integration/test_raycluster_networkpolicy.py
 objects that are nested too deeply                              unit/runtime/cache/test_nesting.py, fuzz
 large Secrets and Ingresses with the operator's label           test_secrets, test_foreign_objects
 idle connections and incomplete bodies                          test_soak; unit/runtime/test_listener.py

@@ -61,7 +61,7 @@ class Volume(APIModel):
 
 
 class MiniClusterContainer(APIModel):
-    """A container of the pods of the cluster, or of the service pod."""
+    """A container of the pods of the cluster, or of the service pod."""  # prose: keep (the description in the CRD)
 
     batch: bool | None = Field(default=None, description="Whether the lines of the command are submitted as a batch.")
     batch_raw: bool | None = Field(

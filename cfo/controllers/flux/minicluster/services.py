@@ -1,6 +1,6 @@
 """The Services of a MiniCluster, whose names other objects may have.
 
-The headless Service has the name of ``spec.network.headlessName``, and the Service of a sidecar that of its container,
+``spec.network.headlessName`` names the headless Service, and the container the Service of a sidecar,
 as in the Go operator. Two MiniClusters in a namespace may request the same name. The second one then gets Services with
 names of its own; an Event says which.
 """
