@@ -1,4 +1,4 @@
-"""The objects of an installation, and the commands that print and remove them.
+"""The objects of an installation.
 
 ``config/`` (kustomize), the Helm chart, the OLM bundle and ``cfo manifests`` are generated from this package, and this
 package derives its objects from the code: RBAC rules from the controllers, webhook configurations from the registered
@@ -6,12 +6,12 @@ webhooks, CRDs from ``cfo.api``. Names, labels and selectors match the Go operat
 manifests replaces it.
 
 * :mod:`.overlays`: the objects of each variant of the installation. :func:`render` returns them.
-* :mod:`.workload`, :mod:`.rbac`, :mod:`.monitoring`, :mod:`.dashboard`: the objects by topic.
+* :mod:`.workload`, :mod:`.rbac`, :mod:`.monitoring`, :mod:`.grafana`: the objects by topic.
 * :mod:`.components`: optional components: cert-manager, NetworkPolicy, Prometheus.
 * :mod:`.names`: names and labels that all of them share.
 * :mod:`.stack`: the versions of the components that the operator works with.
-* :mod:`.uninstall`: remove an installation.
-* :mod:`.manifests_command`, :mod:`.uninstall_command`: ``cfo manifests`` and ``cfo uninstall``.
+
+:mod:`cfo.console` has the commands that print and remove them.
 """
 
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image

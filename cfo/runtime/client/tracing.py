@@ -1,6 +1,6 @@
 """Traces: what the library reports to a tracing system, without depending on one.
 
-:class:`~cfo.runtime.OpenTelemetryTracing` implements :class:`Tracing`. Without it, a traced place only
+:class:`~cfo.runtime.manager.OpenTelemetryTracing` implements :class:`Tracing`. Without it, a traced place only
 compares an attribute with ``None``.
 """
 

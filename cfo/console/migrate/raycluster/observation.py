@@ -167,7 +167,7 @@ class Observer:
         return parse(text).configuration.kuberay
 
     async def obstacles(self) -> list[str]:
-        """Return the operators and webhooks that would revert the migration (:mod:`.operators`)."""
+        """Return the operators and webhooks that would revert the migration."""
         deployments = await self._client.list(
             DEPLOYMENT, field_selector=f"metadata.name={OPERATOR_DEPLOYMENT}", live=True
         )
