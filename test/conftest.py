@@ -17,9 +17,17 @@ _SHARED = Path(__file__).parents[2] / "shared"
 
 
 def pytest_configure() -> None:
-    """Log without colors, and without the values of local variables."""
-    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
+    """Log in a format that takes a third of the time, without the values of local variables."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.dev.set_exc_info,
+            structlog.processors.TimeStamper(fmt=None),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ]
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,7 +22,6 @@ from cfo.config.appwrapper import (
     ResourceTaint,
 )
 from cfo.config.authentication import AuthenticationConfiguration, OIDCConfiguration
-from cfo.config.comparison import changed_settings, effective_document
 from cfo.config.document import (
     MAX_CHARACTERS,
     ConfigurationError,
@@ -34,19 +33,31 @@ from cfo.config.document import (
     single_document,
 )
 from cfo.config.endpoints import HealthConfiguration, MetricsConfiguration, WebhookConfiguration
-from cfo.config.exposure import GatewayConfiguration, IngressConfiguration
-from cfo.config.flux import DefaultSetupConfiguration, FluxConfiguration
-from cfo.config.inferencestack import InferenceStackConfiguration
-from cfo.config.kuberay import CAConfiguration, KubeRayConfiguration, ProfileConfiguration
-from cfo.config.leader_election import LeaderElection
-from cfo.config.model import ClientConnection, OperatorConfiguration
-from cfo.config.network_policy import (
+from cfo.config.kuberay import (
+    CAConfiguration,
+    KubeRayConfiguration,
+    NamespaceSettings,
+    ProfileConfiguration,
+    ProfileTable,
+)
+from cfo.config.model import (
+    ClientConnection,
+    DefaultSetupConfiguration,
+    FluxConfiguration,
+    InferenceStackConfiguration,
+    LeaderElection,
+    OperatorConfiguration,
+    changed_settings,
+    effective_document,
+)
+from cfo.config.network import (
     DefaultDenyConfiguration,
     EgressConfiguration,
     EgressDestination,
+    GatewayConfiguration,
+    IngressConfiguration,
     NetworkPolicyConfiguration,
 )
-from cfo.config.profiles import NamespaceSettings, ProfileTable
 
 __all__ = [
     "MAX_CHARACTERS",

@@ -11,8 +11,6 @@ from pydantic.alias_generators import to_camel
 from cfo.config.durations import Duration, format_duration
 from cfo.config.section import LabelKey, LabelValue, Section
 
-__all__ = ["AppWrapperConfiguration", "AutopilotConfiguration", "FaultToleranceConfiguration", "ResourceTaint"]
-
 
 class ResourceTaint(Section):
     """A node label (and taint) with which Autopilot marks a resource of a node as unhealthy."""
@@ -59,15 +57,13 @@ class FaultToleranceConfiguration(Section):
     """Timeouts and retries of AppWrappers. Annotations on an AppWrapper override them, up to the ceilings."""
 
     admission_grace_period: Duration = Field(
-        default=timedelta(minutes=1),
-        description="Deadline for creating the components and all their pods.",
+        default=timedelta(minutes=1), description="Deadline for creating the components and all their pods."
     )
     warmup_grace_period: Duration = Field(
         default=timedelta(minutes=5), description="Deadline for the pods to become ready."
     )
     failure_grace_period: Duration = Field(
-        default=timedelta(minutes=1),
-        description="How long a failure must persist before the AppWrapper is reset.",
+        default=timedelta(minutes=1), description="How long a failure must persist before the AppWrapper is reset."
     )
     reset_pause: Duration = Field(
         default=timedelta(seconds=90), description="Pause between a reset and the next attempt."
@@ -80,9 +76,7 @@ class FaultToleranceConfiguration(Section):
         default=timedelta(hours=24), description="Maximum of all grace periods, including those in annotations."
     )
     success_ttl_ceiling: Duration = Field(
-        default=timedelta(days=7),
-        alias="successTTLCeiling",
-        description="Maximum time to keep a succeeded AppWrapper.",
+        default=timedelta(days=7), alias="successTTLCeiling", description="Maximum time to keep a succeeded AppWrapper."
     )
 
 

@@ -5,45 +5,37 @@ Values become arguments of the proxies, so they contain nothing that the kubelet
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, StrictBool, model_validator
+from pydantic import Field, StrictBool, model_validator
 
-from cfo.config.section import ObjectName, OptionalObjectName, Section
+from cfo.config.section import ObjectName, OptionalObjectName, Section, matching
 
-__all__ = ["AccessConfiguration", "AuthenticationConfiguration", "OIDCConfiguration"]
-
-
-def _issuer(value: object) -> object:
-    if not isinstance(value, str) or not _ISSUER.fullmatch(value):
-        raise ValueError("must be an https URL without query and fragment, such as https://dex.example.com")
-    return value
-
-
-_ISSUER = re.compile(r"https://[A-Za-z0-9.\[\]:-]{1,255}(/[A-Za-z0-9._~/%-]{0,512})?")
-
-
-def _argument(value: object) -> object:
-    if not isinstance(value, str) or not _ARGUMENT.fullmatch(value):
-        raise ValueError("must be at most 253 printable ASCII characters except space, comma, quotes and $")
-    return value
-
-
+Issuer = Annotated[
+    str,
+    matching(
+        r"https://[A-Za-z0-9.\[\]:-]{1,255}(/[A-Za-z0-9._~/%-]{0,512})?",
+        "must be an https URL without query and fragment, such as https://dex.example.com",
+    ),
+]
 # kubelets expand $(NAME) in arguments, and kube-rbac-proxy splits lists at commas
-_ARGUMENT = re.compile(r"[!#%&(-+\--~]{0,253}")
-Argument = Annotated[str, BeforeValidator(_argument)]
+Argument = Annotated[
+    str,
+    matching(
+        r"[!#%&(-+\--~]{0,253}", "must be at most 253 printable ASCII characters except space, comma, quotes and $"
+    ),
+]
 
 
 class OIDCConfiguration(Section):
     """Login in a browser by OpenID Connect, with oauth2-proxy. If unset, only bearer tokens are accepted."""
 
-    issuer_url: Annotated[str, BeforeValidator(_issuer)] = Field(
+    issuer_url: Issuer = Field(
         alias="issuerURL", description="URL of the OpenID Connect issuer; must be https. Required."
     )
     secret_name: ObjectName = Field(
         description="Secret with the keys `client-id` and `client-secret`, which must exist in the namespace of each "
-        "RayCluster. Required.",
+        "RayCluster. Required."
     )
     ca_secret_name: OptionalObjectName = Field(
         default="",

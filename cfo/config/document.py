@@ -12,18 +12,6 @@ from pydantic import BaseModel, ValidationError
 
 from cfo.config.model import OperatorConfiguration
 
-__all__ = [
-    "MAX_CHARACTERS",
-    "ConfigurationError",
-    "ParsedConfiguration",
-    "default_document",
-    "extract_document",
-    "parse",
-    "section_model",
-    "single_document",
-]
-
-
 _APPWRAPPER = "appwrapper"
 _CONFIG_KEY = "Config"
 """The key in the section ``appwrapper`` under which the Go operator has its settings."""

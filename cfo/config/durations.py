@@ -10,8 +10,6 @@ from typing import Annotated
 import durationpy
 from pydantic import BeforeValidator, PlainSerializer
 
-__all__ = ["Duration", "duration_of", "format_duration", "parse_duration"]
-
 # durationpy also accepts days, months and years; Go, and so the Go operator, does not.
 _GO_DURATION = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")
 

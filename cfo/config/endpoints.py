@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from ipaddress import ip_address
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr, model_validator
 
-from cfo.config.section import DNS_LABEL, Section
-
-__all__ = ["DebugConfiguration", "HealthConfiguration", "MetricsConfiguration", "WebhookConfiguration"]
+from cfo.config.section import DNS_LABEL, Section, matching
 
 
 def _bind_address(value: object) -> object:
@@ -32,13 +29,7 @@ def _bind_address(value: object) -> object:
 BindAddress = Annotated[str, BeforeValidator(_bind_address)]
 
 
-def _endpoint(value: object) -> object:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._~-]*", value):
-        raise ValueError("must be one path segment of letters, digits and . _ ~ -")
-    return value
-
-
-EndpointName = Annotated[str, BeforeValidator(_endpoint)]
+EndpointName = Annotated[str, matching(r"[A-Za-z0-9._~-]*", "must be one path segment of letters, digits and . _ ~ -")]
 
 
 class MetricsConfiguration(Section):
@@ -115,12 +106,6 @@ def _webhook_address(value: object) -> object:
     return value
 
 
-def _service(value: object) -> object:
-    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
-        raise ValueError("must be the name of a Service (a lower-case DNS label)")
-    return value
-
-
 class WebhookConfiguration(Section):
     """The admission webhooks: server, certificate, Service and webhook configurations."""
 
@@ -148,7 +133,7 @@ class WebhookConfiguration(Section):
         description="PEM file with the CAs of the API servers' client certificates. If set, connections without such a "
         "certificate are refused. The file is reloaded when it changes.",
     )
-    service_name: Annotated[str, BeforeValidator(_service)] = Field(
+    service_name: Annotated[str, matching(DNS_LABEL, "must be the name of a Service (a lower-case DNS label)")] = Field(
         default="codeflare-operator-webhook-service",
         description="Name of the Service through which the API server calls the webhooks.",
     )

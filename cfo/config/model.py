@@ -1,4 +1,4 @@
-"""The model of the whole configuration document; each group of sections has a module of its own.
+"""The model of the whole configuration document, with its small sections; each large section has a module of its own.
 
 The models contain settings, defaults, and the validation of single values. Error messages state the allowed values.
 :mod:`cfo.config.document` parses documents into these models. ``docs/configuration.md`` is generated from the
@@ -7,20 +7,125 @@ descriptions and from the first docstring line of each model.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from itertools import combinations
-from typing import Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StrictInt, model_validator
+from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.durations import Duration, duration_of, format_duration
 from cfo.config.endpoints import DebugConfiguration, HealthConfiguration, MetricsConfiguration, WebhookConfiguration
-from cfo.config.flux import FluxConfiguration
-from cfo.config.inferencestack import InferenceStackConfiguration
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.config.leader_election import LeaderElection
-from cfo.config.section import Namespace, Section, Selector
+from cfo.config.section import Namespace, ObjectName, OptionalNamespace, Section, Selector, matching
 
-__all__ = ["ClientConnection", "OperatorConfiguration"]
+
+class DefaultSetupConfiguration(Section):
+    """The FluxSetup `default`, with which FluxJobs run before an administrator has created a FluxSetup."""
+
+    enabled: StrictBool = Field(
+        default=False,
+        description="Whether to create the FluxSetup at start, in the operator's namespace, if the cluster has none. "
+        "It governs all namespaces. It is never changed or created again while another one exists.",
+    )
+    max_size: StrictInt = Field(default=20, ge=0, le=2**31 - 1, description="Maximum number of pods of all FluxJobs.")
+    mini_cluster_size: StrictInt = Field(
+        default=1, ge=1, le=100_000, description="Number of pods of FluxJobs that have no size."
+    )
+    queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO", "Backfill"] = Field(
+        default="BestEffortFIFO", description="Which FluxJobs may be admitted before one that does not fit."
+    )
+
+
+class FluxConfiguration(Section):
+    """The controllers of MiniClusters, FluxJobs and FluxSetups."""
+
+    enabled: StrictBool = Field(default=False, description="Whether the Flux controllers run.")
+    admin_namespaces: list[Namespace] = Field(
+        default_factory=list,
+        description="Namespaces whose FluxSetups may select other namespaces; the operator's own namespace always may. "
+        "A FluxSetup with a `namespaceSelector` in another namespace is inactive (`InvalidSelector`).",
+    )
+    default_setup: DefaultSetupConfiguration = Field(default_factory=DefaultSetupConfiguration)
+
+
+class InferenceStackConfiguration(Section):
+    """The InferenceStack controller and webhook."""
+
+    enabled: StrictBool = Field(default=False, description="Whether the InferenceStack controller runs.")
+    operator_version: Annotated[str, matching(r"v(0|[1-9][0-9]{0,5})", "must be v<major>, such as v1")] = Field(
+        default="v1",
+        description="Major version of this operator: it reconciles and validates the InferenceStacks with this value "
+        "of the label `operatorVersion`. The webhook configuration must have the same value.",
+    )
+
+
+class LeaderElection(Section):
+    """Leader election: which one of several replicas reconciles."""
+
+    leader_elect: StrictBool | None = Field(
+        default=None, description="Whether to use leader election. If unset: yes in a cluster, otherwise no."
+    )
+    lease_duration: Duration = Field(
+        default=timedelta(seconds=15),
+        description="How long a Lease that is not renewed stays valid before another replica takes over.",
+    )
+    renew_deadline: Duration = Field(
+        default=timedelta(seconds=10),
+        description="How long the leader retries a renewal before it gives up leadership.",
+    )
+    retry_period: Duration = Field(
+        default=timedelta(seconds=2), description="Interval between attempts to acquire or renew the Lease."
+    )
+    resource_lock: Literal["leases"] = Field(
+        default="leases", description="Kind of the lock; only Leases are supported."
+    )
+    resource_name: ObjectName = Field(
+        default="codeflare-operator-lock",
+        description="Name of the Lease. The operator's default Role allows only the default name.",
+    )
+    resource_namespace: OptionalNamespace = Field(
+        default="", description="Namespace of the Lease; if empty, the operator's own namespace."
+    )
+    release_on_cancel: StrictBool = Field(
+        default=True, description="Whether the leader releases the Lease when it exits."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _zero_is_unset(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
+        names = ("leaseDuration", "renewDeadline", "retryPeriod", "resourceLock", "resourceName")
+        return {
+            key: value
+            for key, value in data.items()
+            if not (key in names and (value in ("", 0) or _is_zero_duration(value)))
+        }
+
+    @model_validator(mode="after")
+    def _durations_are_consistent(self) -> Self:
+        if self.lease_duration < timedelta(seconds=1):
+            raise ValueError(f"leaseDuration ({format_duration(self.lease_duration)}) must be at least 1s")
+        if self.lease_duration <= self.renew_deadline:
+            raise ValueError(
+                f"leaseDuration ({format_duration(self.lease_duration)}) must be greater than "
+                f"renewDeadline ({format_duration(self.renew_deadline)})"
+            )
+        if self.renew_deadline <= self.retry_period * 1.2:
+            raise ValueError(
+                f"renewDeadline ({format_duration(self.renew_deadline)}) must be greater than "
+                f"1.2 times retryPeriod ({format_duration(self.retry_period)})"
+            )
+        return self
+
+
+def _is_zero_duration(value: object) -> bool:
+    try:
+        return isinstance(value, str) and duration_of(value) == timedelta(0)
+    except ValueError:
+        return False
 
 
 _ALL_ADDRESSES = ("", "0.0.0.0", "[::]")  # noqa: S104 (compared, not bound)
@@ -106,3 +211,29 @@ class OperatorConfiguration(Section):
                 "kuberay.profiles requires an operator for all namespaces: unset it, or unset watchNamespaces"
             )
         return self
+
+
+def effective_document(configuration: OperatorConfiguration) -> dict[str, Any]:
+    """Return every setting of ``configuration`` under its key; those that are unset are ``None``."""
+    return configuration.model_dump(mode="json", by_alias=True)
+
+
+def changed_settings(old: OperatorConfiguration, new: OperatorConfiguration) -> list[str]:
+    """Return the paths of the settings that differ, such as ``kuberay.ingressDomain``, in order.
+
+    A list or map counts as one setting.
+    """
+    before, after = dict(_settings(effective_document(old))), dict(_settings(effective_document(new)))
+    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+
+
+def _settings(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in document.items():
+        if isinstance(value, dict) and value and prefix.count(".") < _DEPTH:
+            yield from _settings(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+_DEPTH = 3
+"""The number of nested sections; maps are not deeper in the document."""

@@ -11,20 +11,8 @@ from pydantic.alias_generators import to_camel
 from cfo.runtime import LabelSelector
 from cfo.runtime.cache import SelectorError
 
-__all__ = [
-    "DNS_LABEL",
-    "Domain",
-    "LabelKey",
-    "LabelValue",
-    "Namespace",
-    "ObjectName",
-    "OptionalNamespace",
-    "OptionalObjectName",
-    "Section",
-    "Selector",
-]
-
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN: Final = rf"(?=.{{1,253}}$){DNS_LABEL.pattern}(\.{DNS_LABEL.pattern})*"
 
 
 class Section(BaseModel):
@@ -33,28 +21,24 @@ class Section(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, frozen=True, extra="forbid", populate_by_name=True)
 
 
-def _namespace(value: object) -> object:
-    if not isinstance(value, str) or not DNS_LABEL.fullmatch(value):
-        raise ValueError("must be the name of a namespace (a lower-case DNS label)")
-    return value
+def matching(pattern: str | re.Pattern[str], problem: str) -> BeforeValidator:
+    """Return the validation of a string that ``pattern`` matches completely; ``problem`` says what is allowed."""
+
+    def validate(value: object) -> object:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise ValueError(problem)
+        return value
+
+    return BeforeValidator(validate)
 
 
-Namespace = Annotated[str, BeforeValidator(_namespace)]
-OptionalNamespace = Annotated[str, BeforeValidator(lambda value: value if value == "" else _namespace(value))]
+_NO_NAMESPACE = "must be the name of a namespace (a lower-case DNS label)"
+Namespace = Annotated[str, matching(DNS_LABEL, _NO_NAMESPACE)]
+OptionalNamespace = Annotated[str, matching(f"({DNS_LABEL.pattern})?", _NO_NAMESPACE)]
 
-
-def _object_name(value: object) -> object:
-    if (
-        not isinstance(value, str)
-        or len(value) > 253
-        or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))
-    ):
-        raise ValueError("must be the name of an object (lower-case DNS labels joined by dots)")
-    return value
-
-
-ObjectName = Annotated[str, BeforeValidator(_object_name)]
-OptionalObjectName = Annotated[str, BeforeValidator(lambda value: value if value == "" else _object_name(value))]
+_NO_OBJECT_NAME = "must be the name of an object (lower-case DNS labels joined by dots)"
+ObjectName = Annotated[str, matching(_SUBDOMAIN, _NO_OBJECT_NAME)]
+OptionalObjectName = Annotated[str, matching(f"({_SUBDOMAIN})?", _NO_OBJECT_NAME)]
 
 
 def _selector(value: object) -> object:
@@ -92,7 +76,7 @@ LabelValue = Annotated[str, BeforeValidator(_label_value)]
 def _domain(value: object) -> object:
     if not isinstance(value, str):
         raise ValueError("must be a domain name such as apps.example.com")  # noqa: TRY004 (pydantic's contract)
-    if value and (len(value) > 253 or not all(DNS_LABEL.fullmatch(label) for label in value.split("."))):
+    if value and not re.fullmatch(_SUBDOMAIN, value):
         raise ValueError("must be a domain name such as apps.example.com (lower-case DNS labels joined by dots)")
     return value
 

@@ -19,8 +19,6 @@ from prometheus_client import CollectorRegistry, Gauge
 from cfo.config import ConfigurationError, OperatorConfiguration, changed_settings, parse, single_document
 from cfo.runtime import CONFIG_MAP, Cache, Event, Manager, NamespacedName, Object, Rule
 
-__all__ = ["ConfigurationChange", "ConfigurationWatch", "compare_configuration", "configuration_watch_rules"]
-
 _MAX_BYTES: Final = 1536 * 1024  # more than the 1 MiB of a ConfigMap
 _MAX_DOCUMENT: Final = 64 * 1024
 """The maximum size of a document in characters that is parsed while the operator runs: 1 MiB would take seconds."""
@@ -51,15 +49,13 @@ def compare_configuration(used: OperatorConfiguration, data: Mapping[str, Any] |
     """Compare the configuration in use with the ``data`` of the ConfigMap; ``None``: it was deleted."""
     if data is None:
         return ConfigurationChange(
-            "ConfigurationDeleted",
-            "The ConfigMap was deleted. The operator keeps its configuration until it restarts.",
+            "ConfigurationDeleted", "The ConfigMap was deleted. The operator keeps its configuration until it restarts."
         )
     try:
         found = _parse(data)
     except ConfigurationError as error:
         return ConfigurationChange(
-            "ConfigurationInvalid",
-            f"The operator keeps its configuration, and cannot use the new one: {error}",
+            "ConfigurationInvalid", f"The operator keeps its configuration, and cannot use the new one: {error}"
         )
     settings = changed_settings(used, found)
     if not settings:

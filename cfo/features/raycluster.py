@@ -6,15 +6,16 @@ import os
 from typing import Final
 
 from cfo.api.gateway import GROUP as GATEWAY_GROUP
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import (
+from cfo.api.raycluster.names import (
     DEFAULT_DENY_LABEL,
     DEFAULT_DENY_NAME,
     FIELD_MANAGER,
     FINALIZER,
+    RAY_CLUSTER,
     REQUESTER_ROLE,
     REQUESTER_RULES,
     REQUESTERS_LABEL,
+    ROUTE,
 )
 from cfo.config import OperatorConfiguration, ProfileTable
 from cfo.features.contract import Context, Feature, Leftovers, UserRole, lazy

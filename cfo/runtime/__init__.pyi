@@ -78,6 +78,7 @@ from .objects.rbac import READ as READ
 from .objects.rbac import Rule as Rule
 from .objects.rbac import policy_rules as policy_rules
 from .objects.resource.custom_resource import CustomResource as CustomResource
+from .objects.resource.custom_resource import ObjectMeta as ObjectMeta
 from .objects.resource.declaration import PrinterColumn as PrinterColumn
 from .objects.resource.definition import custom_resource_definition as custom_resource_definition
 from .objects.resource.field_types import Condition as Condition
@@ -85,7 +86,6 @@ from .objects.resource.field_types import ConditionList as ConditionList
 from .objects.resource.field_types import Int32 as Int32
 from .objects.resource.field_types import Int64 as Int64
 from .objects.resource.field_types import Quantity as Quantity
-from .objects.resource.metadata import ObjectMeta as ObjectMeta
 from .objects.resource.model import APIModel as APIModel
 from .objects.resource.model import CELRule as CELRule
 from .objects.resource.model import validations as validations

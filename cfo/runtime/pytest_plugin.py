@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 async def _kube_client(control_plane: Any) -> AsyncIterator[Client]:
     """Provide a client of :mod:`cfo.runtime` for asynchronous tests (pytest-asyncio)."""
+    from cfo.runtime.client.client import connect
     from cfo.runtime.client.config import ClientConfig
-    from cfo.runtime.client.connect import connect
 
     async with connect(ClientConfig.for_control_plane(control_plane), field_manager="test") as client:
         yield client

@@ -105,9 +105,9 @@ _EVENT = (
 _WRITE = (
     _Step(f"{_RUNTIME}/client", "transport", "credentials, retries; the gate lets only the leader write"),
     _Step(f"{_RUNTIME}/client", "recorded_requests", "stores the response, so that we read our own writes"),
-    _Step(f"{_RUNTIME}/client", "preconditions", "reads the owner before recreating a deleted child"),
-    _Step(f"{_RUNTIME}/client", "server_side_apply", "ends here if nothing would change"),
-    _Step(f"{_RUNTIME}/client", "request_target", "finds resource and path by discovery"),
+    _Step(f"{_RUNTIME}/client", "apply", "ends here if nothing would change"),
+    _Step(f"{_RUNTIME}/client", "discovery", "finds resource and path of the kind"),
+    _Step(f"{_RUNTIME}/client", "client", "create, apply, patch, delete"),
     _Step(f"{_RUNTIME}/client", "owned", "creates, or checks owner and uid before a change"),
 )
 _READ = (
@@ -116,13 +116,13 @@ _READ = (
     _Step(f"{_RUNTIME}/cache", "entry", "decodes a fresh copy for each caller"),
     _Step(f"{_RUNTIME}/cache", "store", "finds it by key, index or selector"),
     _Step(f"{_RUNTIME}/cache", "cache", "chooses the informer that has the objects"),
-    _Step(f"{_RUNTIME}/client", "reads", "asks the cache before the API server"),
+    _Step(f"{_RUNTIME}/client", "client", "asks the cache before the API server"),
 )
 _REVIEW = (
     _Step(f"{_RUNTIME}/process", "listener", "limits connections"),
     _Step(f"{_RUNTIME}/webhook", "server", "limits bodies, and time; large reviews run in a thread"),
     _Step(f"{_RUNTIME}/webhook", "review", "parses the AdmissionReview"),
-    _Step(f"{_RUNTIME}/webhook", "handlers", "calls the defaulter or the validator"),
+    _Step(f"{_RUNTIME}/webhook", "review_handlers", "calls the defaulter or the validator"),
     _Step("cfo/webhooks", "", "pure rules on the facts of the object"),
     _Step(f"{_RUNTIME}/webhook", "admission", "answers with a JSON patch, warnings or errors"),
 )

@@ -13,7 +13,7 @@ import pytest
 
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.flux import FLUX_SETUP
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.summaries import Condition, Level, Problem, WarningEvent
 from cfo.runtime import SECRET, rfc3339
 from test.support.dashboard_server import Dashboard, running_dashboard

@@ -13,8 +13,8 @@ import orjson
 
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.admission import Handler, denied
-from cfo.runtime.webhook.handlers import respond
 from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
+from cfo.runtime.webhook.review_handlers import respond
 
 __all__ = ["Reviewer", "encoded", "review_of"]
 

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from cfo.api.appwrapper import PodSetError
 from cfo.config import AppWrapperConfiguration
-from cfo.controllers.appwrapper.components import ComponentObject, components_of, desired_object, recorded_uids
-from cfo.controllers.appwrapper.injection import InjectionError
+from cfo.controllers.appwrapper.components import (
+    ComponentObject,
+    InjectionError,
+    components_of,
+    desired_object,
+    recorded_uids,
+)
 from cfo.controllers.appwrapper.pods import Pod, Termination
 from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
 from cfo.controllers.appwrapper.workload import (

@@ -8,15 +8,15 @@ from typing import Any, cast
 from hypothesis import strategies as st
 
 from cfo.api.appwrapper.names import APPWRAPPER
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.discovery import Resource, UnknownKind
 from cfo.runtime.objects.unstructured import GVK, Object
-from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
+from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.appwrapper import AppWrapperWebhook
 from cfo.webhooks.raycluster import RayClusterWebhook
-from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.injection_plan import Images
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
 from test.fuzz.reviews import Reviewer, encoded, review_of

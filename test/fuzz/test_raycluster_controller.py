@@ -14,12 +14,11 @@ from cfo.api.gateway import TLS_ROUTES
 from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
 from cfo.api.raycluster.cluster import has_injected_tls
 from cfo.api.raycluster.enforcement import enforce, merged
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.naming import client_host, dashboard_host, names_of
+from cfo.api.raycluster.facts import FEATURES, Concern, RayClusterFacts
+from cfo.api.raycluster.names import client_host, dashboard_host, names_of
 from cfo.api.raycluster.ports import PROXY_PORT, ports_of
-from cfo.api.raycluster.responsibility import FEATURES, Concern
 from cfo.config import GatewayConfiguration, KubeRayConfiguration
-from cfo.controllers.raycluster import ca, gateway_resources, ingress_resources, policies, resources
+from cfo.controllers.raycluster import ca, ingress_resources, policies, resources
 from cfo.runtime.objects.unstructured import Object
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
@@ -56,14 +55,12 @@ DESIRED: tuple[Callable[[RayClusterFacts], Object], ...] = (
     lambda facts: ingress_resources.desired_client_ingress(facts, DOMAIN, CONFIG.ingress, "12345678"),
     lambda facts: policies.desired_head_policy(facts, CONFIG, ["ray-system"]),
     lambda facts: policies.desired_workers_policy(facts, RESTRICTED),
-    lambda facts: gateway_resources.desired_dashboard_http_route(
+    lambda facts: resources.desired_dashboard_http_route(
         facts, backend(facts, Authentication.DISABLED), GATEWAY, dashboard_host(facts.cluster, DOMAIN)
     ),
-    lambda facts: gateway_resources.desired_path_http_route(facts, backend(facts, Authentication.DISABLED), GATEWAY),
-    lambda facts: gateway_resources.desired_tls_route(
-        facts, TLS_ROUTES[0], GATEWAY, client_host(facts.cluster, DOMAIN)
-    ),
-    lambda facts: gateway_resources.desired_ca_config_map(facts, "pem"),
+    lambda facts: resources.desired_path_http_route(facts, backend(facts, Authentication.DISABLED), GATEWAY),
+    lambda facts: resources.desired_tls_route(facts, TLS_ROUTES[0], GATEWAY, client_host(facts.cluster, DOMAIN)),
+    lambda facts: resources.desired_ca_config_map(facts, "pem"),
 )
 
 

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import strategies as st
 
 from cfo.api.raycluster.cluster import has_injected_tls
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
+from cfo.api.raycluster.names import RAY_CLUSTER, VERSION_ANNOTATION, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.runtime.objects.unstructured import Object, is_deleting, key_of
-from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
+from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.raycluster import RayClusterWebhook
-from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz

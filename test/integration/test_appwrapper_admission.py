@@ -14,7 +14,7 @@ import pytest
 
 from cfo.api.appwrapper import USER_ID_LABEL, USER_LABEL
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
@@ -23,7 +23,7 @@ from cfo.runtime.objects.unstructured import Object, labels_of, name_of
 from cfo.runtime.webhook.admission import Operation, UserInfo
 from cfo.webhooks import appwrapper
 from cfo.webhooks.raycluster import RayClusterWebhook
-from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.injection_plan import Images
 from envtest import ControlPlane
 from envtest.api_client import APIClient, Response
 from test.support.appwrapper_recordings import DIFFERENCES, WEBHOOK, actions, recorded_denial, settings_of, user_of

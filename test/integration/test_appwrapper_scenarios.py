@@ -12,9 +12,8 @@ import anyio
 import pytest
 
 from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.appwrapper.names import FIELD_MANAGER, FINALIZER
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
 from cfo.controllers import appwrapper
-from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.client.transport import Transport
@@ -46,8 +45,8 @@ from test.support.appwrapper_environment import (
     wrapper,
 )
 from test.support.faults import FastClock, FaultyTransport
-from test.support.permissions import create_token
 from test.support.raycluster_environment import eventually
+from test.support.tenant_clients import service_account_token
 
 SERVICE: Object = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
 DENY_JOBS_POLICY: Object = {
@@ -495,7 +494,7 @@ async def test_suspension_continues_after_crash(environment: AppWrapperEnvironme
 
 async def test_rbac_rules_are_sufficient(environment: AppWrapperEnvironment) -> None:
     granted = [*appwrapper.rules(), *AVAILABILITY_RULES, *EVENT_RULES]
-    token = await create_token(environment, granted)
+    token = await service_account_token(environment, *granted)
     async with run_appwrapper_controllers(environment, token=token):
         await environment.create(wrapper(job(), pod(), {**SERVICE, "metadata": {"name": "s"}}))
         await environment.wait_for_condition("PodsReady", "True")

@@ -12,12 +12,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from aiohttp import ClientResponse, ClientSession, TCPConnector
 
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.runtime.objects.kinds import SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.auth_proxies import Issuer, Ray, run_head_pod
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.raycluster import conditions
 from cfo.controllers.raycluster.conditions import EXPOSED
+from cfo.runtime.manager.events import EventBroadcaster
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
-from cfo.runtime.process.clock import FakeClock
 from test.support import appwrapper_environment as appwrappers
 from test.support.appwrapper_environment import CONTROLLERS, AppWrapperEnvironment, job, pod, wrapper
+from test.support.clocks import FakeClock
 from test.support.flux_environment import mini_cluster, run_minicluster_controller, start_flux_environment
 from test.support.inference_environment import (
     election,
@@ -103,6 +105,18 @@ def count_reconciles(manager: Manager) -> float:
     )
 
 
+async def wait_until_written(env: Environment) -> None:
+    """Wait until the controllers have nothing left to do, and their Events are written."""
+    await env.wait_until_idle()
+    assert env.manager is not None
+    broadcaster = env.manager._events
+    await eventually(partial(_has_written, broadcaster), "the Events are written")
+
+
+async def _has_written(broadcaster: EventBroadcaster) -> bool:
+    return not broadcaster._woken.is_set()
+
+
 async def create_clusters(env: Environment) -> list[Object]:
     """Create :data:`CLUSTERS` RayClusters, and wait until the controllers have written everything for them."""
     clusters = [await env.create(ray_cluster(f"rc-{number}")) for number in range(CLUSTERS)]
@@ -112,7 +126,7 @@ async def create_clusters(env: Environment) -> list[Object]:
         return all(find_condition((item.get("status") or {}).get("conditions"), EXPOSED) for item in listed)
 
     await eventually(are_reported, "the conditions of all clusters")
-    await env.wait_until_idle()
+    await wait_until_written(env)
     return clusters
 
 
@@ -160,7 +174,7 @@ async def test_deleted_cluster_takes_requests_only_for_binding_and_finalizer() -
                 return not await env.client.list(RAY_CLUSTER)
 
             await eventually(all_deleted, "all clusters are deleted")
-            await env.wait_until_idle()
+            await wait_until_written(env)
             per_object = {("delete", "clusterrolebindings"): 1, ("patch", "rayclusters"): 1}
             assert count_requests(env) == multiplied(CLUSTERS, per_object)
 
@@ -185,7 +199,7 @@ async def test_kuberay_status_updates_take_no_requests() -> None:
             clusters = await create_clusters(env)
             for cluster in clusters:
                 await update_status(env, cluster, state="ready", head={"serviceName": "head"})
-            await env.wait_until_idle()
+            await wait_until_written(env)
             env.clear_requests()
             before = count_reconciles(manager)
             for number in range(30):
@@ -193,7 +207,7 @@ async def test_kuberay_status_updates_take_no_requests() -> None:
                     await update_status(
                         env, cluster, availableWorkerReplicas=number, head={"podIP": f"10.0.0.{number}"}
                     )
-            await env.wait_until_idle()
+            await wait_until_written(env)
             assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)
 
 
@@ -205,13 +219,13 @@ async def test_unchanged_clusters_take_no_requests() -> None:
             ticking = asyncio.create_task(tick(clock))
             await create_clusters(env)
             await clock.sleep(20.0)  # the delayed discovery checks, whose number is limited, and delayed conditions
-            await env.wait_until_idle()
+            await wait_until_written(env)
             ticking.cancel()
             env.clear_requests()
             before = count_reconciles(manager)
             for _ in range(6):
                 clock.advance(4 * HOUR)
-                await env.wait_until_idle()
+                await wait_until_written(env)
             assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)
 
 
@@ -236,13 +250,13 @@ async def test_appwrapper_takes_five_requests_until_its_pod_is_ready() -> None:
     ):
         await env.create_namespace()
         await run_wrapper(env, pod("first"), "Running", name="first")  # starts the watch of pods
-        await env.wait_until_idle()
+        await wait_until_written(env)
         env.clear_requests()
         for number in range(CLUSTERS):
             await env.create(wrapper(pod(f"p-{number}"), name=f"w-{number}"))
         for number in range(CLUSTERS):
             await env.wait_for_condition("PodsReady", "True", name=f"w-{number}")
-        await env.wait_until_idle()
+        await wait_until_written(env)
         found = count_requests(env)
         assert found == multiplied(CLUSTERS, UNTIL_RUNNING | {("create", "pods"): 1})
 
@@ -254,16 +268,16 @@ async def test_appwrapper_takes_at_most_ten_requests_from_creation_to_deletion()
     ):
         await env.create_namespace()
         await run_wrapper(env, job("first", phase="Succeeded"), "Succeeded", name="first")
-        await env.wait_until_idle()
+        await wait_until_written(env)
         env.clear_requests()
         await run_wrapper(env, job("second", phase="Succeeded"), "Succeeded", name="second")
-        await env.wait_until_idle()
+        await wait_until_written(env)
         found = count_requests(env)
         assert found == {("patch", "appwrappers"): 1, ("apply", "appwrappers/status"): 3, ("create", "jobs"): 1}
         env.clear_requests()
         await env.delete(await env.get_wrapper("second"))
         await env.wait_until_deleted("second")
-        await env.wait_until_idle()
+        await wait_until_written(env)
         found = count_requests(env)
         assert found.pop(("apply", "appwrappers/status")) in (
             2,
@@ -283,12 +297,12 @@ async def test_unchanged_appwrappers_take_no_requests() -> None:
             await env.create(wrapper(pod(f"p-{number}"), name=f"w-{number}"))
         for number in range(3):
             await env.wait_for_condition("PodsReady", "True", name=f"w-{number}")
-        await env.wait_until_idle()
+        await wait_until_written(env)
         env.clear_requests()
         before = count_reconciles(manager)
         for _ in range(6):
             clock.advance(4 * HOUR)
-            await env.wait_until_idle()
+            await wait_until_written(env)
         assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)
 
 
@@ -300,14 +314,14 @@ async def test_irrelevant_pod_updates_take_no_requests() -> None:
         await env.create_namespace()
         await run_wrapper(env, pod(), "Running", name="w")
         await env.wait_for_condition("PodsReady", "True")
-        await env.wait_until_idle()
+        await wait_until_written(env)
         env.clear_requests()
         before = count_reconciles(manager)
         for number in range(20):
             key = NamespacedName("ns", "p")
             await env.client.patch(POD, key, {"metadata": {"annotations": {"seen": str(number)}}})
             await env.client.patch(POD, key, {"status": {"podIP": f"10.0.0.{number}"}}, subresource="status")
-        await env.wait_until_idle()
+        await wait_until_written(env)
         assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)
 
 
@@ -320,7 +334,7 @@ async def test_mini_cluster_takes_one_write_per_object_and_one_for_its_status() 
         async with run_minicluster_controller(env):
             for number in range(CLUSTERS):
                 await env.create(mini_cluster(f"flux-{number}"))
-            await env.wait_until_idle()
+            await wait_until_written(env)
             per_object = {
                 ("create", "secrets"): 1,
                 ("apply", "services"): 1,
@@ -353,17 +367,17 @@ async def test_stack_takes_one_write_per_object_and_a_restart_takes_none() -> No
     options = election("operator", "ns")
     async with start_inference_environment() as env:
         async with run_inference_controllers(env, election=options):
-            await env.wait_until_idle()
+            await wait_until_written(env)
             env.clear_requests()
             for number in range(CLUSTERS):
                 await env.create(new_stack({"a": {}, "b": {}, "c": {}}, name=f"s-{number}"))
-            await env.wait_until_idle()
+            await wait_until_written(env)
             found = count_requests(env)
             assert {key: found[key] for key in STACK_REQUESTS} == multiplied(CLUSTERS, STACK_REQUESTS)
             others = {key for key in found if key[1] not in ("inferencestacks/status", "events", "leases")}
             assert others == STACK_REQUESTS.keys()
         async with run_inference_controllers(env, election=options) as manager:
-            await env.wait_until_idle()
+            await wait_until_written(env)
             found = count_requests(env)
             written = {key for key in found if key[0] != "list" and key[1] not in ("events", "leases")}
             assert written == set()

@@ -11,7 +11,7 @@ import anyio
 import orjson
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.dashboard import in_cluster
 from cfo.console.dashboard.feed import Feed
 from cfo.console.dashboard.sources import client_source
@@ -35,7 +35,7 @@ from cfo.runtime import (
 from cfo.runtime.manager import MetricsTLS
 from cfo.runtime.objects import CORE_EVENT
 from envtest import ControlPlane
-from test.integration.test_metrics import service_account_token
+from test.support.tenant_clients import new_account_token
 
 RBAC = "rbac.authorization.k8s.io/v1"
 HEAD = {"name": "head", "image": "ray"}
@@ -121,7 +121,7 @@ async def test_operator_serves_the_dashboard_only_to_authorized_users(plane: Con
                 async with get(path) as response:
                     assert response.status == 401, path
             # the permission to read metrics, or all objects, is not the permission to see the dashboard
-            token = await service_account_token(manager, "scraper")
+            token = await new_account_token(manager.api_reader, NamespacedName("default", "scraper"))
             rules = [
                 {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
                 {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
@@ -132,7 +132,7 @@ async def test_operator_serves_the_dashboard_only_to_authorized_users(plane: Con
                 assert response.status == 403
             assert {informer.gvk for informer in manager.cache.informers} == {RAY_CLUSTER}
 
-            viewer = await service_account_token(manager, "viewer")
+            viewer = await new_account_token(manager.api_reader, NamespacedName("default", "viewer"))
             await grant(client, "viewer", viewer_role())
             async with get("/metrics", viewer) as response:
                 assert response.status == 403
@@ -151,7 +151,7 @@ async def test_page_shows_what_the_user_may_read(plane: ControlPlane) -> None:
         manager = Manager(ClientConfig.for_control_plane(plane))
         async with manager:
             await manager.started()
-            token = await service_account_token(manager, "scientist")
+            token = await new_account_token(manager.api_reader, NamespacedName("default", "scientist"))
         rules = [{"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "list", "watch"]}]
         role = {"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "rays"}, "rules": rules}
         await grant(client, "scientist", role)

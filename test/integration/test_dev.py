@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.dev import operator_program
 from cfo.console.dev.supervisor import Supervisor
 from cfo.runtime import CONFIG_MAP, Client, NamespacedName, RESTMapper, Transport, load_config

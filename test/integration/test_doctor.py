@@ -30,8 +30,8 @@ from cfo.runtime.objects import (
 from cfo.runtime.objects.kinds import DEPLOYMENT
 from test.support.certificates import create_ca, create_certificate
 from test.support.config_map_webhooks import free_url
-from test.support.permissions import create_token
 from test.support.raycluster_environment import VANILLA_CRDS, Environment, eventually, start_environment
+from test.support.tenant_clients import service_account_token
 
 NAMESPACE = "ops"
 LOOPBACK = {"bindAddress": "127.0.0.1:0"}
@@ -119,7 +119,7 @@ async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> No
 
         rules = [Rule("", "configmaps", "get"), Rule("apiextensions.k8s.io", "customresourcedefinitions", "get")]
         code, found = await doctor(
-            write_kubeconfig(environment, tmp_path / "user", await create_token(environment, rules))
+            write_kubeconfig(environment, tmp_path / "user", await service_account_token(environment, *rules))
         )
         assert code == 1  # the configuration is still invalid
         for check in ("operator", "permissions", "webhooks", "certificate", "admission", "kuberay"):

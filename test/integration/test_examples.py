@@ -47,7 +47,6 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime import handlers as kopf
-from cfo.runtime.client import PartialObjectError
 from cfo.runtime.controller import apply_set_id
 from cfo.runtime.manager import OpenTelemetryTracing
 from cfo.runtime.objects import (
@@ -670,39 +669,6 @@ async def test_09_sets_are_pruned_summarized_and_leave_a_receipt(user: User, con
 
 async def _equal(read: Callable[[], Awaitable[Any]], expected: Any) -> bool:
     return bool(await read() == expected)
-
-
-# 13-cache
-
-
-async def test_13_cache_contains_no_text_and_follows_the_crd(
-    user: User, config: ClientConfig, install_crds: Callable[..., list[str]]
-) -> None:
-    example = load("13-cache")
-    (crd,) = objects("13-cache", "crd.yaml")
-    card = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": user.namespace, "name": "manual-card"}}
-
-    async def has_stopped() -> bool:
-        return not manager.controllers
-
-    with capture_logs() as logs:
-        async with example.new_manager(config) as manager:
-            await manager.started()
-            for _ in range(2):
-                document = await user.create("13-cache")
-                await eventually(lambda: user.exists(card))
-                cached = await manager.client.get(example.DOCUMENT, key_of(document))
-                assert cached is not None
-                assert "text" not in cached["spec"]
-                with pytest.raises(PartialObjectError, match=r"spec\.text is missing"):
-                    await manager.client.update(cached)
-                await user.delete(crd)
-                await eventually(has_stopped)
-                assert [informer.gvk.kind for informer in manager.cache.informers] == ["CustomResourceDefinition"]
-                await user.delete(card)
-                install_crds(EXAMPLES / "13-cache" / "crd.yaml")
-    assert {tuple(entry["cached_fields"]) for entry in logs if entry["event"] == "Applied the card"} == {("title",)}
-    assert [entry["event"] for entry in logs].count("Stopped watching Documents") == 2
 
 
 # 12-handlers

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig

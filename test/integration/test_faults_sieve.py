@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime.objects.kinds import NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from test.support.faults import FaultyTransport, run_until_crash, run_with_faulty_transport, snapshot, wait_for_snapshot

@@ -23,7 +23,7 @@ import pytest
 import structlog
 import yaml
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.controller.lifecycle import RunnableFailed
 from cfo.runtime.manager.manager import Manager

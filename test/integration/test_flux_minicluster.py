@@ -10,7 +10,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from cfo.api.flux import MINICLUSTER
-from cfo.controllers.flux.minicluster.curve import z85_decode
 from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
 from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of, name_of, owner_reference, uid_of
 from envtest import EmbeddedControlPlane
@@ -25,6 +24,7 @@ from test.support.flux_environment import (
     state,
 )
 from test.support.raycluster_environment import eventually
+from test.support.z85 import z85_decode
 
 READY, RUNNING, WAITING, FINISHED = (
     "JobMiniClusterReady",

@@ -16,8 +16,7 @@ import pytest
 import yaml
 
 from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FINALIZER, names_of
+from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, names_of
 from cfo.console.demo import crds
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.operator import CONFIG_MAP_NAME

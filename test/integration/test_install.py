@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from cfo.api.flux import MINICLUSTER, OBJECTS_READY
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import DEFAULT_DENY_NAME
+from cfo.api.raycluster.names import DEFAULT_DENY_NAME, RAY_CLUSTER, ROUTE
 from cfo.console.demo import crds
 from cfo.console.demo.run import read_objects
 from cfo.controllers.raycluster.certificate_requesters import desired_binding

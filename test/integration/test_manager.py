@@ -16,14 +16,12 @@ from cfo.runtime.cache.store import Event
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Invalid
-from cfo.runtime.controller.controller import Controller
 from cfo.runtime.controller.handler import EnqueueRequestForObject
-from cfo.runtime.controller.predicate import has_labels
+from cfo.runtime.controller.predicate import Predicate
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.manager.builder import Builder
-from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
-from cfo.runtime.objects.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, EVENT, SERVICE_ACCOUNT
+from cfo.runtime.objects.kinds import CONFIG_MAP, EVENT
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -75,10 +73,14 @@ class MirrorReconciler:
         return Result()
 
 
+def has_label(label: str) -> Predicate:
+    return lambda event: any(entry is not None and label in entry.meta.labels for entry in (event.old, event.new))
+
+
 def mirror_operator(plane: ControlPlane) -> tuple[Manager, MirrorReconciler]:
     manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
     mirror = MirrorReconciler(manager)
-    Builder(manager, "mirror").for_(CONFIG_MAP, has_labels(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
+    Builder(manager, "mirror").for_(CONFIG_MAP, has_label(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
     return manager, mirror
 
 
@@ -317,7 +319,7 @@ async def test_controller_starts_without_optional_kind_and_watches_it_once_serve
         reconciler = RecordingReconciler()
         (
             Builder(manager, "optional")
-            .for_(CONFIG_MAP, has_labels(MIRRORED))
+            .for_(CONFIG_MAP, has_label(MIRRORED))
             .watches(WIDGET, EnqueueRequestForObject(), optional=True)
             .complete(reconciler)
         )
@@ -350,96 +352,6 @@ async def wait_for_event(event: asyncio.Event) -> None:
     event.clear()
 
 
-async def test_removed_controller_finishes_its_reconciles_and_drops_informers_that_only_it_uses() -> None:
-    async with ControlPlane.auto() as plane:
-        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
-        reconciler, other = BlockedReconciler(), RecordingReconciler()
-        Builder(manager, "other").for_(CONFIG_MAP, has_labels(MIRRORED)).complete(other)
-
-        def add() -> Controller:
-            builder = Builder(manager, "removed").for_(SERVICE_ACCOUNT)
-            return builder.watches(CONFIG_MAP, EnqueueRequestForObject(), has_labels("none")).complete(reconciler)
-
-        async with run_manager(manager) as client:
-            controller = add()
-            await wait_for_event(reconciler.changed)
-            assert {informer.gvk for informer in manager.cache.informers} == {CONFIG_MAP, SERVICE_ACCOUNT}
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(manager.remove_controller, controller)
-                await anyio.wait_all_tasks_blocked()
-                assert not reconciler.has_finished
-                reconciler.allowed.set()
-            assert reconciler.has_finished
-            assert [informer.gvk for informer in manager.cache.informers] == [CONFIG_MAP]
-            assert [controller.name for controller in manager.controllers] == ["other"]
-            assert await manager.client.get(SERVICE_ACCOUNT, NamespacedName("default", "missing")) is None
-            with pytest.raises(ValueError, match="is not a controller of this manager"):
-                await manager.remove_controller(controller)
-            await client.create(source_config_map())
-            await wait_for_event(other.changed)
-            reconciler.changed.clear()
-            add()
-            await wait_for_event(reconciler.changed)
-
-
-async def test_controller_of_an_elected_group_is_removed() -> None:
-    async with ControlPlane.auto() as plane:
-        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
-        group = manager.elect(LeaderElectionOptions(name="group", namespace="default"))
-        reconciler = RecordingReconciler()
-        controller = Builder(manager, "elected").for_(SERVICE_ACCOUNT).elected_by(group).complete(reconciler)
-        async with run_manager(manager):
-            await wait_for_event(reconciler.changed)
-            await manager.remove_controller(controller)
-            assert manager.controllers == ()
-            assert manager.cache.informers == []
-            assert group.is_leader
-
-
-async def test_removed_source_adds_no_requests() -> None:
-    async with ControlPlane.auto() as plane:
-        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
-        reconciler = RecordingReconciler()
-        builder = Builder(manager, "sources").for_(CONFIG_MAP, has_labels(MIRRORED))
-        controller = builder.watches(SERVICE_ACCOUNT, EnqueueRequestForObject(), has_labels(MIRRORED)).complete(
-            reconciler
-        )
-        async with run_manager(manager) as client:
-            controller.unwatch(controller.sources[1])
-            assert [informer.gvk for informer in manager.cache.informers] == [CONFIG_MAP]
-            account = {"metadata": {"namespace": "default", "name": "a", "labels": {MIRRORED: ""}}}
-            await client.create({"apiVersion": "v1", "kind": "ServiceAccount", **account})
-            await client.create(source_config_map())
-            await wait_for_event(reconciler.changed)
-            assert reconciler.requests == [SOURCE]
-
-
-async def test_kind_is_not_watched_while_its_crd_is_deleted() -> None:
-    async with ControlPlane.auto() as plane:
-        manager = Manager(ClientConfig.for_control_plane(plane), ManagerOptions(field_manager=FIELD_MANAGER))
-        reconciler, removed = RecordingReconciler(), asyncio.Event()
-
-        def set_up(manager: Manager) -> None:
-            Builder(manager, "widgets").for_(WIDGET).complete(reconciler)
-
-        async def tear_down(manager: Manager) -> None:
-            await manager.remove_controller(manager.controllers[0])
-            removed.set()
-
-        manager.when_available(WIDGET, set_up, teardown=tear_down)
-        async with run_manager(manager) as client:
-            for name in ("first", "second"):
-                await plane.install_crds(widget_crd())
-                await client.create(widget(name))
-                await wait_for_event(reconciler.changed)
-                assert reconciler.requests[-1].name == name
-                await client.delete(CUSTOM_RESOURCE_DEFINITION, NamespacedName("", f"widgets.{WIDGET.group}"))
-                await wait_for_event(removed)
-                assert manager.controllers == ()
-                assert [informer.gvk for informer in manager.cache.informers] == [CUSTOM_RESOURCE_DEFINITION]
-                reconciler.changed.clear()
-
-
 async def test_manager_waits_for_unreachable_api_server() -> None:
     token = "secret-of-the-test"
     with socket.socket() as listener:
@@ -450,7 +362,7 @@ async def test_manager_waits_for_unreachable_api_server() -> None:
         ManagerOptions(field_manager=FIELD_MANAGER),
     )
     mirror = MirrorReconciler(manager)
-    Builder(manager, "mirror").for_(CONFIG_MAP, has_labels(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
+    Builder(manager, "mirror").for_(CONFIG_MAP, has_label(MIRRORED)).owns(CONFIG_MAP).complete(mirror)
     manager.when_available(CONFIG_MAP, lambda _: None)
     informer = manager.cache.informer(CONFIG_MAP)
     async with manager:

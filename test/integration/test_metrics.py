@@ -21,13 +21,14 @@ from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.manager.metrics_server import MetricsTLS
 from cfo.runtime.objects.kinds import CONFIG_MAP, SECRET
-from cfo.runtime.objects.unstructured import GVK, NamespacedName
+from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.clock import SystemClock
 from cfo.runtime.webhook.certificates.certificate_authority import StoredCertificates, ensure_certificates
 from cfo.runtime.webhook.certificates.serving_certificate import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates
 from envtest import ControlPlane
 from test.support.raycluster_environment import eventually
+from test.support.tenant_clients import new_account_token
 
 
 class FailingReconciler:
@@ -144,7 +145,7 @@ async def test_secure_metrics_require_authorization(plane: ControlPlane) -> None
             await scrape(manager)
         assert (await scrape(manager, "https", ssl=False))[0] == 401
         assert (await scrape(manager, "https", ssl=False, headers={"Authorization": "Bearer wrong"}))[0] == 401
-        token = await service_account_token(manager, "scraper")
+        token = await new_account_token(manager.api_reader, NamespacedName("default", "scraper"))
         headers = {"Authorization": f"Bearer {token}"}
         status, body = await scrape(manager, "https", ssl=False, headers=headers)
         assert (status, body) == (403, "Authorization denied for user system:serviceaccount:default:scraper\n")
@@ -160,7 +161,7 @@ async def test_secure_metrics_require_authorization(plane: ControlPlane) -> None
                 "subjects": [{"kind": "ServiceAccount", "name": "other", "namespace": "default"}],
             }
         )
-        other = await service_account_token(manager, "other")
+        other = await new_account_token(manager.api_reader, NamespacedName("default", "other"))
         status, body = await scrape(manager, "https", ssl=False, headers={"Authorization": f"Bearer {other}"})
         assert status == 200
         assert "controller_runtime_reconcile_total" in families(body)
@@ -174,17 +175,6 @@ async def test_secure_metrics_require_authorization(plane: ControlPlane) -> None
         before = get_sample_value("rest_client_requests_total", {"code": "201", "method": "POST", "host": host})
         await scrape(manager, "https", ssl=False, headers={"Authorization": f"Bearer {other}"})
         assert get_sample_value("rest_client_requests_total", {"code": "201", "method": "POST", "host": host}) == before
-
-
-async def service_account_token(manager: Manager, name: str) -> str:
-    """Create a service account and return a token of it."""
-    client = manager.api_reader
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
-    await client.create(account)
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    key = NamespacedName("default", name)
-    response = await client.create(request, subresource="token", key=key, gvk=GVK("", "v1", "ServiceAccount"))
-    return str(response["status"]["token"])
 
 
 def new_certificate() -> tuple[KeyPair, bytes]:

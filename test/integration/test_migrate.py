@@ -15,8 +15,7 @@ from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, VERSION_ANNOTATION
+from cfo.api.raycluster.names import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, RAY_CLUSTER, ROUTE, VERSION_ANNOTATION
 from cfo.cli import cli
 from cfo.config import KubeRayConfiguration
 from cfo.console.demo import crds
@@ -27,9 +26,8 @@ from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, Option
 from cfo.console.migrate.raycluster.session import Session
 from cfo.console.migrate.raycluster.targets import KubeRay, Target, convert
 from cfo.console.migrate.undo_file import UndoFile, load
-from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.transport import Response, Transport
+from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION, SECRET, VALIDATING_WEBHOOK_CONFIGURATION

@@ -14,7 +14,7 @@ import jsonpatch
 import pytest
 import yaml
 
-from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
+from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
 from cfo.runtime.client.client import Client

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import FINALIZER, names_of
+from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, ROUTE, names_of
 from cfo.config import AuthenticationConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.objects.kinds import (
@@ -27,9 +26,8 @@ from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import Object, annotations_of, key_of, owner_reference
 from cfo.runtime.process.clock import SystemClock
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.gateways import GATEWAY_CRDS, GATEWAY_SETTINGS
-from test.support.permissions import create_token
 from test.support.raycluster_environment import (
     AUTHENTICATION_CONFIG_CRD,
     OAUTH_SETTINGS,
@@ -44,6 +42,7 @@ from test.support.raycluster_environment import (
     start_environment,
     wait_until_deleted,
 )
+from test.support.tenant_clients import service_account_token
 
 NAMES = names_of(ray_cluster())
 AUTHENTICATION = {
@@ -150,7 +149,9 @@ async def test_base_role_and_role_of_the_feature_are_sufficient() -> None:
             Rule("events.k8s.io", "events", ("create", "patch")),
             Rule("apiextensions.k8s.io", "customresourcedefinitions", ("list", "watch")),
         ]
-        token = await create_token(env, [*raycluster.rules(), *raycluster.authentication_rules(), *manager_rules])
+        token = await service_account_token(
+            env, *raycluster.rules(), *raycluster.authentication_rules(), *manager_rules
+        )
         settings = kuberay_config(**PROXY_SETTINGS, kubeRayFeatures=["authOptions"])
         async with run_controllers(env, settings, token=token):
             proxied = await env.create(admitted(ray_cluster()))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.controllers.raycluster.conditions import CONDITION_TYPES, EXPOSED, MUTUAL_TLS, NETWORK_POLICIES
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition
 from test.support.raycluster_environment import (

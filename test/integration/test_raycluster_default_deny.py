@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
+from cfo.api.raycluster.names import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
 from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.runtime.objects.kinds import NAMESPACE, NETWORK_POLICY
 from cfo.runtime.objects.rbac import Rule

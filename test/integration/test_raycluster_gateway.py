@@ -6,11 +6,11 @@ from base64 import b64encode
 from typing import Any
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, GROUP, HTTP_ROUTE, TLS_ROUTES
-from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, names_of
 from cfo.runtime.objects.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, INGRESS, SECRET
 from cfo.runtime.objects.unstructured import NamespacedName, Object, labels_of, name_of, owner_reference
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.gateways import (
     BACKEND_TLS_POLICY_CRD,
     GATEWAY_CRDS,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
+from cfo.api.raycluster.names import CLUSTER_LABEL, FIELD_MANAGER, RAY_CLUSTER
 from cfo.runtime.objects.kinds import INGRESS
 from cfo.runtime.objects.unstructured import Object, annotations_of, owner_reference
 from test.support.raycluster_environment import (

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, FIELD_MANAGER, names_of
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.mtls import ROTATE_ANNOTATION
 from cfo.runtime.objects.kinds import SECRET

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.api.raycluster.names import FIELD_MANAGER, names_of
 from cfo.runtime.objects.kinds import INGRESS, NETWORK_POLICY
 from cfo.runtime.objects.unstructured import Object, owner_reference
 from test.support.network_policies import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from cfo.api.raycluster.naming import REQUESTER_ROLE, REQUESTER_RULES
+from cfo.api.raycluster.names import REQUESTER_ROLE, REQUESTER_RULES
 from cfo.controllers import raycluster
 from cfo.controllers.raycluster.node_signer import CERTIFICATE_SIGNING_REQUEST, MAX_DECISIONS
 from cfo.runtime.client.client import Client
@@ -25,10 +25,9 @@ from cfo.runtime.manager.events import EVENT_RULES
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING
 from cfo.runtime.objects.rbac import policy_rules
 from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.certificate_requests import address, certificate_request
 from test.support.faults import run_until_crash
-from test.support.permissions import create_token
 from test.support.ray_nodes import RayNode, create_ray_pod, injected_ray_cluster, pod_token
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
@@ -39,6 +38,7 @@ from test.support.raycluster_environment import (
     run_controllers,
     start_environment,
 )
+from test.support.tenant_clients import service_account_token
 
 SETTINGS = InjectionSettings(
     version="v1", oauth=False, mtls=True, ingress_domain="apps.test", requests_certificates=True
@@ -56,7 +56,7 @@ async def operator_token(env: Environment) -> str:
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": REQUESTER_ROLE}}
     await env.create({**role, "rules": policy_rules(REQUESTER_RULES)})
     rules = [*AVAILABILITY_RULES, *EVENT_RULES, *raycluster.rules(), *raycluster.certificate_request_rules()]
-    return await create_token(env, rules)
+    return await service_account_token(env, *rules)
 
 
 @asynccontextmanager

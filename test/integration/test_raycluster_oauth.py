@@ -5,8 +5,15 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from typing import Any
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, FINALIZER, NAMESPACE_LABEL, names_of
+from cfo.api.raycluster.names import (
+    CLUSTER_LABEL,
+    FIELD_MANAGER,
+    FINALIZER,
+    NAMESPACE_LABEL,
+    RAY_CLUSTER,
+    ROUTE,
+    names_of,
+)
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects.unstructured import NamespacedName, Object, is_controlled_by, name_of, owner_reference, uid_of
 from cfo.runtime.process.clock import rfc3339

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import RAY_CLUSTER, names_of
 from cfo.config import CAConfiguration, KubeRayConfiguration, OperatorConfiguration
 from cfo.controllers.raycluster import rules
 from cfo.features import enabled_features
@@ -13,8 +12,7 @@ from cfo.runtime.controller.availability import AVAILABILITY_RULES
 from cfo.runtime.manager.events import EVENT_RULES
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, NAMESPACE, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import Object, owner_reference
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
-from test.support.permissions import create_token
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.ray_nodes import injected_ray_cluster
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
@@ -26,6 +24,7 @@ from test.support.raycluster_environment import (
     start_environment,
     wait_until_deleted,
 )
+from test.support.tenant_clients import service_account_token
 
 NAMES = names_of(ray_cluster())
 INGRESSES = {NAMES.dashboard, NAMES.client}
@@ -121,7 +120,7 @@ async def test_every_profile_applies_while_namespaces_cannot_be_read() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         granted = [rule for rule in rules() if "namespaces" not in rule.resources]
-        token = await create_token(env, [*granted, *AVAILABILITY_RULES, *EVENT_RULES])
+        token = await service_account_token(env, *granted, *AVAILABILITY_RULES, *EVENT_RULES)
         settings = config(authentication="enforced", mTLS="enforced")
         async with run_controllers(env, settings, token=token, wait=False):
             await env.create(ray_cluster())

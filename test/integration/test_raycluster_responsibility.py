@@ -11,8 +11,7 @@ from collections import Counter
 import pytest
 
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import FINALIZER, Derived, Names, names_of
+from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, ROUTE, Derived, Names, names_of
 from cfo.runtime.objects.kinds import INGRESS, SECRET
 from cfo.runtime.objects.unstructured import Object
 from test.support.raycluster_environment import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, names_of
 from cfo.controllers.raycluster import ingress, networkpolicy, oauth, openshift_rules, rules
 from cfo.runtime.client.discovery import DiscoveryIncomplete, RESTMapper
 from cfo.runtime.controller.availability import AVAILABILITY_RULES
@@ -15,7 +14,6 @@ from cfo.runtime.objects.rbac import policy_rules
 from cfo.runtime.objects.unstructured import Object, owner_reference
 from envtest import EmbeddedControlPlane
 from envtest.faults import Fault
-from test.support.permissions import create_token
 from test.support.raycluster_environment import (
     OAUTH_SETTINGS,
     OPENSHIFT_CRDS,
@@ -29,6 +27,7 @@ from test.support.raycluster_environment import (
     start_environment,
     wait_until_deleted,
 )
+from test.support.tenant_clients import service_account_token
 
 NAMES = names_of(ray_cluster())
 
@@ -145,7 +144,7 @@ async def test_rules_are_sufficient(crds: tuple[Object, ...], settings: dict[str
         await env.create_namespace()
         openshift = crds is OPENSHIFT_CRDS
         granted = [*rules(), *openshift_rules()] if openshift else rules()
-        token = await create_token(env, [*granted, *AVAILABILITY_RULES, *EVENT_RULES])
+        token = await service_account_token(env, *granted, *AVAILABILITY_RULES, *EVENT_RULES)
         features = ["networkPolicy", "tlsOptions", "authOptions"]
         config = kuberay_config(**settings, kubeRayFeatures=features)
         async with run_controllers(env, config, token=token):

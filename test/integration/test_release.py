@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from cfo.version import __version__
+from hack.release.command import main
 from test.support.manifests import load_all
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +113,20 @@ def release(root: Path, *arguments: str, check: str = FRESH) -> tuple[int, str, 
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def rejected(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str, check: str = FRESH) -> str:
+    """Request a release in this process, which must change nothing; return its only line of error output."""
+    before = state(root)
+    try:
+        code = main([*arguments, "--run", "--check", check], root)
+    except SystemExit as stopped:  # of the parser
+        code = stopped.code
+    error = capsys.readouterr().err
+    assert code == 2, error
+    (line,) = error.splitlines()
+    assert state(root) == before
+    return line
 
 
 def state(root: Path) -> tuple[str, str, str, str]:
@@ -266,38 +281,26 @@ def stack_images(root: Path) -> dict[str, str]:
     ],
 )
 def test_invalid_arguments_are_one_line_and_change_nothing(
-    shared_clone: Path, arguments: tuple[str, ...], reason: str
+    shared_clone: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], reason: str
 ) -> None:
-    before = state(shared_clone)
-    code, _, error = release(shared_clone, *arguments, "--run")
-    assert code == 2
-    assert reason in error
-    assert len(error.strip().splitlines()) == 1
-    assert state(shared_clone) == before
+    assert reason in rejected(shared_clone, capsys, *arguments)
 
 
-def test_failing_check_missing_component_dirty_tree_and_released_version_are_rejected(clone: Path) -> None:
-    before = state(clone)
-    code, _, error = release(clone, "v0.2.0", *STACK, "--run", check="sh -c 'echo broken; exit 3'")
-    assert code == 2
+def test_failing_check_missing_component_dirty_tree_and_released_version_are_rejected(
+    clone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = rejected(clone, capsys, "v0.2.0", *STACK, check="sh -c 'echo broken; exit 3'")
     assert "check failed: sh -c" in error
     assert "broken" in error
-    assert state(clone) == before
     stack = (clone / "config/stack.yaml").read_text()
     (clone / "config/stack.yaml").write_text(stack.replace("name: Kueue", "name: Queue"))
-    code, _, error = release(clone, "v0.2.0", *STACK, "--run")
-    assert code == 2
-    assert "components: Kueue is missing" in error
+    assert "components: Kueue is missing" in rejected(clone, capsys, "v0.2.0", *STACK)
     (clone / "config/stack.yaml").write_text(stack)
     (clone / "README.md").write_text("changed")
-    code, _, error = release(clone, "v0.2.0", *STACK, "--run")
-    assert code == 2
-    assert "the working tree is dirty: README.md" in error
+    assert "the working tree is dirty: README.md" in rejected(clone, capsys, "v0.2.0", *STACK)
     git(clone, "checkout", "--quiet", "README.md")
     git(clone, "tag", "v0.2.0")
-    code, _, error = release(clone, "v0.2.0", *STACK, "--run")
-    assert code == 2
-    assert ": already released" in error
+    assert ": already released" in rejected(clone, capsys, "v0.2.0", *STACK)
 
 
 KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.test/", "tested": "yes"}
@@ -334,26 +337,18 @@ KUEUE = {"name": "Kueue", "version": "v0.11.6", "releases": "https://example.tes
     ],
 )
 def test_malformed_file_is_one_line_and_changes_nothing(
-    shared_clone: Path, name: str, content: str, reason: str
+    shared_clone: Path, capsys: pytest.CaptureFixture[str], name: str, content: str, reason: str
 ) -> None:
     (shared_clone / name).write_text(content + "\n" if content else "")
     git(shared_clone, "commit", "--quiet", "--all", "--message", "Break")
-    before = state(shared_clone)
-    code, _, error = release(shared_clone, "v0.2.0", *STACK, "--run")
-    assert code == 2
-    assert reason in error
-    assert len(error.strip().splitlines()) == 1
-    assert state(shared_clone) == before
+    assert reason in rejected(shared_clone, capsys, "v0.2.0", *STACK)
 
 
 @pytest.mark.parametrize(
     ("check", "reason"),
     [("no-such-command", "No such file"), ('"', "No closing quotation"), ("", "the command is empty")],
 )
-def test_check_that_cannot_run_is_reported(shared_clone: Path, check: str, reason: str) -> None:
-    before = state(shared_clone)
-    code, _, error = release(shared_clone, "v0.2.0", *STACK, "--run", check=check)
-    assert code == 2
-    assert reason in error
-    assert len(error.strip().splitlines()) == 1
-    assert state(shared_clone) == before
+def test_check_that_cannot_run_is_reported(
+    shared_clone: Path, capsys: pytest.CaptureFixture[str], check: str, reason: str
+) -> None:
+    assert reason in rejected(shared_clone, capsys, "v0.2.0", *STACK, check=check)

@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, names_of
+from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER, names_of
 from cfo.config import WebhookConfiguration, default_document
 from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE

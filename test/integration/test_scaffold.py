@@ -21,10 +21,10 @@ from cfo.console.new.project import InvalidProject, Project, render
 from cfo.runtime import SERVICE_ACCOUNT, ClientConfig, NamespacedName, has_condition, wait_for
 from cfo.runtime.client import connect
 from envtest import ControlPlane
+from test.support.charts import render_chart
 from test.support.config_map_webhooks import free_url
 from test.support.manifests import by_key
 from test.support.raycluster_environment import eventually
-from test.unit.manifests.test_chart import render_chart
 
 ROOT = Path(__file__).parents[2]
 LONG = ("very-long-name-of-a-database-operator", "VeryLongDatabaseKind", "databases.long.example.com")

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.controllers import raycluster
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import FINALIZER, names_of
+from cfo.api.raycluster.names import FINALIZER, names_of
 from cfo.runtime.objects.unstructured import Object, gvk_of, key_of, name_of
 from envtest import EmbeddedControlPlane
 from test.support.go_operator import find_ray_cluster, recorded_lifecycles, recreate

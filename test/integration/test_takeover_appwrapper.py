@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.appwrapper.names import FINALIZER
-from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import (
     GVK,

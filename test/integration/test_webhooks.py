@@ -23,7 +23,6 @@ from cfo.runtime.objects.kinds import (
 )
 from cfo.runtime.objects.rbac import policy_rules
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, uid_of
-from cfo.runtime.process.clock import FakeClock
 from cfo.runtime.webhook.admission import AdmissionRequest
 from cfo.runtime.webhook.certificates.certificate_authority import (
     CertificateSet,
@@ -36,6 +35,7 @@ from cfo.runtime.webhook.options import CertificateFiles, WebhookOptions, Webhoo
 from cfo.runtime.webhook.setup import webhook_rules
 from envtest import ControlPlane
 from envtest.api_client import APIClient
+from test.support.clocks import FakeClock
 from test.support.config_map_webhooks import (
     CERTIFICATE_POLICY,
     CONFIGURATION_NAME,

@@ -22,11 +22,11 @@ import yaml
 from aiohttp import web
 
 from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime import GVK, POD, Client, NamespacedName, RESTMapper, Transport, load_config
+from test.sdk import RELEASES
 from test.support.raycluster_environment import eventually
 
-RELEASES = Path(os.environ.get("CODEFLARE_SDK") or "unset")
 SCENARIO = Path(__file__).with_name("scenario.py")
 INGRESS = GVK("networking.k8s.io", "v1", "Ingress")
 NAMESPACE = GVK("", "v1", "Namespace")

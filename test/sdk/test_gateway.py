@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from cfo.api.gateway import GATEWAY, GROUP
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime.objects.kinds import INGRESS
-from test.sdk.test_codeflare_sdk import RELEASES
+from test.sdk import RELEASES
 from test.support.gateways import GATEWAY_CRDS, GATEWAY_SETTINGS
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,

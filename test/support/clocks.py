@@ -3,10 +3,86 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from cfo.runtime.process.clock import SystemClock, Timer
+
+
+class _FakeTimer:
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class FakeClock:
+    """A clock for tests: time passes only in :meth:`advance` and :meth:`suspend`."""
+
+    def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._start = now
+        self._elapsed = 0.0
+        self._suspended = 0.0
+        self._timers: list[tuple[float, int, _FakeTimer]] = []
+        self._order = itertools.count()
+
+    def monotonic(self) -> float:
+        """Return the sum of all :meth:`advance` calls, in seconds."""
+        return self._elapsed
+
+    def boottime(self) -> float:
+        """Return the sum of all :meth:`advance` and :meth:`suspend` calls, in seconds."""
+        return self._elapsed + self._suspended
+
+    def now(self) -> datetime:
+        """Return the current date and time in UTC."""
+        return self._start + timedelta(seconds=self._elapsed + self._suspended)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep until :meth:`advance` has moved the clock by ``seconds``."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        passed = asyncio.Event()
+        timer = self.call_later(seconds, passed.set)
+        try:
+            await passed.wait()
+        finally:
+            timer.cancel()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` when :meth:`advance` has moved the clock by ``seconds``."""
+        timer = _FakeTimer(callback)
+        heapq.heappush(self._timers, (self._elapsed + seconds, next(self._order), timer))
+        return timer
+
+    @property
+    def timers(self) -> int:
+        """The number of pending callbacks, including sleepers."""
+        return sum(timer.callback is not None for _, _, timer in self._timers)
+
+    def suspend(self, seconds: float) -> None:
+        """Simulate a suspended machine: :meth:`boottime` and :meth:`now` advance, timers do not."""
+        self._suspended += seconds
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock by ``seconds`` and run the callbacks that become due, in order.
+
+        Sleepers resume when the test next awaits something.
+        """
+        end = self._elapsed + seconds
+        while self._timers and self._timers[0][0] <= end:
+            due, _, timer = heapq.heappop(self._timers)
+            self._elapsed = max(self._elapsed, due)
+            callback, timer.callback = timer.callback, None
+            if callback is not None:
+                callback()
+        self._elapsed = end
 
 
 class SkippingClock(SystemClock):

@@ -12,7 +12,7 @@ import anyio
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.summaries import Change, ChangeType, Condition, Level, Problem, Summary, WarningEvent
 from cfo.runtime import GVK, NamespacedName, rfc3339
 from test.support.summaries import VIEWS

@@ -17,13 +17,11 @@ import aiohttp
 import anyio
 
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
-from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig
-from cfo.runtime.client.transport import Response, Transport
+from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.unstructured import name_of
@@ -215,9 +213,9 @@ class FaultyTransport(Transport):
         return response
 
     @asynccontextmanager
-    async def stream(self, request: APIRequest, *, read_timeout: float | None = None) -> AsyncIterator[Any]:
+    async def stream(self, request: APIRequest) -> AsyncIterator[Any]:
         """Open a watch that passes the gate and may repeat lines."""
-        async with super().stream(request, read_timeout=read_timeout) as body:
+        async with super().stream(request) as body:
             yield _WatchBody(body, self)
 
 

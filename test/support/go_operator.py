@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from cfo.api.raycluster.naming import FIELD_MANAGER
+from cfo.api.raycluster.names import FIELD_MANAGER
 from cfo.runtime.client.client import Client
 from cfo.runtime.objects.unstructured import Object, name_of
 from test.support.go_certificates import go_certificate_authority

@@ -18,7 +18,7 @@ import yaml
 from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
 from cfo.operator import CONFIG_MAP_NAME
-from cfo.runtime.client.api_request import APIRequest
+from cfo.runtime.client.transport import APIRequest
 from envtest import EmbeddedControlPlane
 from test.support.manifests import dump_all, load_all
 from test.support.operator_process import OperatorProcess

@@ -9,9 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, VERSION_ANNOTATION, names_of
+from cfo.api.raycluster.names import (
+    CLUSTER_LABEL,
+    FINALIZER,
+    NAMESPACE_LABEL,
+    RAY_CLUSTER,
+    VERSION_ANNOTATION,
+    names_of,
+)
 from cfo.console.demo.raycluster_nodes import pods_of
+from cfo.console.migrate.raycluster.planning import ObservedCluster, Options
+from cfo.console.migrate.raycluster.targets import KubeRay, Target
+from cfo.console.migrate.steps import ObjectPlan
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists
@@ -30,13 +39,16 @@ from cfo.runtime.objects.unstructured import (
     owner_reference,
 )
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from cfo.webhooks.raycluster.mtls import mtls_additions
-from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
+from cfo.webhooks.raycluster.proxies import proxy_additions
 from test.support.raycluster_environment import Environment
 
 NAMESPACE = "team-a"
 SETTINGS = InjectionSettings(version="v1", oauth=True, mtls=True, ingress_domain="apps.test")
+FIELDS = frozenset({"networkPolicy", "tlsOptions", "authOptions", "headGroupSpec.ingressOptions"})
+KUBERAY = KubeRay(FIELDS, frozenset({"networkPolicy", "tlsOptions"}), cert_manager=True)
+TO_KUBERAY = Options(Target.KUBERAY, KUBERAY, allow_downtime=True)
 
 
 def user_cluster(name: str, *, groups: int = 1, **spec: Any) -> Object:
@@ -273,3 +285,23 @@ async def run_kuberay(env: Environment) -> AsyncIterator[None]:
             await manager.started()
             await env.wait_until_idle()
             yield
+
+
+def observed(cluster: Object, *more: Object, has_pods: bool = True, **objects: bool) -> ObservedCluster:
+    """Return a stored RayCluster with the operator's objects and ``more`` objects."""
+    stored = deepcopy(cluster)
+    stored["metadata"] |= {"uid": f"uid-{name_of(cluster)}", "resourceVersion": "1"}
+    found = [*operator_objects(stored, **objects), *more]
+    for number, obj in enumerate(found):
+        obj["metadata"].setdefault("uid", f"uid-{number}")
+    bindings = [obj for obj in found if obj["kind"] == "ClusterRoleBinding"]
+    return ObservedCluster(stored, [obj for obj in found if obj not in bindings], bindings, has_pods)
+
+
+def result_of(plan: ObjectPlan) -> Object:
+    """Return the RayCluster after all steps."""
+    result = plan.object
+    for step in plan.steps:
+        if step.object is plan.object and step.change is not None:
+            result = step.change(result)
+    return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import names_of
 from cfo.api.raycluster.ports import CLIENT_PORT
 from cfo.runtime.objects.kinds import NETWORK_POLICY
 from cfo.runtime.objects.unstructured import Object

@@ -7,9 +7,9 @@ from typing import Any
 
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
-from cfo.controllers.appwrapper.decision import Decision, LabeledPod, Observation
+from cfo.controllers.appwrapper.decision import Decision, Observation
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
-from cfo.controllers.appwrapper.pods import Pod
+from cfo.controllers.appwrapper.pods import LabeledPod, Pod
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 

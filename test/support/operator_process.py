@@ -14,6 +14,7 @@ import aiohttp
 
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.objects.unstructured import NamespacedName
+from test.support.preloaded import PreloadedCommand
 from test.support.raycluster_environment import Environment, eventually
 
 CONFIG_MAP_KEY = NamespacedName("default", CONFIG_MAP_NAME)
@@ -28,7 +29,7 @@ PLAIN_CONFIG = {**LOOPBACK_ADDRESSES, "kuberay": {"rayDashboardOAuthEnabled": Fa
 class OperatorProcess:
     """A running ``cfo run`` process; ``output`` contains its stderr so far."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | PreloadedCommand) -> None:
         self.process = process
         self.output = ""
         self._reader = asyncio.create_task(self._read())
@@ -74,16 +75,21 @@ async def run_operator(
 ) -> AsyncIterator[OperatorProcess]:
     """Run ``cfo run`` against the control plane of ``environment`` until the end of the block.
 
-    ``variables`` are added to the environment of the process.
+    ``variables`` are added to the environment of the process. Those of the interpreter (``PYTHON...``) only take effect
+    in a process that has not imported anything, so such a process is not forked.
     """
     kubeconfig = directory / "kubeconfig"
     environment.plane.kubeconfig(kubeconfig)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cfo", "run", "--kubeconfig", str(kubeconfig), "--log-format", "json", *arguments),
-        env={**os.environ, "NAMESPACE": "default", **variables},
-        cwd=directory,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    command = ("run", "--kubeconfig", str(kubeconfig), "--log-format", "json", *arguments)
+    env = {**os.environ, "NAMESPACE": "default", **variables}
+    process: asyncio.subprocess.Process | PreloadedCommand
+    if any(name.startswith("PYTHON") for name in variables):
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cfo", *command, env=env, cwd=directory, stderr=pipe
+        )
+    else:
+        process = await PreloadedCommand.start(*command, env=env, cwd=directory)
     running = OperatorProcess(process)
     try:
         yield running

@@ -6,9 +6,9 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.webhooks.raycluster.defaulting import DefaultingResult, default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 
 Cluster = dict[str, Any]
 

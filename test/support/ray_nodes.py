@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, pod_labels
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import names_of
 from cfo.runtime.objects.kinds import POD, SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects.unstructured import (
     NamespacedName,
@@ -22,7 +22,7 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from test.support.raycluster_environment import Environment, ray_cluster
 from test.support.secrets import data_of
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import jsonpatch
 
-from cfo.api.raycluster.naming import head_service_name
+from cfo.api.raycluster.names import head_service_name
 from cfo.runtime.objects.field import FieldErrors
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors, update_errors
 
 CA_KEY = "/home/ray/workspace/ca-key"

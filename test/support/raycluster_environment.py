@@ -11,11 +11,9 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, VERSION_ANNOTATION
+from cfo.api.raycluster.names import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, ROUTE, VERSION_ANNOTATION
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
-from cfo.controllers.raycluster import conditions
 from cfo.controllers.raycluster.conditions import ConditionReconciler
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
@@ -72,8 +70,6 @@ def crd(group: str, version: str, kind: str, plural: str, *, scope: str = "Names
         },
     }
 
-
-conditions.QUIET_SECONDS = 0.05  # tests that count writes set it to the real value
 
 RAY_CLUSTER_CRD = crd("ray.io", "v1", "RayCluster", "rayclusters")
 ROUTE_CRD = crd(
@@ -245,28 +241,47 @@ class Environment:
         changes = self._count_changes(informer.gvk)
         if changes is not None and self._current.get(informer) == changes:
             return
+        listed = self._stored_versions(informer)
+        if listed is None:
+            listed = await self._listed_versions(informer)
+        newest = max(listed.values(), default=0)
+
+        def is_current() -> bool:
+            cached = {entry.key: int(entry.meta.resource_version) for entry in informer.reader.entries()}
+            return all(cached.get(key, 0) >= version for key, version in listed.items()) and all(
+                key in listed or version > newest for key, version in cached.items()
+            )
+
+        await _until(is_current, f"the controllers' cache of {informer.gvk.kind}")
+        if changes is not None:
+            self._current[informer] = changes
+
+    async def _listed_versions(self, informer: Informer) -> dict[NamespacedName, int]:
+        """Return the versions of the objects in the selection of the informer, as the API server lists them."""
         selection = informer.selection
         items = await self.client.list(
             informer.gvk,
             label_selector=str(selection.label_selector),
             field_selector=str(selection.field_selector),
         )
-        listed = {
-            key_of(item): resource_version_of(item)
+        return {
+            key_of(item): int(resource_version_of(item))
             for item in items
-            if selection.fits(_stored_size(item, metadata_only=selection.metadata_only))
+            if not 0 < selection.max_bytes < _stored_size(item, metadata_only=selection.metadata_only)
         }
 
-        def is_current() -> bool:
-            cached = {entry.key: entry.meta.resource_version for entry in informer.reader.entries()}
-            return all(int(cached.get(key, "0")) >= int(version) for key, version in listed.items()) and all(
-                key in listed or int(version) > max(map(int, listed.values()), default=0)
-                for key, version in cached.items()
-            )
-
-        await _until(is_current, f"the controllers' cache of {informer.gvk.kind}")
-        if changes is not None:
-            self._current[informer] = changes
+    def _stored_versions(self, informer: Informer) -> dict[NamespacedName, int] | None:
+        """Return the same from the store of the embedded control plane, which needs no request; ``None`` if unknown."""
+        selection, resource = informer.selection, self.client.mapper.cached(informer.gvk)
+        if resource is None or not isinstance(self.plane, EmbeddedControlPlane):
+            return None
+        if not selection.field_selector.decidable:
+            return None
+        records = self.plane.store.list(GroupResource(informer.gvk.group, resource.plural))
+        if any(0 < selection.max_bytes < len(record.data) for record in records):
+            return None  # without managedFields it may fit
+        versions = {NamespacedName(*record.key): (record.revision, record.labels or {}) for record in records}
+        return {key: version for key, (version, labels) in versions.items() if selection.matches(key, labels)}
 
     def _count_changes(self, gvk: GVK) -> int | None:
         """Return a number that differs after each change of an object of the kind, or ``None`` if it is unknown."""

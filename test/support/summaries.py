@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.summaries import Change, ChangeType, Level, Overview, Problem, Summary
 from cfo.features import all_views
 from cfo.runtime import GVK, NamespacedName

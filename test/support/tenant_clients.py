@@ -41,7 +41,7 @@ async def service_account_token(env: Environment, *rules: Rule, namespace: str =
     prefix = "" if namespace else "Cluster"
     scope = {"name": name, **({"namespace": namespace} if namespace else {})}
     metadata = {"name": account.name, "namespace": account.namespace}
-    await env.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    token = await new_account_token(env.client, account)
     role = {"apiVersion": f"{RBAC}/v1", "kind": f"{prefix}Role", "metadata": scope, "rules": policy_rules(list(rules))}
     await env.create(role)
     await env.create(
@@ -53,6 +53,13 @@ async def service_account_token(env: Environment, *rules: Rule, namespace: str =
             "subjects": [{"kind": "ServiceAccount", **metadata}],
         }
     )
+    return token
+
+
+async def new_account_token(client: Client, account: NamespacedName) -> str:
+    """Create a ServiceAccount without permissions, and return a token of it."""
+    metadata = {"name": account.name, "namespace": account.namespace}
+    await client.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-    response = await env.client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
+    response = await client.create(request, subresource="token", key=account, gvk=SERVICE_ACCOUNT)
     return str(response["status"]["token"])

@@ -23,7 +23,7 @@ from cfo.runtime import (
     set_finalizer,
     wait_for,
 )
-from cfo.runtime.cache import TypedReader
+from cfo.runtime.cache.informer import TypedReader
 from cfo.runtime.controller import apply_set
 from cfo.runtime.webhook import AdmissionRequest
 from test.support.website import Website

@@ -50,6 +50,14 @@ def test_modules_have_no_import_cycle() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
+def test_test_modules_import_no_other_test_module() -> None:
+    """What two of them need is in ``test.support``; otherwise, running one file depends on others."""
+    graph = grimp.build_graph("test", cache_dir=None)
+    tests = {module for module in graph.modules if module.rpartition(".")[2].startswith("test_")}
+    importers = {module: graph.find_modules_that_directly_import(module) for module in tests}
+    assert {module: found for module, found in importers.items() if found} == {}
+
+
 def test_features_import_nothing_heavy() -> None:
     heavy = ("cfo.controllers", "cfo.webhooks", "cfo.console", "cfo.manifests", "cfo.operator", "cfo.runtime.manager")
     found = imported()

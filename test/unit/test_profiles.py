@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.api.raycluster.responsibility import Concern
+from cfo.api.raycluster.facts import Concern
 from cfo.config import ConfigurationError, KubeRayConfiguration, ProfileTable, parse
 
 STRICT = "{name: strict, namespaceSelector: tenant, networkPolicy: enforced, mTLS: enforced, authentication: enforced}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from cfo.api.appwrapper.paths import ROOT, PathError, value_at
+from cfo.api.appwrapper.paths import ROOT, value_or_none
 from cfo.api.appwrapper.podsets import (
     POD_INDEX_LABEL,
     RAY_JOB,
@@ -22,19 +22,9 @@ from cfo.api.appwrapper.podsets import (
     PodSetError,
     pod_template_at,
 )
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime import DEPLOYMENT, GVK, JOB, POD, Object, gvk_of
 from cfo.runtime.objects.field import go_value
-
-__all__ = [
-    "EMBEDDED_KINDS",
-    "MPI_JOBS",
-    "RAY_RESOURCES",
-    "RAY_SPECS",
-    "infer_pod_sets",
-    "pod_sets_of",
-    "submits_in_own_pod",
-]
 
 RAY_SPECS: Final[Mapping[GVK, str]] = {
     RAY_CLUSTER: "template.spec",
@@ -95,17 +85,9 @@ def _pod_set(path: str, replicas: int, **annotations: str) -> Object:
     return {**pod_set, "annotations": annotations} if annotations else pod_set
 
 
-def _value_or_none(template: Object, path: str) -> Any:
-    """Return the value at ``path``, or ``None`` if it does not exist."""
-    try:
-        return value_at(template, path)
-    except PathError:
-        return None
-
-
 def _count(template: Object, path: str) -> int | None:
     """Return the number at ``path``, or ``None`` if it is not set."""
-    value = _value_or_none(template, path)
+    value = value_or_none(template, path)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
@@ -129,7 +111,7 @@ def _replicas(template: Object, path: str) -> int:
 
 def _items(template: Object, path: str) -> Iterator[str]:
     """Yield the paths of the items of the list at ``path``, if it exists."""
-    items = _value_or_none(template, path)
+    items = value_or_none(template, path)
     if isinstance(items, list):
         if len(items) > _MAX_ITEMS:
             raise PodSetError(f"at path position '{path}' {len(items)} items; at most {_MAX_ITEMS} are allowed")
@@ -172,7 +154,7 @@ def _kubeflow_job(replica_specs: str, *roles: str) -> Callable[[Object], Iterato
     def infer(template: Object) -> Iterator[Object]:
         for role in roles:
             group = f"template.spec.{replica_specs}.{role}"
-            if _value_or_none(template, group) is not None:
+            if value_or_none(template, group) is not None:
                 replicas = _replicas(template, f"{group}.replicas")
                 yield _pod_set(f"{group}.template", replicas, **{POD_INDEX_LABEL: _REPLICA_INDEX})
 
@@ -184,15 +166,11 @@ def _leader_worker_set(template: Object) -> Iterator[Object]:
     groups = _replicas(template, "template.spec.replicas")
     path = "template.spec.leaderWorkerTemplate"
     size = _replicas(template, f"{path}.size")
-    if _value_or_none(template, f"{path}.leaderTemplate") is not None:
+    if value_or_none(template, f"{path}.leaderTemplate") is not None:
         yield _pod_set(f"{path}.leaderTemplate", groups)
         yield _pod_set(f"{path}.workerTemplate", groups * max(size - 1, 0))
         return
-    annotations = {
-        POD_INDEX_LABEL: _WORKER_INDEX,
-        SUB_GROUP_INDEX_LABEL: _GROUP_INDEX,
-        SUB_GROUP_COUNT: str(groups),
-    }
+    annotations = {POD_INDEX_LABEL: _WORKER_INDEX, SUB_GROUP_INDEX_LABEL: _GROUP_INDEX, SUB_GROUP_COUNT: str(groups)}
     yield _pod_set(f"{path}.workerTemplate", groups * size, **annotations)
 
 
@@ -202,20 +180,20 @@ def _ray(template: Object) -> Iterator[Object]:
     for group in _items(template, f"{cluster}.workerGroupSpecs"):
         hosts = max(1, _replicas(template, f"{group}.numOfHosts"))
         replicas = _replicas(template, f"{group}.replicas") * hosts
-        suspended = _value_or_none(template, f"{group}.suspend") is True
+        suspended = value_or_none(template, f"{group}.suspend") is True
         yield _pod_set(f"{group}.template", 0 if suspended else replicas)
 
 
 def submits_in_own_pod(template: Object) -> bool:
     """Return whether a component is a RayJob that KubeRay submits to its own RayCluster with a Job."""
-    mode = _value_or_none(template, "template.spec.submissionMode")
+    mode = value_or_none(template, "template.spec.submissionMode")
     return gvk_of(template) == RAY_JOB and mode in (None, "", "K8sJobMode")
 
 
 def _ray_job(template: Object) -> Iterator[Object]:
     yield from _ray(template)
     # Without this field, no path refers to a pod template; `cfo.api.appwrapper.quota` counts the default submitter.
-    if submits_in_own_pod(template) and _value_or_none(template, SUBMITTER_PATH) is not None:
+    if submits_in_own_pod(template) and value_or_none(template, SUBMITTER_PATH) is not None:
         yield _pod_set(SUBMITTER_PATH, 1)
 
 

@@ -23,17 +23,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import EmbeddedResource
 
-__all__ = [
-    "AppWrapper",
-    "AppWrapperComponent",
-    "AppWrapperPodSet",
-    "AppWrapperPodSetInfo",
-    "AppWrapperSpec",
-    "AppWrapperStatus",
-    "ComponentStatus",
-    "appwrapper_crd",
-]
-
 
 class AppWrapperPodSet(APIModel):
     """The pods of one pod template of a component."""
@@ -124,11 +113,7 @@ _COLUMNS = [
 
 
 class AppWrapper(
-    CustomResource,
-    group=APPWRAPPER.group,
-    version=APPWRAPPER.version,
-    short_names=["aw"],
-    printer_columns=_COLUMNS,
+    CustomResource, group=APPWRAPPER.group, version=APPWRAPPER.version, short_names=["aw"], printer_columns=_COLUMNS
 ):
     """Any resources, wrapped as one unit that a queue admits, suspends, retries and cleans up."""
 

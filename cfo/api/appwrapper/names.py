@@ -7,17 +7,6 @@ from typing import Final
 
 from cfo.runtime import GVK
 
-__all__ = [
-    "APPWRAPPER",
-    "APPWRAPPER_LABEL",
-    "FIELD_MANAGER",
-    "FINALIZER",
-    "QUEUE_NAME_LABEL",
-    "USER_ID_LABEL",
-    "USER_LABEL",
-    "Phase",
-]
-
 APPWRAPPER: Final = GVK("workload.codeflare.dev", "v1beta2", "AppWrapper")
 
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from cfo.runtime import Object
 
-__all__ = ["ROOT", "PathError", "object_at", "value_at"]
-
 ROOT: Final = "template"
 """The first element of every path: the component's object itself."""
 
@@ -40,6 +38,14 @@ def value_at(obj: Mapping[str, Any], path: str) -> Any:
         else:
             raise PathError(f"at path position '{path[:at]}' invalid path element '{path[at:]}'")
     return value
+
+
+def value_or_none(obj: Mapping[str, Any], path: str) -> Any:
+    """Return the value at ``path``, or ``None`` if it does not exist."""
+    try:
+        return value_at(obj, path)
+    except PathError:
+        return None
 
 
 def object_at(obj: Mapping[str, Any], path: str) -> Object:

@@ -2,6 +2,9 @@
 
 A pod set is a plain object as in the API: ``path`` (see :mod:`.paths`), ``replicas`` (default 1) and annotations for
 topology-aware scheduling. :mod:`.inference` infers them for well-known kinds; users declare them for all others.
+
+A pod spec is validated strictly: without this check, a misspelled field would be noticed only by the component's own
+controller, after the AppWrapper has consumed quota.
 """
 
 from __future__ import annotations
@@ -10,24 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.appwrapper.paths import PathError, object_at
-from cfo.api.appwrapper.pod_spec import pod_spec_problems
+from cfo.api.builtin_types import type_problems
+from cfo.api.value_count import has_more_values_than
 from cfo.runtime import GVK, Object
-
-__all__ = [
-    "MAX_POD_SETS",
-    "POD_INDEX_LABEL",
-    "RAY_JOB",
-    "SUBMITTER_PATH",
-    "SUB_GROUP_COUNT",
-    "SUB_GROUP_INDEX_LABEL",
-    "PodSetError",
-    "expected_pods",
-    "is_submitter",
-    "pod_set_mismatches",
-    "pod_template_at",
-    "pod_template_problems",
-    "replicas_of",
-]
 
 MAX_POD_SETS: Final = 8
 """An AppWrapper's maximum number of pod sets, without RayJob submitters.
@@ -140,3 +128,15 @@ def pod_set_mismatches(declared: Iterable[Mapping[str, Any]], inferred: Iterable
                 f"replica count {count} differs from inferred count {replicas_of(pod_set)} "
                 f"for PodSet at path position '{path}'"
             )
+
+
+_MAX_VALUES_IN_SPEC: Final = 10_000
+"""The maximum number of values in a pod spec, at all levels. More are not checked one by one."""
+
+
+def pod_spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the reasons why ``spec`` is not a PodSpec, each with the path of the field in it."""
+    if has_more_values_than(_MAX_VALUES_IN_SPEC, spec):
+        yield f"more than {_MAX_VALUES_IN_SPEC} values"
+        return
+    yield from map(str, type_problems(spec, "PodSpec"))

@@ -14,18 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cfo.api.appwrapper.inference import RAY_SPECS, pod_sets_of, submits_in_own_pod
-from cfo.api.appwrapper.paths import PathError, value_at
-from cfo.api.appwrapper.podsets import (
-    SUBMITTER_PATH,
-    PodSetError,
-    is_submitter,
-    pod_template_at,
-    pod_template_problems,
-)
+from cfo.api.appwrapper.paths import value_or_none
+from cfo.api.appwrapper.podsets import SUBMITTER_PATH, PodSetError, is_submitter, pod_template_at, pod_template_problems
 from cfo.api.quantity import parse_quantity
 from cfo.runtime import Object, annotations_of, gvk_of
-
-__all__ = ["PodGroup", "check_added_pods", "pods_with_quota", "submitter_template", "uncounted_additions"]
 
 _AUTOSCALER: Final = "autoscaler"
 _SUBMITTER: Final = "ray-job-submitter"
@@ -33,10 +25,7 @@ _AUTOSCALER_RESOURCES: Final = {
     "limits": {"cpu": "500m", "memory": "512Mi"},
     "requests": {"cpu": "500m", "memory": "512Mi"},
 }
-_SUBMITTER_RESOURCES: Final = {
-    "limits": {"cpu": "1", "memory": "1Gi"},
-    "requests": {"cpu": "500m", "memory": "200Mi"},
-}
+_SUBMITTER_RESOURCES: Final = {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "200Mi"}}
 _REDIS_CLEANUP: Final = {"cpu": "200m", "memory": "256Mi"}
 """The requests of the Job that deletes a cluster's state in Redis, which runs after the head pod has ended."""
 
@@ -81,7 +70,7 @@ def submitter_template(template: Object) -> Object:
 
     Raises :class:`PodSetError` if it is not a pod template.
     """
-    if _value(template, SUBMITTER_PATH) is not None:
+    if value_or_none(template, SUBMITTER_PATH) is not None:
         return copy.deepcopy(pod_template_at(template, SUBMITTER_PATH))
     head = pod_template_at(template, f"{RAY_SPECS[gvk_of(template)]}.headGroupSpec.template")
     first: Object = next(iter(head["spec"].get("containers") or ()), {})
@@ -104,16 +93,9 @@ def uncounted_additions(template: Object) -> list[str]:
     Programs that read the component's pod sets alone, such as Kueue's integration of AppWrappers, do not count them.
     """
     found = [f"container {container['name']} of the head pod" for _, container in _added_containers(template)]
-    if submits_in_own_pod(template) and _value(template, SUBMITTER_PATH) is None:
+    if submits_in_own_pod(template) and value_or_none(template, SUBMITTER_PATH) is None:
         found.append("default pod that submits the RayJob (set spec.submitterPodTemplate to have it counted)")
     return found
-
-
-def _value(template: Object, path: str) -> Any:
-    try:
-        return value_at(template, path)
-    except PathError:
-        return None
 
 
 def _added_containers(template: Object) -> Iterator[tuple[str, Object]]:
@@ -121,12 +103,12 @@ def _added_containers(template: Object) -> Iterator[tuple[str, Object]]:
     cluster = RAY_SPECS.get(gvk_of(template))
     if cluster is None:
         return
-    if _value(template, f"{cluster}.enableInTreeAutoscaling") is True:
+    if value_or_none(template, f"{cluster}.enableInTreeAutoscaling") is True:
         where = f"{cluster}.autoscalerOptions.resources"
-        resources = _value(template, where)
+        resources = value_or_none(template, where)
         yield where, {"name": _AUTOSCALER, "resources": _AUTOSCALER_RESOURCES if resources is None else resources}
     where = "template.spec.submissionMode"
-    if gvk_of(template).kind == "RayJob" and _value(template, where) == "SidecarMode":
+    if gvk_of(template).kind == "RayJob" and value_or_none(template, where) == "SidecarMode":
         yield where, {"name": _SUBMITTER, "resources": _SUBMITTER_RESOURCES}
 
 
@@ -140,7 +122,7 @@ def _add_to_head(template: Object, spec: Object) -> None:
 
 def _has_fault_tolerance(template: Object) -> bool:
     """Return whether the state of the cluster is kept outside of the head pod (``IsGCSFaultToleranceEnabled``)."""
-    options = _value(template, f"{RAY_SPECS[gvk_of(template)]}.gcsFaultToleranceOptions")
+    options = value_or_none(template, f"{RAY_SPECS[gvk_of(template)]}.gcsFaultToleranceOptions")
     return options is not None or str(annotations_of(template).get("ray.io/ft-enabled")).lower() == "true"
 
 

@@ -6,8 +6,6 @@ from typing import Final
 
 from cfo.runtime import GVK
 
-__all__ = ["FLUX_JOB", "FLUX_SETUP", "GROUP", "MINICLUSTER"]
-
 GROUP: Final = "flux-framework.org"
 
 MINICLUSTER: Final = GVK(GROUP, "v1alpha2", "MiniCluster")

@@ -5,27 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-__all__ = [
-    "ACTIVE",
-    "DEFAULT_IMAGE",
-    "EVICTED",
-    "FIELD_MANAGER",
-    "MINICLUSTER_LABEL",
-    "OBJECTS_READY",
-    "QUEUE_NAME_LABEL",
-    "QUOTA_RESERVED",
-    "STATES",
-    "SUCCEEDED",
-    "SUSPEND_ANNOTATION",
-    "UP_TO_DATE",
-    "VALID",
-    "Fairness",
-    "Preemption",
-    "Queue",
-    "QueueingStrategy",
-    "State",
-]
-
 
 class State(StrEnum):
     """The condition types that are the states of a FluxJob; a MiniCluster has the same condition types.

@@ -20,37 +20,6 @@ from pydantic.alias_generators import to_camel
 
 from cfo.runtime import APIModel
 
-__all__ = [
-    "Affinity",
-    "AnyObject",
-    "ContainerPort",
-    "DeploymentStrategy",
-    "EnvVar",
-    "HorizontalPodAutoscalerBehavior",
-    "IntOrString",
-    "Lifecycle",
-    "LocalObjectReference",
-    "MetricSpec",
-    "OpenModel",
-    "PodSecurityContext",
-    "Probe",
-    "Quantity",
-    "ResourceRequirements",
-    "Scalar",
-    "ScalarMap",
-    "SecretKeySelector",
-    "SecurityContext",
-    "ServicePort",
-    "Shape",
-    "Strings",
-    "Toleration",
-    "Volume",
-    "VolumeMount",
-    "open_schema",
-    "optional",
-    "rule",
-]
-
 _PRESERVE: Final[dict[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -97,9 +66,6 @@ OPEN: Final = Field(json_schema_extra=_PRESERVE)
 Scalar = Annotated[Any, Shape("scalar"), OPEN]
 """A string, number or boolean."""
 
-ScalarMap = Annotated[dict[str, Any], Shape("{scalar}"), OPEN]
-"""A map with scalars as values."""
-
 IntOrString = Annotated[Any, Shape("IntOrString"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
 
 Quantity = Annotated[Any, Shape("Quantity"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
@@ -125,8 +91,3 @@ Volume = Annotated[dict[str, Any], Shape("Volume"), OPEN]
 VolumeMount = Annotated[dict[str, Any], Shape("VolumeMount"), OPEN]
 
 Strings = dict[str, str]
-
-
-def optional(description: str, **schema: Any) -> Any:
-    """Return an optional field; ``schema`` is added to its schema in the CRD."""
-    return Field(default=None, description=description, json_schema_extra=schema or None)

@@ -11,18 +11,6 @@ from typing import Final
 
 from cfo.runtime import GVK, Object, labels_of
 
-__all__ = [
-    "HORIZONTAL_POD_AUTOSCALER",
-    "INFERENCE_STACKS",
-    "OPERATOR_VERSION_LABEL",
-    "PERSISTENT_VOLUME_CLAIM",
-    "POD_DISRUPTION_BUDGET",
-    "SCALED_OBJECT",
-    "SERVICE_MONITOR",
-    "is_operator_version",
-    "operator_version_of",
-]
-
 INFERENCE_STACKS: Final = (
     GVK("models.takeoff.co", "v1alpha1", "InferenceStack"),
     GVK("doublewordai.co", "v1alpha1", "InferenceStack"),
@@ -50,3 +38,8 @@ def operator_version_of(stack: Object) -> str:
     """Return the value of the label ``operatorVersion``; empty if the label is not set."""
     value = labels_of(stack).get(OPERATOR_VERSION_LABEL)
     return value if isinstance(value, str) else ""
+
+
+def version_selector(operator_version: str) -> str:
+    """Return the label selector of the stacks that an operator of this major version reconciles."""
+    return f"{OPERATOR_VERSION_LABEL}={operator_version}"

@@ -5,6 +5,9 @@ are those of the original Helm chart, whose values the spec contains. Fields tha
 there; without them, a stack is rendered as by the original operator. Defaults are not in the CRD but in a profile
 (:mod:`.profiles`), because they are pinned for each stack.
 
+The status keeps the conditions and ``deployedRelease.name`` of the original operator, which consoles read, and stays
+valid for a status that the original wrote: its conditions can lack ``reason`` and ``message``.
+
 ``hack/generate/stack_types.py`` derives the types that validation checks from these models, so each field appears once.
 The CRD has a CEL rule for what must hold even if no webhook is installed, unless the rule depends on defaults.
 """
@@ -15,21 +18,78 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cfo.api.inferencestack.application_models import ApplicationTemplate
-from cfo.api.inferencestack.field_types import (
-    LocalObjectReference,
-    OpenModel,
-    Strings,
-    optional,
-)
-from cfo.api.inferencestack.gateway_models import Gateway
+from cfo.api.inferencestack.component_models import ApplicationTemplate, Gateway
+from cfo.api.inferencestack.field_types import LocalObjectReference, OpenModel, Strings
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
-from cfo.api.inferencestack.status_models import InferenceStackStatus
-from cfo.api.inferencestack.validation.limits import MAX_APPLICATIONS
-from cfo.runtime import CustomResource, Object, PrinterColumn
-from cfo.runtime.objects import custom_resource_definitions
+from cfo.api.inferencestack.validation.fields import MAX_APPLICATIONS
+from cfo.runtime import CustomResource, Int32, Int64, Object, PrinterColumn
+from cfo.runtime.objects import custom_resource_definitions, optional
 
-__all__ = ["DoublewordInferenceStack", "InferenceStack", "InferenceStackSpec", "inference_stack_crds"]
+
+class StackCondition(OpenModel):
+    """One aspect of a stack's state, as metav1.Condition, but only the type and status are required."""
+
+    type: str = Field(description="Type of the condition, in CamelCase.", json_schema_extra={"maxLength": 316})
+    status: Annotated[Literal["True", "False", "Unknown"], Field(description="Status of the condition.")]
+    reason: str | None = optional("Reason of the last transition.", maxLength=1024)
+    message: str | None = optional("Human-readable details of the last transition.")
+    last_transition_time: str | None = optional("Last time the status of the condition changed.", format="date-time")
+    observed_generation: Int64 | None = optional("The metadata.generation that the condition is based on.")
+
+
+StackConditions = Annotated[
+    list[StackCondition],
+    Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+]
+
+
+class ApplicationStatus(OpenModel):
+    """The observed state of one application."""
+
+    name: str = Field(description="Name of the application.")
+    model: str | None = optional("Name of the model.")
+    consumer_group: str | None = optional("The `model` in requests of the OpenAI API.")
+    state: str | None = optional("Ready, Idle (scaled to zero), Progressing, Stalled, Failed or Suspended.")
+    reason: str | None = optional("Reason of the state, in CamelCase.")
+    message: str | None = optional("Human-readable details of the state.")
+    replicas: Int32 | None = optional("Number of desired pods.")
+    ready_replicas: Int32 | None = optional("Number of ready pods of the current revision.")
+    updated_replicas: Int32 | None = optional("Number of pods of the current revision.")
+    config_hash: str | None = optional("Hash of the configuration of the pods.")
+    autoscaler: str | None = optional("KEDA or HPA, if an autoscaler sets the replicas.")
+
+
+class DeployedRelease(OpenModel):
+    """The release, by the name that the original operator gave it."""
+
+    name: str | None = optional("The name of the stack.")
+
+
+class OperatorStatus(OpenModel):
+    """The operator that reconciled the stack."""
+
+    version: str | None = optional("Version of the operator.")
+    major: str | None = optional("The value of the label operatorVersion that it serves.")
+
+
+class InferenceStackStatus(OpenModel):
+    """The observed state of an InferenceStack."""
+
+    observed_generation: Int64 | None = optional("The generation that the status is based on.")
+    conditions: StackConditions | None = optional("The state of the stack.")
+    applications: (
+        Annotated[
+            list[ApplicationStatus],
+            Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+        ]
+        | None
+    ) = optional("The state of each application.")
+    ready_applications: str | None = optional("Number of ready applications, such as 2/3.")
+    url: str | None = optional("URL of the gateway.")
+    openai: str | None = optional("Base URL of the OpenAI API.")
+    profile: str | None = optional("The pinned profile of defaults, such as v2.13.")
+    operator: OperatorStatus | None = optional("The operator that reconciled the stack.")
+    deployed_release: DeployedRelease | None = optional("The release of the stack.")
 
 
 class ServiceAccount(OpenModel):

@@ -12,33 +12,6 @@ from typing import Any, Final, NamedTuple
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.runtime import Object, annotations_of, name_of
 
-__all__ = [
-    "ADOPTED_CONFIG_HASH",
-    "APPLICATION_PREFIX",
-    "AUTOSCALED",
-    "CHART_LABEL",
-    "CHART_NAME",
-    "CLAIMS_FIELD_MANAGER",
-    "COMPONENT_LABEL",
-    "CONFIG_HASH",
-    "CONFIG_KEY",
-    "FIELD_MANAGER",
-    "GATEWAY",
-    "GATEWAY_INTERNAL_PORT",
-    "HELM_LABELS",
-    "INSTANCE_LABEL",
-    "KEPT_FOR_REPLICA_COUNT",
-    "KEPT_REPLICAS",
-    "MANAGED_BY",
-    "MANAGED_BY_LABEL",
-    "NAME_LABEL",
-    "RETAINED",
-    "SCALED_BY_OTHERS",
-    "Names",
-    "is_retained",
-    "names_of",
-]
-
 CHART_NAME: Final = "inference-stack"
 GATEWAY: Final = "gateway"
 """The component of the gateway, and the suffix of its objects; an application cannot have this name."""
@@ -83,6 +56,15 @@ SCALED_BY_OTHERS: Final = f"{_PREFIX}/scaled-by-others"
 RETAINED: Final = f"{_PREFIX}/retained"
 """Annotation of a PersistentVolumeClaim that must not have an owner, so that it outlives its stack."""
 
+PAUSE_ANNOTATION: Final = f"{MANAGED_BY}/pause-reconcile"
+"""Annotation of a stack: with the value ``true``, only its status is written."""
+
+HELM_RELEASE_NAME: Final = "meta.helm.sh/release-name"
+"""Annotation of objects that Helm created: the name of the release, which is the name of the stack."""
+
+HELM_FINALIZERS: Final = ("uninstall-helm-release", "helm.sdk.operatorframework.io/uninstall-release")
+"""Finalizers of the original operator and of operator-sdk's; without that operator, they block the deletion."""
+
 _MAX_NAME = 63
 
 
@@ -109,11 +91,7 @@ class Names(NamedTuple):
 
     def selector(self, component: str) -> dict[str, str]:
         """Return the labels by which the Deployment or Service of ``component`` selects pods."""
-        return {
-            COMPONENT_LABEL: component,
-            NAME_LABEL: self.name_label,
-            INSTANCE_LABEL: self.stack,
-        }
+        return {COMPONENT_LABEL: component, NAME_LABEL: self.name_label, INSTANCE_LABEL: self.stack}
 
     def labels(self, component: str = "") -> dict[str, str]:
         """Return the labels of a ``component``'s object, or of the ServiceAccount, which belongs to none."""

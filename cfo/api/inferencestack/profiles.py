@@ -19,11 +19,10 @@ from typing import Any, Final
 
 from cfo.runtime import Object
 
-__all__ = ["OPERATOR_VERSIONS", "PROFILES", "Profile", "newest_profile", "pinned_profile", "profiles_of_chart"]
-
 _TAKEOFF: Final = "tytn/takeoff-pro"
 _GATEWAY: Final = "tytn/gateway"
 _ENGINE: Final = "tytn/engine"
+_GATEWAY_PORTS: Final = ((3000, "inference"), (3001, "management"), (3003, "openai"), (3005, "internal"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +67,7 @@ class Profile:
             "image": _image(self.gateway_repository, self.gateway_tag),
             "config": {"internalPort": 3005},
             "replicaCount": 1,
-            "ports": [
-                _port(3000, "inference"),
-                _port(3001, "management"),
-                _port(3003, "openai"),
-                _port(3005, "internal"),
-            ],
+            "ports": [{"containerPort": port, "protocol": "TCP", "name": name} for port, name in _GATEWAY_PORTS],
             "service": {
                 "type": "ClusterIP",
                 "ports": [
@@ -121,10 +115,6 @@ class Profile:
 
 def _image(repository: str, tag: str) -> Object:
     return {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"}
-
-
-def _port(number: int, name: str) -> Object:
-    return {"containerPort": number, "protocol": "TCP", "name": name}
 
 
 def _profiles() -> Iterator[Profile]:

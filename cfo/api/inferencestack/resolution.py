@@ -1,24 +1,52 @@
 """A resolved stack: its spec with all defaults and with the template merged into each application.
 
-Rendering and validation read only this, so that they agree on each value.
+Rendering and validation read only this, so that they agree on each value. Maps are merged, lists and scalars are
+replaced, and ``null`` removes what it overrides: these are the rules of Helm values. The same rules apply between an
+application and the template, where the original depends on the version of a library for ``false``, ``0`` and ``""``:
+here, an explicit value always wins. No function changes its arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfo.api.inferencestack.merging import merge, merge_env
 from cfo.api.inferencestack.names import Names, names_of
 from cfo.api.inferencestack.profiles import Profile
 from cfo.runtime import Object, namespace_of
 
-__all__ = ["DEFAULT_ENGINE_PORT", "ResolvedStack", "engine_port", "is_enabled", "resolve"]
-
 DEFAULT_ENGINE_PORT: Final = 3000
-
 _DEFAULT_MODELS_VOLUME: Final = {"name": "models", "emptyDir": {"medium": "Memory"}}
+
+
+def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> Object:
+    """Return ``base`` with the values of ``override``, without the values that are ``null`` there.
+
+    The result shares lists and scalars with the arguments, but no maps.
+    """
+    merged = {key: merge(value, {}) if isinstance(value, Mapping) else value for key, value in base.items()}
+    for key, value in override.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping):
+            below = merged.get(key)
+            merged[key] = merge(below if isinstance(below, Mapping) else {}, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def merge_env(*sources: Iterable[Mapping[str, Any]]) -> list[Object]:
+    """Return the environment variables of ``sources``: of those with the same name, the first.
+
+    The order is that of the sources, the one with the highest precedence first.
+    """
+    merged: dict[str, Object] = {}
+    for source in sources:
+        for variable in source:
+            merged.setdefault(variable.get("name") or "", dict(variable))
+    return list(merged.values())
 
 
 @dataclass(frozen=True, slots=True)

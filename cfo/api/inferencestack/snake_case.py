@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["is_config_key", "snake_case"]
-
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _WORD: Final = re.compile(r"(?P<upper>[A-Z]+(?![a-z])|[A-Z][a-z]*)|(?P<lower>[a-z]+)|(?P<number>[0-9]+)|(?P<other>.)")
 

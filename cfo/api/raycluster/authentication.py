@@ -11,15 +11,6 @@ from enum import Enum, auto
 
 from cfo.api.raycluster.facts import RayClusterFacts
 
-__all__ = [
-    "PROXY_PORT_NAME",
-    "Authentication",
-    "Authenticators",
-    "Backend",
-    "authentication_of",
-    "dashboard_backend",
-]
-
 PROXY_PORT_NAME = "oauth-proxy"
 """The name of the proxy's port, on the Service and on the container."""
 
@@ -39,7 +30,7 @@ class Authentication(Enum):
     DISABLED = auto()
     """No one: the configuration disables OAuth."""
     OTHER = auto()
-    """Another actor (:mod:`.responsibility`), which exposes the dashboard as well."""
+    """Another actor (:mod:`.facts`), which exposes the dashboard as well."""
     UNAVAILABLE = auto()
     """No one, although the configuration requires it: the dashboard must not be exposed."""
 

@@ -9,16 +9,6 @@ from typing import Any, Final
 from cfo.api.raycluster.cluster import pod_groups_of
 from cfo.runtime import Object, annotations_of
 
-__all__ = [
-    "CA_LIFETIME",
-    "CERTIFICATE_USAGES",
-    "RENEWAL_ANNOTATION",
-    "REQUEST_VOLUME",
-    "SIGNER_NAME",
-    "recorded_renewal",
-    "requests_certificates",
-]
-
 CA_LIFETIME: Final = timedelta(days=3650)
 """The lifetime of a CA certificate of the operator; it is renewed when a third remains."""
 

@@ -6,38 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
+from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
 from cfo.runtime import annotations_of, labels_of, name_of, namespace_of, owner_references_of, uid_of
-
-__all__ = [
-    "CERTIFICATE_CONTAINER",
-    "HEAD_LABELS",
-    "MULTIKUEUE_CONTROLLER",
-    "POD_CLUSTER_LABEL",
-    "RBAC_PROXY_CONTAINER",
-    "SECURE_TRUSTED_NETWORK",
-    "TLS_VARIABLE",
-    "PodGroup",
-    "cluster_labels",
-    "enables_ingress",
-    "has_cluster_labels",
-    "has_injected_auth_proxy",
-    "has_injected_tls",
-    "head_pod_spec",
-    "is_managed_by_multikueue",
-    "is_owned_by",
-    "is_suspended",
-    "pod_groups_of",
-    "pod_labels",
-    "pod_path",
-    "requests_ray_token",
-    "requires_ray_token",
-    "restricts_ingress",
-    "uses_kuberay_auth",
-    "uses_kuberay_tls",
-    "uses_network_isolation",
-    "uses_secure_trusted_network",
-]
 
 POD_CLUSTER_LABEL = "ray.io/cluster"
 """The label that KubeRay sets on the pods of each RayCluster, with its name."""

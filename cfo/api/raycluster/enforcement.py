@@ -18,10 +18,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.responsibility import Actor, Concern
-
-__all__ = ["Enforcement", "enforce", "merged", "unmet"]
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 
 
 @dataclass(slots=True)

@@ -1,23 +1,108 @@
-"""The facts of one RayCluster, which a reconcile or a review derives once and passes on."""
+"""The facts of one RayCluster, which a reconcile or a review derives once and passes on, and who provides what for it.
+
+This operator is not the only one that can: KubeRay 1.7 has ``networkPolicy``, ``tlsOptions``, ``authOptions`` and
+``ingressOptions`` (which ``enableIngress`` turns on), Open Data Hub's fork of KubeRay has the annotation
+:data:`~cfo.api.raycluster.cluster.SECURE_TRUSTED_NETWORK` and ``networkIsolation``, and a RayCluster that MultiKueue
+manages runs in another Kubernetes cluster. For each concern exactly one actor acts. All controllers and webhooks ask
+:meth:`RayClusterFacts.responsibility`.
+
+A tenant can set each of these fields, and KubeRay ignores or rejects most of them while the feature is inactive.
+Therefore a field takes effect only if its feature is known to be active: the configuration lists it
+(``kuberay.kubeRayFeatures``), or the caller observed what the feature does. ``managedBy`` needs no confirmation: each
+KubeRay that has the field stops acting on the RayCluster.
+
+Sources: ``raycluster_types.go``, ``features.go``, ``validation.go`` and ``networkpolicy_controller.go`` of KubeRay
+1.7.0; ``networkpolicy_controller.go``, ``authentication_controller.go`` and ``raycluster_mtls_controller.go`` of
+opendatahub-io/kuberay.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from enum import Enum
+from typing import Any, Final, TypeVar
 
 from cfo.api.raycluster import cluster as fields
-from cfo.api.raycluster import naming
+from cfo.api.raycluster.names import Derived, head_service_name, names_of
 from cfo.api.raycluster.ports import Role, ports_of, service_port_of
-from cfo.api.raycluster.responsibility import REQUESTS, Actor, Concern, Request, Responsibility
 
-__all__ = ["RayClusterFacts"]
+
+class Actor(Enum):
+    """Who provides a concern of a RayCluster."""
+
+    OPERATOR = "the operator"
+    KUBERAY = "KubeRay"
+    OPEN_DATA_HUB = "Open Data Hub"
+    MULTIKUEUE = "MultiKueue"
+
+
+class Concern(Enum):
+    """What one actor provides for a RayCluster; the value is the field's name in :class:`Responsibility`."""
+
+    NETWORK_POLICY = "network_policy"
+    MTLS = "mtls"
+    AUTHENTICATION = "authentication"
+    EXPOSURE = "exposure"
+
+
+@dataclass(frozen=True, slots=True)
+class Responsibility:
+    """Who provides each concern of one RayCluster."""
+
+    network_policy: Actor
+    mtls: Actor
+    authentication: Actor
+    exposure: Actor
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A setting with which a RayCluster requests ``concerns`` of another actor, which acts if ``feature`` is active.
+
+    ``setting`` is the name of the setting in Events.
+    """
+
+    setting: str
+    is_set: Callable[[Mapping[str, Any]], bool]
+    actor: Actor
+    feature: str
+    concerns: tuple[Concern, ...]
+
+
+# In order of precedence: the fork adds its proxy and certificates regardless of KubeRay's own fields.
+REQUESTS: Final = (
+    Request(
+        "spec.networkIsolation",
+        fields.uses_network_isolation,
+        Actor.OPEN_DATA_HUB,
+        "networkIsolation",
+        (Concern.NETWORK_POLICY,),
+    ),
+    Request("spec.networkPolicy", fields.restricts_ingress, Actor.KUBERAY, "networkPolicy", (Concern.NETWORK_POLICY,)),
+    Request(
+        f"the annotation {fields.SECURE_TRUSTED_NETWORK}",
+        fields.uses_secure_trusted_network,
+        Actor.OPEN_DATA_HUB,
+        "secureTrustedNetwork",
+        (Concern.MTLS, Concern.AUTHENTICATION, Concern.EXPOSURE),
+    ),
+    Request("spec.tlsOptions", fields.uses_kuberay_tls, Actor.KUBERAY, "tlsOptions", (Concern.MTLS,)),
+    Request("spec.authOptions", fields.requests_ray_token, Actor.KUBERAY, "authOptions", (Concern.AUTHENTICATION,)),
+    Request(
+        "spec.headGroupSpec.enableIngress", fields.enables_ingress, Actor.KUBERAY, "ingressOptions", (Concern.EXPOSURE,)
+    ),
+)
+
+FEATURES: Final = tuple(request.feature for request in REQUESTS)
+"""The features of other actors that can be active; the values of ``kuberay.kubeRayFeatures``."""
+
 
 _T = TypeVar("_T")
 
 
-def _fact(derive: Callable[[Mapping[str, Any]], _T]) -> naming.Derived[_T]:
-    return naming.Derived(lambda facts: derive(facts.cluster))
+def _fact(derive: Callable[[Mapping[str, Any]], _T]) -> Derived[_T]:
+    return Derived(lambda facts: derive(facts.cluster))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +114,9 @@ class RayClusterFacts:
 
     cluster: dict[str, Any]
 
-    names = _fact(naming.names_of)
+    names = _fact(names_of)
     groups = _fact(fields.pod_groups_of)
-    head_service = _fact(naming.head_service_name)
+    head_service = _fact(head_service_name)
     ports = _fact(ports_of)
     is_suspended = _fact(fields.is_suspended)
     is_managed_by_multikueue = _fact(fields.is_managed_by_multikueue)
@@ -49,7 +134,7 @@ class RayClusterFacts:
     def responsibility(self, active_features: Collection[str]) -> Responsibility:
         """Return who provides each concern.
 
-        ``active_features`` are the :data:`~cfo.api.raycluster.responsibility.FEATURES` that are known to be active: by
+        ``active_features`` are the :data:`FEATURES` that are known to be active: by
         configuration, or because the caller observed what the feature does for this cluster.
         """
         if self.is_managed_by_multikueue:

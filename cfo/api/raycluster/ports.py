@@ -19,17 +19,6 @@ from typing import Any, Final, Literal
 
 from cfo.runtime import GVK, annotations_of, controller_of
 
-__all__ = [
-    "CLIENT_PORT",
-    "DASHBOARD_PORT",
-    "MAX_SERVE_PORTS",
-    "PROXY_PORT",
-    "RayPorts",
-    "Role",
-    "ports_of",
-    "service_port_of",
-]
-
 CLIENT_PORT: Final = 10001
 DASHBOARD_PORT: Final = 8265
 METRICS_PORT: Final = 8080

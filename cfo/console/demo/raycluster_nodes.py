@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from cfo.api.raycluster.cluster import is_suspended, requests_ray_token, requires_ray_token
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime import (
     POD,
     AlreadyExists,

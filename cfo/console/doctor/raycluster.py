@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfo.api.raycluster.kinds import INGRESS_CONFIG, RAY_CLUSTER
-from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.api.raycluster.names import INGRESS_CONFIG, RAY_CLUSTER, VERSION_ANNOTATION
 from cfo.config import OperatorConfiguration
 from cfo.console.doctor.components import (
     CustomResource,

@@ -13,10 +13,8 @@ from typing import Any, Final
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, label_value, names_of
-from cfo.api.raycluster.responsibility import Actor, Responsibility
+from cfo.api.raycluster.facts import Actor, RayClusterFacts, Responsibility
+from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, ROUTE, label_value, names_of
 from cfo.console.summaries import raycluster_exposure as exposure
 from cfo.console.summaries.deletion import slow_deletion
 from cfo.console.summaries.kind_view import Children, KindView, Section, new_summary

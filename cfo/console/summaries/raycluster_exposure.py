@@ -10,9 +10,8 @@ from typing import Any, Final
 from cfo.api.gateway import HTTP_ROUTE, route_problems
 from cfo.api.raycluster.authentication import PROXY_PORT_NAME
 from cfo.api.raycluster.cluster import head_pod_spec
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.responsibility import Actor
+from cfo.api.raycluster.facts import Actor, RayClusterFacts
+from cfo.api.raycluster.names import ROUTE
 from cfo.console.summaries.reading import MALFORMED, items, mapping, path, text
 from cfo.console.summaries.related import Related
 from cfo.console.summaries.summary import Problem

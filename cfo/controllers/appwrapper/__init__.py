@@ -2,13 +2,79 @@
 
 :mod:`.transition` is the state machine: a pure function that maps an AppWrapper and the observed state of its
 components, pods and nodes (:mod:`.decision`) to actions and a new status. It builds on :mod:`.settings` (periods,
-limits, exit codes), :mod:`.status` (conditions and their times), :mod:`.pods`, :mod:`.components`, :mod:`.injection`
-and :mod:`.deletion`. :mod:`.admission` decides whether the webhook has checked an AppWrapper. :mod:`.reconciler`
-executes decisions; it observes with :mod:`.observer` and creates components with :mod:`.creation`.
-:mod:`.component_informers`, :mod:`.nodes` and :mod:`.pod_owners` read from informers and the API server. :mod:`.kueue`
-creates Kueue's Workloads, and :mod:`.slack_queue` adjusts a ClusterQueue to the health of the nodes.
+limits, exit codes), :mod:`.status` (conditions and their times), :mod:`.pods` and
+:mod:`.components`. :mod:`.admission` decides whether the webhook has checked an AppWrapper. :mod:`.reconciler`
+executes decisions and observes with :mod:`.observer`. :mod:`.component_informers` and :mod:`.nodes` read from informers
+and the API server. :mod:`.kueue` creates Kueue's Workloads, and :mod:`.slack_queue` adjusts a ClusterQueue to the
+health of the nodes.
 """
 
-from cfo.controllers.appwrapper.setup import kueue_rules, rules, setup
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import structlog
+
+from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper.names import FIELD_MANAGER
+from cfo.config import AppWrapperConfiguration
+from cfo.controllers.appwrapper import kueue, reconciler, slack_queue
+from cfo.controllers.appwrapper.component_informers import ComponentInformers
+from cfo.controllers.appwrapper.workload import WORKLOADS
+from cfo.runtime import GVK, Manager, Rule
 
 __all__ = ["kueue_rules", "rules", "setup"]
+
+_log = structlog.get_logger("cfo.controllers.appwrapper")
+
+
+def rules() -> list[Rule]:
+    """Return the RBAC rules of the AppWrapper controller; components of other kinds need additional rules."""
+    return [*reconciler.AppWrapperReconciler.rules]
+
+
+def kueue_rules() -> list[Rule]:
+    """Return the additional RBAC rules for ``kueueIntegration`` and ``slackQueueName``."""
+    return [*kueue.KueueReconciler.rules, *slack_queue.SlackQueueReconciler.rules]
+
+
+def setup(manager: Manager, config: AppWrapperConfiguration) -> None:
+    """Add the controllers to ``manager``; each starts once the API server serves the kinds that it needs."""
+    if config.kueue_integration:
+        # Without the Workload API nothing can be admitted, so AppWrappers could not be deployed.
+        _log.info(
+            "Waiting for the Kueue Workload API before reconciling AppWrappers",
+            reason="appwrapper.kueueIntegration is set",
+        )
+        _when_first_available(manager, WORKLOADS, lambda workload: _when_appwrappers(manager, config, workload))
+    else:
+        _when_appwrappers(manager, config, None)
+    if config.slack_queue_name:
+        _when_first_available(
+            manager, slack_queue.CLUSTER_QUEUES, lambda queue: slack_queue.setup(manager, config, queue)
+        )
+
+
+def _when_first_available(manager: Manager, gvks: Iterable[GVK], start: Callable[[GVK], None]) -> None:
+    """Call ``start`` once, with the first of ``gvks`` that is served."""
+    started: list[GVK] = []
+
+    def start_once(gvk: GVK, _: Manager) -> None:
+        if not started:
+            started.append(gvk)
+            start(gvk)
+
+    for gvk in gvks:
+        manager.when_available(gvk, partial(start_once, gvk))
+
+
+def _when_appwrappers(manager: Manager, config: AppWrapperConfiguration, workload: GVK | None) -> None:
+    """Add the AppWrapper controller once AppWrappers are served, and with ``workload`` the Kueue controller."""
+
+    def start(manager: Manager) -> None:
+        components = ComponentInformers(manager, manager.client.with_field_manager(FIELD_MANAGER))
+        queueing = kueue.setup(manager, workload, components) if workload is not None else None
+        reconciler.setup(manager, config, components, queueing)
+
+    manager.when_available(APPWRAPPER, start, hint="install the CRDs of the operator")

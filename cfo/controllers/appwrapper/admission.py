@@ -31,8 +31,6 @@ from cfo.controllers.appwrapper.names import VALIDATED
 from cfo.runtime import Client, Clock, Event, Informer, Object, Request, find_condition, key_of, name_of
 from cfo.runtime.objects import VALIDATING_WEBHOOK_CONFIGURATION
 
-__all__ = ["Validation", "ValidationGate", "content_digest", "is_held", "registered_since", "validates_creations"]
-
 _log = structlog.get_logger("cfo.controllers.appwrapper.admission")
 
 _PATH: Final = "/validate-workload-codeflare-dev-v1beta2-appwrapper"

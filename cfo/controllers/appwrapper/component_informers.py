@@ -15,8 +15,9 @@ import anyio
 import msgspec
 
 from cfo.api.appwrapper import APPWRAPPER, MPI_JOBS
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.components import Component, ComponentObject
-from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
+from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
     GVK,
     JOB,
@@ -30,14 +31,11 @@ from cfo.runtime import (
     Manager,
     NamespacedName,
     controller_of,
-    find_condition,
     is_deleting,
     on_update,
     uid_of,
 )
 from cfo.runtime.controller import Kind
-
-__all__ = ["ComponentInformers"]
 
 _FINAL_CONDITIONS: Final[Mapping[GVK, tuple[str, str]]] = {
     JOB: ("Failed", "Complete"),
@@ -181,26 +179,14 @@ def _true_conditions(entry: Entry) -> set[str]:
 
 def _from_entry(entry: Entry, owner_uid: str, final: tuple[str, str] | None) -> ComponentObject:
     conditions = _true_conditions(entry) if final is not None else set()
-    meta = entry.meta
-    return ComponentObject(
-        uid=meta.uid,
-        owned=meta.controller is not None and meta.controller.uid == owner_uid,
-        deleting=meta.is_deleting,
-        failed=final is not None and final[0] in conditions,
-        completed=final is not None and final[1] in conditions,
-    )
+    failed, completed = (kind in conditions for kind in final or ("", ""))
+    owner = entry.meta.controller
+    is_owned = owner is not None and owner.uid == owner_uid
+    return ComponentObject(entry.meta.uid, is_owned, entry.meta.is_deleting, failed, completed)
 
 
 def _from_object(obj: Mapping[str, Any], owner_uid: str, final: tuple[str, str] | None) -> ComponentObject:
     conditions = (obj.get("status") or {}).get("conditions")
-
-    def is_true(kind: str) -> bool:
-        return (find_condition(conditions, kind) or {}).get("status") == "True"
-
-    return ComponentObject(
-        uid=uid_of(obj),
-        owned=(controller_of(obj) or {}).get("uid") == owner_uid,
-        deleting=is_deleting(obj),
-        failed=final is not None and is_true(final[0]),
-        completed=final is not None and is_true(final[1]),
-    )
+    failed, completed = (is_true(conditions, kind) for kind in final or ("", ""))
+    is_owned = (controller_of(obj) or {}).get("uid") == owner_uid
+    return ComponentObject(uid_of(obj), is_owned, is_deleting(obj), failed, completed)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -43,10 +42,6 @@ from cfo.runtime import (
     READ,
     AlreadyExists,
     Builder,
-    Client,
-    Clock,
-    EventRecorder,
-    Informer,
     Manager,
     NamespacedName,
     NotFound,
@@ -65,8 +60,6 @@ from cfo.runtime import (
 from cfo.runtime.client import patch_checked
 from cfo.runtime.objects import PRIORITY_CLASS
 
-__all__ = ["KueueInformers", "KueueReconciler", "setup"]
-
 _log = structlog.get_logger("cfo.controllers.appwrapper.kueue")
 
 _GROUP: Final = "kueue.x-k8s.io"
@@ -75,17 +68,14 @@ _REQUEUED_REASONS: Final = ("Preempted", "AdmissionCheck", "NodeFailures", "Loca
 """The reasons of evictions after which Kueue can admit the Workload again immediately."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KueueInformers:
-    """Informers that the reconciler reads: components, Workloads and ResourceFlavors."""
-
-    components: ComponentInformers
-    workloads: Informer
-    flavors: Informer
+_READY: Final = ("Started", "All pods reached readiness and the workload is running")
+_NOT_READY: Final = ("WaitForStart", "Not all pods are ready or succeeded")
 
 
 class KueueReconciler:
-    """Reconciles AppWrappers that have a queue with their Workloads."""
+    """Reconciles AppWrappers that have a queue with their Workloads, of version ``workload``."""
+
+    name: Final = "appwrapper-kueue"
 
     rules: Final = (
         Rule(_GROUP, "workloads", CRUD),
@@ -96,21 +86,14 @@ class KueueReconciler:
         Rule(PRIORITY_CLASS.group, "priorityclasses", ("get",)),
     )
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        clock: Clock,
-        informers: KueueInformers,
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._clock = clock
-        self._components = informers.components
-        self._workloads = informers.workloads.reader
-        self._flavors = informers.flavors.reader
-        self.workload = informers.workloads.gvk
-        """The version of Workloads in use."""
+    def __init__(self, manager: Manager, workload: GVK, components: ComponentInformers) -> None:
+        self._client = manager.client.with_field_manager(FIELD_MANAGER)
+        self._events = manager.events(self.name)
+        self._clock = manager.clock
+        self._components = components
+        self._workloads = manager.cache.informer(workload).reader
+        self.flavors = manager.cache.informer(GVK(workload.group, workload.version, "ResourceFlavor"))
+        self.workload = workload
 
     def awaits_admission(self, wrapper: Mapping[str, Any]) -> bool:
         """Return whether the AppWrapper must not be deployed yet, even if ``spec.suspend`` is not set."""
@@ -198,7 +181,7 @@ class KueueReconciler:
         return Result()
 
     def _flavor(self, name: str) -> Mapping[str, Any] | None:
-        flavor = self._flavors.get(NamespacedName("", name))
+        flavor = self.flavors.reader.get(NamespacedName("", name))
         return flavor.get("spec") or {} if flavor is not None else None
 
     async def _stop(self, wrapper: Object, message: str) -> None:
@@ -223,12 +206,8 @@ class KueueReconciler:
         before = workload["status"].get("conditions")
         status: Object = {}
         if ready != is_true(before, PODS_READY):
-            condition = (
-                ("Started", "All pods reached readiness and the workload is running")
-                if ready
-                else ("WaitForStart", "Not all pods are ready or succeeded")
-            )
-            status["conditions"] = self._conditions(workload, (PODS_READY, ready, *condition))
+            reason, message = _READY if ready else _NOT_READY
+            status["conditions"] = self._conditions(workload, (PODS_READY, ready, reason, message))
         reclaimable = reclaimable_pods(wrapper, await self._succeeded(wrapper))
         if _reclaims_more(workload["status"].get("reclaimablePods") or [], reclaimable):
             status["reclaimablePods"] = reclaimable
@@ -290,13 +269,7 @@ def _reclaims_more(before: list[Object], after: list[Object]) -> bool:
 
 def setup(manager: Manager, workload: GVK, components: ComponentInformers) -> KueueReconciler:
     """Add the controller of Workloads, of version ``workload``, to ``manager``; return its reconciler."""
-    name = "appwrapper-kueue"
-    flavors = manager.cache.informer(GVK(workload.group, workload.version, "ResourceFlavor"))
-    reconciler = KueueReconciler(
-        manager.client.with_field_manager(FIELD_MANAGER),
-        manager.events(name),
-        manager.clock,
-        KueueInformers(components=components, workloads=manager.cache.informer(workload), flavors=flavors),
-    )
-    Builder(manager, name).for_(APPWRAPPER, ResourceVersionChanged()).owns(workload).reads(flavors).complete(reconciler)
+    reconciler = KueueReconciler(manager, workload, components)
+    builder = Builder(manager, reconciler.name).for_(APPWRAPPER, ResourceVersionChanged()).owns(workload)
+    builder.reads(reconciler.flavors).complete(reconciler)
     return reconciler

@@ -5,22 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL
-
-__all__ = [
-    "ANNOTATION_PREFIX",
-    "APPWRAPPER_LABEL",
-    "CONTROLLER_NAME",
-    "DELETING_RESOURCES",
-    "OWN_CONDITIONS",
-    "PODS_READY",
-    "QUOTA_RESERVED",
-    "RESOURCES_DEPLOYED",
-    "UNHEALTHY",
-    "VALIDATED",
-    "is_managed_here",
-]
-
 CONTROLLER_NAME: Final = "workload.codeflare.dev/appwrapper-controller"
 """The value of ``spec.managedBy`` that selects this controller; so does an unset field."""
 

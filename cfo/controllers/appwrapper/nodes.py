@@ -15,8 +15,6 @@ import msgspec
 from cfo.config import AutopilotConfiguration
 from cfo.runtime import Entry, Event, Informer, Predicate
 
-__all__ = ["Node", "NodeHealth", "Taint", "decode_node", "marked_resources"]
-
 _NO_EXECUTE: Final = ("NoExecute",)
 _INDEX: Final = "appwrapper-no-execute"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -14,17 +14,29 @@ from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, recorded_uids
-from cfo.controllers.appwrapper.decision import LabeledPod, Observation
-from cfo.controllers.appwrapper.deletion import force_deadline
+from cfo.controllers.appwrapper.decision import Observation, force_deadline
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED
 from cfo.controllers.appwrapper.nodes import NodeHealth
-from cfo.controllers.appwrapper.pod_owners import PodOwners
-from cfo.controllers.appwrapper.pods import pod_of, pods_of_wrapper
+from cfo.controllers.appwrapper.pods import LabeledPod, pod_of, pods_of_wrapper
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.controllers.appwrapper.status import is_true
-from cfo.runtime import Client, Clock, Entry, Object, Reader, UnknownKind, is_deleting, key_of, uid_of
-
-__all__ = ["AppWrapperInformers", "Observer"]
+from cfo.runtime import (
+    GVK,
+    APIError,
+    Client,
+    Clock,
+    DiscoveryIncomplete,
+    Entry,
+    NamespacedName,
+    Object,
+    Reader,
+    TransportError,
+    UnknownKind,
+    controller_of,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 
 _CONCURRENT_READS: Final = 8
 """How many components of one AppWrapper are read from the API server at a time."""
@@ -54,11 +66,7 @@ class Observer:
     ) -> None:
         self._clock = clock
         self._config = config
-        self._pods = informers.pods
-        self._components = informers.components
-        self._nodes = informers.nodes
-        self._gate = informers.gate
-        self._awaits_admission = informers.awaits_admission
+        self._informers = informers
         self._pod_owners = PodOwners(client)
 
     def now(self) -> datetime:
@@ -80,7 +88,7 @@ class Observer:
             async def read(component: Component) -> None:
                 try:
                     async with limiter:
-                        objects[component.index] = await self._components.get(
+                        objects[component.index] = await self._informers.components.get(
                             component, uid_of(wrapper), confirm_absence=confirm_absence
                         )
                 except UnknownKind:
@@ -90,9 +98,9 @@ class Observer:
                 for component in components:
                     if component.may_exist:
                         tasks.start_soon(read, component)
-            pods = pods_of_wrapper(self._pods, key_of(wrapper))
+            pods = pods_of_wrapper(self._informers.pods, key_of(wrapper))
         else:
-            self._components.forget(uid_of(wrapper))
+            self._informers.components.forget(uid_of(wrapper))
         observation = Observation(
             wrapper=wrapper,
             components=components,
@@ -101,19 +109,19 @@ class Observer:
             settings=settings,
             now=self._clock.now(),
             unserved=frozenset(unserved),
-            no_execute=self._nodes.no_execute(),
-            awaits_admission=self._awaits_admission(wrapper),
-            validation=None if is_deleting(wrapper) else await self._gate.validation_of(wrapper),
+            no_execute=self._informers.nodes.no_execute(),
+            awaits_admission=self._informers.awaits_admission(wrapper),
+            validation=None if is_deleting(wrapper) else await self._informers.gate.validation_of(wrapper),
         )
         return await self._with_owned_pods(observation, pods)
 
     async def remember_owned_pods(self, observation: Observation) -> None:
         """Resolve the owners of the AppWrapper's pods, before a deletion breaks the chains of owners."""
-        await self._owned_pods(observation, pods_of_wrapper(self._pods, key_of(observation.wrapper)))
+        await self._owned_pods(observation, pods_of_wrapper(self._informers.pods, key_of(observation.wrapper)))
 
     def forget(self, wrapper: Object) -> None:
         """Forget the objects and pods of ``wrapper``, which no longer exist."""
-        self._components.forget(uid_of(wrapper))
+        self._informers.components.forget(uid_of(wrapper))
         self.forget_owned_pods(wrapper)
 
     def forget_owned_pods(self, wrapper: Object) -> None:
@@ -123,7 +131,7 @@ class Observer:
     def has_unwatched_objects(self, observation: Observation) -> bool:
         """Return whether no event will report the deletion of one of the components' objects."""
         return any(
-            obj is not None and obj.owned and not self._components.is_watched(component, obj.uid)
+            obj is not None and obj.owned and not self._informers.components.is_watched(component, obj.uid)
             for component, obj in zip(observation.components, observation.objects, strict=True)
         )
 
@@ -149,3 +157,51 @@ def _is_deployed(wrapper: Mapping[str, Any]) -> bool:
     if not is_true(status.get("conditions"), RESOURCES_DEPLOYED):
         return False
     return is_deleting(wrapper) or status.get("phase") not in (Phase.EMPTY, Phase.SUSPENDED, Phase.RESUMING)
+
+
+_MAX_DEPTH: Final = 8
+"""The maximum number of owners between a pod and its AppWrapper."""
+
+
+class PodOwners:
+    """Resolves chains of owners with ``client``, and remembers the result."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._descendants: dict[str, set[str]] = {}
+
+    async def descendants(self, root: str, components: Collection[str], pods: Iterable[Entry]) -> set[str]:
+        """Return the uids of the ``pods`` that descend from ``root`` or one of its ``components`` (uids)."""
+        known = self._descendants.setdefault(root, set())
+        ancestors = {root, *components}
+        return {pod.meta.uid for pod in pods if await self._descends(pod, ancestors, known)}
+
+    def forget(self, root: str) -> None:
+        """Forget the descendants of the object with the uid ``root``."""
+        self._descendants.pop(root, None)
+
+    async def _descends(self, pod: Entry, ancestors: Collection[str], known: set[str]) -> bool:
+        controller = pod.meta.controller
+        if controller is None:
+            return False
+        visited: list[str] = []
+        gvk = GVK.parse(controller.api_version, controller.kind)
+        name, uid = controller.name, controller.uid
+        for _ in range(_MAX_DEPTH):
+            if uid in ancestors or uid in known:
+                known.update(visited)
+                return True
+            visited.append(uid)
+            owner = await self._controller_of(gvk, NamespacedName(pod.key.namespace, name), uid)
+            if owner is None:
+                return False
+            gvk = GVK.parse(owner.get("apiVersion") or "", owner.get("kind") or "")
+            name, uid = owner.get("name") or "", owner.get("uid") or ""
+        return False
+
+    async def _controller_of(self, gvk: GVK, key: NamespacedName, uid: str) -> dict[str, Any] | None:
+        try:
+            obj = await self._client.get(gvk, key)
+        except (APIError, TransportError, UnknownKind, DiscoveryIncomplete, ValueError):
+            return None  # an unresolvable owner is treated as foreign
+        return controller_of(obj) if obj is not None and uid_of(obj) == uid else None

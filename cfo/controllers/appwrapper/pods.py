@@ -1,32 +1,20 @@
-"""The pods of AppWrappers: lookup, and counts of pending, running, succeeded and failed pods.
+"""The pods of AppWrappers: lookup, counts of pending, running, succeeded and failed pods, and why they failed.
 
 Pods are found by the label that is injected into their template. Only the required fields of each pod are decoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.quantity import is_zero
-from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
-
-__all__ = [
-    "Pod",
-    "PodCounts",
-    "Termination",
-    "add_indexes",
-    "count_pods",
-    "pod_of",
-    "pods_of_wrapper",
-    "pods_on_node",
-    "wrapper_of",
-]
 
 _WRAPPER_INDEX = "appwrapper"
 _NODE_INDEX = "appwrapper-node"
@@ -143,6 +131,19 @@ def _terminations(statuses: Iterable[_ContainerStatus] | None) -> tuple[Terminat
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LabeledPod:
+    """A pod with the AppWrapper's label.
+
+    ``owned``: it descends from the AppWrapper by owner uids, if this has been determined.
+    """
+
+    key: NamespacedName
+    uid: str
+    pod: Pod
+    owned: bool = False
+
+
 def add_indexes(pods: Informer) -> None:
     """Add the indexes that :func:`pods_of_wrapper` and :func:`pods_on_node` read to the informer of pods."""
     pods.add_index(_WRAPPER_INDEX, _index_wrapper).add_index(_NODE_INDEX, _index_node)
@@ -219,3 +220,30 @@ def count_pods(pods: Iterable[Pod], settings: Settings, no_execute: Mapping[str,
         terminal_failure=terminal,
         no_execute_nodes=frozenset(nodes),
     )
+
+
+_MAX_NAMED: Final = 3
+"""How many failed pods a message names, so that it remains readable and rarely changes."""
+
+_MAX_REASON_LENGTH: Final = 64
+
+
+def failed_pods_message(pods: Sequence[LabeledPod]) -> str:
+    """Return the number of failed pods and how the first of them, by name, failed."""
+    failed = sorted((labeled for labeled in pods if labeled.pod.phase == "Failed"), key=lambda labeled: labeled.key)
+    named = [f"{labeled.key.name}{_cause(labeled.pod)}" for labeled in failed[:_MAX_NAMED]]
+    more = [f"{len(failed) - _MAX_NAMED} more"] if len(failed) > _MAX_NAMED else []
+    return f"{len(failed)} failed pods: {', '.join(named + more)}"
+
+
+def _cause(pod: Pod) -> str:
+    """Return why ``pod`` failed, in parentheses; empty if its status does not tell."""
+    ends = [_end(end) for end in (*pod.init_terminated, *pod.terminated) if end.exit_code]
+    causes = [pod.reason[:_MAX_REASON_LENGTH], *ends[:_MAX_NAMED]]
+    shown = "; ".join(filter(None, causes))
+    return f" ({shown})" if shown else ""
+
+
+def _end(end: Termination) -> str:
+    reason = "" if end.reason in ("", "Error") else f", {end.reason[:_MAX_REASON_LENGTH]}"
+    return f"container {end.container}: exit code {end.exit_code}{reason}"

@@ -1,4 +1,4 @@
-"""Executes the decisions of :mod:`.transition`: observes an AppWrapper, decides, and writes.
+"""Executes the decisions of :mod:`.transition`: observes an AppWrapper, decides, creates and writes.
 
 A reconcile takes one step: it writes the status at most once, and the next reconcile starts from that status. All other
 writes are idempotent: an object that was created is found again by its name and owner, and deletions specify the uid.
@@ -6,42 +6,51 @@ writes are idempotent: an object that was created is found again by its name and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter as Count
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+import msgspec
 import structlog
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from cfo.api.appwrapper import APPWRAPPER, Phase
 from cfo.api.appwrapper.inference import RAY_RESOURCES
-from cfo.api.appwrapper.names import FIELD_MANAGER, FINALIZER
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.creation import ComponentCreator
+from cfo.controllers.appwrapper.components import Component, InjectionError, desired_object
 from cfo.controllers.appwrapper.decision import Decision, Deletion, Observation
 from cfo.controllers.appwrapper.kueue import KueueReconciler
-from cfo.controllers.appwrapper.metrics import PhaseMetrics
-from cfo.controllers.appwrapper.names import APPWRAPPER_LABEL, DELETING_RESOURCES, is_managed_here
+from cfo.controllers.appwrapper.names import DELETING_RESOURCES, is_managed_here
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import AppWrapperInformers, Observer
 from cfo.controllers.appwrapper.pods import add_indexes, pod_of, pods_on_node, wrapper_of
-from cfo.controllers.appwrapper.transition import after_creation, decide
+from cfo.controllers.appwrapper.transition import Creation, after_creation, decide, missing_components
 from cfo.runtime import (
     CRUD,
     POD,
     READ,
+    APIError,
+    BadRequest,
     Builder,
     Client,
     Conflict,
+    DiscoveryIncomplete,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
     Entry,
     EventRecorder,
+    Invalid,
     Manager,
     Object,
     Propagation,
+    Reader,
     Request,
     ResourceVersionChanged,
     Result,
@@ -49,15 +58,15 @@ from cfo.runtime import (
     TerminalError,
     UnknownKind,
     has_finalizer,
+    is_deleting,
     namespace_of,
     on_update,
     set_finalizer,
+    uid_of,
 )
-from cfo.runtime.client import apply_status, raise_together
+from cfo.runtime.client import NameTaken, OwnedWrites, apply_status, raise_together
 from cfo.runtime.controller import Kind
 from cfo.runtime.objects import NODE, VALIDATING_WEBHOOK_CONFIGURATION
-
-__all__ = ["AppWrapperReconciler", "setup"]
 
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 
@@ -175,11 +184,102 @@ class AppWrapperReconciler:
         raise_together(failures, "failed to delete several objects")
 
 
+_FATAL: Final = (Invalid, BadRequest)
+
+_CREATIONS_PER_STEP: Final = 20
+"""How many components one reconcile creates, so that AppWrappers with many components do not delay others."""
+
+
+class ComponentCreator:
+    """Creates components with ``client``; objects created by an earlier attempt are reused."""
+
+    def __init__(self, client: Client, config: AppWrapperConfiguration, components: ComponentInformers) -> None:
+        self._client = client
+        self._config = config
+        self._components = components
+
+    async def create_missing(self, observation: Observation) -> list[Creation]:
+        """Create the first missing components in order, up to one that is rejected or to the limit of a step."""
+        creations: list[Creation] = []
+        for component in missing_components(observation)[:_CREATIONS_PER_STEP]:
+            creations.append(await self._create(observation.wrapper, component))
+            if creations[-1].error:
+                break
+        return creations
+
+    async def _create(self, wrapper: Object, component: Component) -> Creation:
+        try:
+            obj = desired_object(wrapper, component, self._config)
+            if not (await self._client.mapper.resource(component.gvk)).namespaced:
+                problem = f"{component.display_name} is cluster-scoped, so it cannot belong to an AppWrapper"
+                return Creation(component, error=problem, fatal=True)
+            await self._components.synced(component.gvk)
+            # An object that an earlier attempt created is used.
+            existing, is_new = await OwnedWrites(self._client, wrapper, block_owner_deletion=True).create(obj)
+            if not is_new and is_deleting(existing):
+                return Creation(component, error=f"resource {component.key.name} is being deleted")
+            return Creation(component, uid=uid_of(existing))
+        except NameTaken as taken:
+            problem = f"resource {component.key.name} exists, but is not controlled by appwrapper"
+            return Creation(component, error=problem, fatal=not taken.is_of_predecessor)
+        except UnknownKind:
+            gvk = component.gvk
+            problem = f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"'
+            return Creation(component, error=problem, fatal=True)
+        except (InjectionError, ValueError) as error:
+            return Creation(component, error=str(error), fatal=True)
+        except APIError as error:
+            return Creation(component, error=error.message, fatal=isinstance(error, _FATAL))
+        except DiscoveryIncomplete as error:
+            return Creation(component, error=str(error))
+
+
+class _AppWrapperStatus(msgspec.Struct, gc=False):
+    phase: str = ""
+
+
+class _AppWrapper(msgspec.Struct, gc=False):
+    status: _AppWrapperStatus | None = None
+
+
+_decoder = msgspec.json.Decoder(_AppWrapper)
+
+
+class PhaseMetrics(Collector):
+    """Registers the metrics in ``registry``; ``wrappers`` reads the AppWrappers that they count."""
+
+    def __init__(self, registry: CollectorRegistry, wrappers: Reader) -> None:
+        self._wrappers = wrappers
+        self._total = Counter(
+            "appwrapper_phase_total",
+            "The total number of times an appwrapper transitioned to a given phase per namespace",
+            ("namespace", "phase"),
+            registry=registry,
+        )
+        registry.register(self)
+
+    def count_transition(self, namespace: str, phase: str) -> None:
+        """Count the transition of an AppWrapper in ``namespace`` to ``phase``."""
+        self._total.labels(namespace, phase).inc()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the current number of AppWrappers by namespace and phase."""
+        gauge = GaugeMetricFamily(
+            "appwrapper_status_phase",
+            "The number of appwrappers in a phase per namespace",
+            labels=("namespace", "phase"),
+        )
+        counts: Count[tuple[str, str]] = Count()
+        for entry in self._wrappers.entries():
+            status = _decoder.decode(entry.raw).status
+            counts[entry.key.namespace, status.phase if status is not None else ""] += 1
+        for labels, number in sorted(counts.items()):
+            gauge.add_metric(labels, number)
+        yield gauge
+
+
 def setup(
-    manager: Manager,
-    config: AppWrapperConfiguration,
-    components: ComponentInformers,
-    queueing: KueueReconciler | None,
+    manager: Manager, config: AppWrapperConfiguration, components: ComponentInformers, queueing: KueueReconciler | None
 ) -> None:
     """Add the controller of AppWrappers to ``manager``; with ``queueing``, AppWrappers wait for their Workloads."""
     name = "appwrappers"

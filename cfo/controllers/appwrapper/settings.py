@@ -16,8 +16,6 @@ from cfo.config.durations import format_duration, parse_duration
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.runtime import annotations_of
 
-__all__ = ["DELETION_ON_FAILURE", "Settings"]
-
 DELETION_ON_FAILURE: Final = f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration"
 """The annotation that delays the deletion of a failed AppWrapper's resources."""
 

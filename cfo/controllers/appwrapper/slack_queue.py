@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
@@ -24,13 +23,11 @@ from cfo.controllers.appwrapper.nodes import decode_node, marked_resources
 from cfo.runtime import (
     GVK,
     Builder,
-    Client,
     EnqueueRequestsFromMapFunc,
     Entry,
-    EventRecorder,
-    Informer,
     Manager,
     Object,
+    Reader,
     Request,
     Result,
     Rule,
@@ -39,15 +36,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import patch_checked
 from cfo.runtime.objects import NODE
-
-__all__ = [
-    "CLUSTER_QUEUES",
-    "SlackQueueInformers",
-    "SlackQueueReconciler",
-    "lending_limits",
-    "setup",
-    "unschedulable_capacity",
-]
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.slack_queue")
 
@@ -95,28 +83,19 @@ def lending_limits(queue: Mapping[str, Any], unschedulable: Mapping[str, Decimal
     return groups if changed else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlackQueueInformers:
-    """Informers that the reconciler reads: the slack queue and all nodes."""
-
-    queues: Informer
-    nodes: Informer
-
-
 class SlackQueueReconciler:
-    """Maintains the lending limits of the slack queue."""
+    """Maintains the lending limits of the slack queue, which ``queues`` selects."""
+
+    name: Final = "slack-queue"
 
     rules: Final = (Rule("kueue.x-k8s.io", "clusterqueues", ("get", "list", "patch", "watch")),)
 
-    def __init__(
-        self, client: Client, events: EventRecorder, config: AutopilotConfiguration, informers: SlackQueueInformers
-    ) -> None:
-        self._client = client
-        self._events = events
+    def __init__(self, manager: Manager, config: AutopilotConfiguration, queues: Reader) -> None:
+        self._client = manager.client.with_field_manager(FIELD_MANAGER)
+        self._events = manager.events(self.name)
         self._config = config
-        self._gvk = informers.queues.gvk
-        self._queues = informers.queues.reader
-        self._nodes = informers.nodes.add_index(_INDEX, self._index).reader
+        self._queues = queues
+        self._nodes = manager.cache.informer(NODE).add_index(_INDEX, self._index).reader
 
     def _index(self, entry: Entry) -> Iterable[str]:
         return ["yes"] if unschedulable_capacity(entry, self._config) else []
@@ -148,22 +127,14 @@ class SlackQueueReconciler:
 
 def setup(manager: Manager, config: AppWrapperConfiguration, gvk: GVK) -> None:
     """Add the controller of the slack queue, a ClusterQueue of version ``gvk``, to ``manager``."""
-    name = "slack-queue"
     autopilot = config.autopilot
     selector = f"metadata.name={config.slack_queue_name}"
-    reconciler = SlackQueueReconciler(
-        manager.client.with_field_manager(FIELD_MANAGER),
-        manager.events(name),
-        autopilot,
-        SlackQueueInformers(
-            queues=manager.cache.informer(gvk, field_selector=selector), nodes=manager.cache.informer(NODE)
-        ),
-    )
+    reconciler = SlackQueueReconciler(manager, autopilot, manager.cache.informer(gvk, field_selector=selector).reader)
     changed = on_update(
         lambda old, new: unschedulable_capacity(old, autopilot) != unschedulable_capacity(new, autopilot)
     )
     (
-        Builder(manager, name)
+        Builder(manager, reconciler.name)
         .for_(gvk, field_selector=selector)
         .watches(NODE, EnqueueRequestsFromMapFunc(lambda _: (Request("", config.slack_queue_name),)), changed)
         .complete(reconciler)

@@ -21,8 +21,6 @@ from cfo.controllers.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED,
 from cfo.runtime import GVK, Object, find_condition
 from cfo.runtime.process import micro_time
 
-__all__ = ["MESSAGE_LIMIT", "Status", "is_true", "set_condition"]
-
 MESSAGE_LIMIT: Final = 4096
 """The maximum length of a condition's message, in characters; the API allows eight times as many."""
 

@@ -17,9 +17,7 @@ from cfo.api.appwrapper import MPI_JOBS, Phase, PodSetError, replicas_of
 from cfo.api.appwrapper.names import FINALIZER
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
-from cfo.controllers.appwrapper.decision import Decision, Observation
-from cfo.controllers.appwrapper.deletion import delete_components
-from cfo.controllers.appwrapper.failures import failed_pods_message, retry_refusal
+from cfo.controllers.appwrapper.decision import Decision, Observation, delete_components
 from cfo.controllers.appwrapper.names import (
     DELETING_RESOURCES,
     PODS_READY,
@@ -28,12 +26,10 @@ from cfo.controllers.appwrapper.names import (
     UNHEALTHY,
     VALIDATED,
 )
-from cfo.controllers.appwrapper.pods import PodCounts, count_pods
+from cfo.controllers.appwrapper.pods import PodCounts, count_pods, failed_pods_message
 from cfo.controllers.appwrapper.settings import DELETION_ON_FAILURE
 from cfo.controllers.appwrapper.status import Status
 from cfo.runtime import JOB, has_finalizer, is_deleting
-
-__all__ = ["Creation", "after_creation", "decide", "missing_components"]
 
 _CREATION_RETRY: Final = timedelta(seconds=1)
 """The delay before a rejected creation is retried."""
@@ -230,8 +226,7 @@ def _required_successes(observation: Observation) -> int:
     for component, obj in zip(observation.components, observation.objects, strict=True):
         pods = component.expected_pods
         if component.gvk == JOB and not (obj is not None and obj.completed):
-            completions = _completions(observation.wrapper, component.index)
-            pods = max(pods, completions)
+            pods = max(pods, _completions(observation.wrapper, component.index))
         required += pods
     return max(required, 1)
 
@@ -366,7 +361,7 @@ def _unhealthy(decision: Decision, reason: str, message: str) -> None:
 def _reset_or_fail(observation: Observation, decision: Decision, *, terminal: bool = False) -> None:
     """Retry, or fail and add the reason to the condition ``Unhealthy``."""
     status = decision.status
-    refusal = retry_refusal(status, observation.settings, observation.pods, terminal=terminal)
+    refusal = _retry_refusal(observation, status, terminal=terminal)
     if not refusal:
         status.count_retry()
         status.phase = Phase.RESETTING
@@ -377,8 +372,19 @@ def _reset_or_fail(observation: Observation, decision: Decision, *, terminal: bo
     status.phase = Phase.FAILED
 
 
-def _do_nothing(observation: Observation, decision: Decision) -> None:
-    """Do nothing."""
+def _retry_refusal(observation: Observation, status: Status, *, terminal: bool) -> str:
+    """Return why an AppWrapper is not retried; empty if it is.
+
+    ``terminal``: a container ended with an exit code that makes the failure terminal.
+    """
+    settings = observation.settings
+    if terminal:
+        failed = (labeled.pod for labeled in observation.pods if labeled.pod.phase == "Failed")
+        codes = {code for pod in failed for code in pod.exit_codes if settings.is_terminal(code)}
+        return f"exit code {', '.join(map(str, sorted(codes)))} is not retried"
+    if status.retries >= settings.retry_limit:
+        return f"retry limit {settings.retry_limit} reached"
+    return ""
 
 
 _STEPS: Final[Mapping[Phase, Callable[[Observation, Decision], None]]] = {
@@ -390,5 +396,5 @@ _STEPS: Final[Mapping[Phase, Callable[[Observation, Decision], None]]] = {
     Phase.RESETTING: _reset,
     Phase.FAILED: _stay_failed,
     Phase.SUCCEEDED: _stay_succeeded,
-    Phase.TERMINATING: _do_nothing,
+    Phase.TERMINATING: lambda observation, decision: None,
 }

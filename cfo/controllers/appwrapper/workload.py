@@ -35,20 +35,6 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = [
-    "PRIORITY_CLASS_LABEL",
-    "WORKLOADS",
-    "Priority",
-    "completion",
-    "desired_workload",
-    "eviction",
-    "is_admitted",
-    "pod_set_infos",
-    "queue_of",
-    "reclaimable_pods",
-    "workload_name",
-]
-
 WORKLOADS: Final = (GVK("kueue.x-k8s.io", "v1beta2", "Workload"), GVK("kueue.x-k8s.io", "v1beta1", "Workload"))
 """The supported versions, the preferred one first."""
 

@@ -1,4 +1,4 @@
-"""The metrics of FluxSetups: their quota, what is used of it, and how many FluxJobs wait for it."""
+"""The metrics of FluxSetups: quota, what is used of it, how many FluxJobs wait for it, and how long decisions take."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.flux import ACTIVE
 from cfo.runtime import Reader
 
-__all__ = ["FluxSetupMetrics"]
-
 _LABELS: Final = ("namespace", "fluxsetup")
+_GAUGES: Final = (
+    ("flux_setup_max_pods", "The maximum number of pods of a FluxSetup"),
+    ("flux_setup_used_pods", "The number of pods that hold quota of a FluxSetup"),
+    ("flux_setup_pending_jobs", "The number of FluxJobs that wait for quota of a FluxSetup"),
+    ("flux_setup_admitted_jobs", "The number of FluxJobs that hold quota of a FluxSetup"),
+)
+
+_BUCKETS = (0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 
 
 class _Condition(msgspec.Struct, frozen=True, gc=False):
@@ -52,16 +58,7 @@ class FluxSetupMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges, with one sample for each FluxSetup."""
-        limit = GaugeMetricFamily("flux_setup_max_pods", "The maximum number of pods of a FluxSetup", labels=_LABELS)
-        used = GaugeMetricFamily(
-            "flux_setup_used_pods", "The number of pods that hold quota of a FluxSetup", labels=_LABELS
-        )
-        pending = GaugeMetricFamily(
-            "flux_setup_pending_jobs", "The number of FluxJobs that wait for quota of a FluxSetup", labels=_LABELS
-        )
-        admitted = GaugeMetricFamily(
-            "flux_setup_admitted_jobs", "The number of FluxJobs that hold quota of a FluxSetup", labels=_LABELS
-        )
+        limit, used, pending, admitted = (GaugeMetricFamily(name, text, labels=_LABELS) for name, text in _GAUGES)
         active = GaugeMetricFamily(
             "flux_setup_active",
             "Whether a FluxSetup governs FluxJobs, with the reason of its condition Active",
@@ -78,3 +75,9 @@ class FluxSetupMetrics(Collector):
                 if condition.type == ACTIVE:
                     active.add_metric((*labels, condition.reason), float(condition.status == "True"))
         yield from (limit, used, pending, admitted, active)
+
+
+def decision_seconds(registry: CollectorRegistry) -> Histogram:
+    """Register and return ``flux_setup_decision_seconds``, the duration of decisions about queues."""
+    text = "The time that a decision about the queue of a FluxSetup takes"
+    return Histogram("flux_setup_decision_seconds", text, buckets=_BUCKETS, registry=registry)

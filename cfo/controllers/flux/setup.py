@@ -11,12 +11,14 @@ from cfo.controllers.flux import fluxjob, fluxsetup, minicluster
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.runtime import GVK, Channel, Manager, Rule
 
-__all__ = ["rules", "setup"]
-
 
 def rules() -> list[Rule]:
     """Return the RBAC rules of all Flux controllers."""
-    return [*minicluster.rules(), *fluxjob.rules(), *fluxsetup.rules()]
+    return [
+        *minicluster.MiniClusterReconciler.rules,
+        *fluxjob.FluxJobReconciler.rules,
+        *fluxsetup.FluxSetupReconciler.rules,
+    ]
 
 
 def setup(manager: Manager, config: FluxConfiguration, namespace: str) -> None:

@@ -10,11 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from cfo.api.inferencestack.kinds import (
-    HORIZONTAL_POD_AUTOSCALER,
-    PERSISTENT_VOLUME_CLAIM,
-    POD_DISRUPTION_BUDGET,
-)
+from cfo.api.inferencestack.kinds import HORIZONTAL_POD_AUTOSCALER, PERSISTENT_VOLUME_CLAIM, POD_DISRUPTION_BUDGET
 from cfo.api.inferencestack.names import MANAGED_BY, MANAGED_BY_LABEL
 from cfo.controllers.inferencestack.rendering import OPTIONAL_KINDS
 from cfo.runtime import (
@@ -40,8 +36,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache import by_controller
 from cfo.runtime.controller import Kind
-
-__all__ = ["CHILD_KINDS", "Children"]
 
 CHILD_KINDS: Final = (
     SERVICE_ACCOUNT,

@@ -13,18 +13,15 @@ has no schema, is left as it is.
 
 from __future__ import annotations
 
-from collections import Counter as Count
-from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import structlog
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL
 from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER
+from cfo.controllers.inferencestack.metrics import ClaimMetrics
 from cfo.controllers.inferencestack.operator_leases import OperatorLeases
 from cfo.runtime import (
     GVK,
@@ -48,8 +45,6 @@ from cfo.runtime import (
 from cfo.runtime.cache import Meta
 from cfo.runtime.client import identity_of
 
-__all__ = ["GRACE_SECONDS", "ClaimMetrics", "ClaimReconciler"]
-
 GRACE_SECONDS: Final = 60.0
 """How long a major version must be without operators, or have several, before its stacks are reported: an operator
 that restarts has no Lease for some seconds."""
@@ -61,33 +56,6 @@ _CLAIMED_TWICE: Final = "ClaimedTwice"
 _log = structlog.get_logger("cfo.controllers.inferencestack.claims")
 
 
-class ClaimMetrics(Collector):
-    """The metric ``inferencestack_unclaimed``: the stacks that are reported, by namespace and reason."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._reasons: dict[tuple[GVK, Request], str] = {}
-        registry.register(self)
-
-    def set(self, gvk: GVK, request: Request, reason: str) -> bool:
-        """Set the reason why a stack is reported; empty if it is not. Return whether it changed."""
-        before = self._reasons.pop((gvk, request), "")
-        if reason:
-            self._reasons[gvk, request] = reason
-        return before != reason
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the number of reported stacks."""
-        counts = Count((request.namespace, reason) for (_, request), reason in self._reasons.items())
-        gauge = GaugeMetricFamily(
-            "inferencestack_unclaimed",
-            "The number of InferenceStacks that no operator, or more than one, reconciles",
-            labels=("namespace", "reason"),
-        )
-        for labels, number in sorted(counts.items()):
-            gauge.add_metric(labels, number)
-        yield gauge
-
-
 class _Problem(NamedTuple):
     """Reason and message of the condition, and the message of the Event, which also contains what changes often."""
 
@@ -96,43 +64,32 @@ class _Problem(NamedTuple):
     note: str
 
 
+@dataclass(frozen=True, eq=False)
 class ClaimReconciler:
     """Reports the stacks of one API group; ``stacks`` reads the metadata of all of them.
 
     ``version`` and ``namespace`` are those of this operator's Lease.
     """
 
-    rules: Final = OperatorLeases.rules
+    rules = OperatorLeases.rules
 
-    def __init__(
-        self,
-        kind: GVK,
-        stacks: Reader,
-        leases: OperatorLeases,
-        client: Client,
-        events: EventRecorder,
-        metrics: ClaimMetrics,
-        clock: Clock,
-        *,
-        version: str,
-        namespace: str,
-    ) -> None:
-        self._kind = kind
-        self._stacks = stacks
-        self._leases = leases
-        self._client = client
-        self._events = events
-        self._metrics = metrics
-        self._clock = clock
-        self._own = (version, namespace)
-        self._written: dict[Request, tuple[str, _Problem]] = {}
+    kind: GVK
+    stacks: Reader
+    leases: OperatorLeases
+    client: Client
+    events: EventRecorder
+    metrics: ClaimMetrics
+    clock: Clock
+    version: str
+    namespace: str
+    _written: dict[Request, tuple[str, _Problem]] = field(default_factory=dict, init=False)
 
     async def reconcile(self, request: Request) -> Result:
         """Report a stack that no operator reconciles, or several; end the report of any other."""
-        await self._leases.verify()
-        entry = self._stacks.entry(request)
-        live = self._leases.live()
-        if entry is None or entry.meta.is_deleting or _reporter(live) != self._own:
+        await self.leases.verify()
+        entry = self.stacks.entry(request)
+        live = self.leases.live()
+        if entry is None or entry.meta.is_deleting or _reporter(live) != (self.version, self.namespace):
             self._forget(request)
             return Result()
         version = entry.meta.labels.get(OPERATOR_VERSION_LABEL, "")
@@ -142,26 +99,26 @@ class ClaimReconciler:
             if _has_condition(entry):
                 await self._remove_condition(entry.object())
             return Result()
-        if (wait := GRACE_SECONDS - self._leases.unchanged_seconds(version)) > 0:
+        if (wait := GRACE_SECONDS - self.leases.unchanged_seconds(version)) > 0:
             return Result(requeue_after=wait)
-        is_new = self._metrics.set(self._kind, request, problem.reason)
+        is_new = self.metrics.set(self.kind, request, problem.reason)
         if self._written.get(request) != (entry.meta.uid, problem):
             is_new = await self._set_condition(request, entry.meta, problem, is_new)
             self._written[request] = (entry.meta.uid, problem)
             if is_new:
-                self._events.event(identity_of(entry.object()), "Warning", problem.reason, problem.note)
+                self.events.event(identity_of(entry.object()), "Warning", problem.reason, problem.note)
         return Result()
 
     def _forget(self, request: Request) -> None:
         self._written.pop(request, None)
-        self._metrics.set(self._kind, request, "")
+        self.metrics.set(self.kind, request, "")
 
     async def _set_condition(self, request: Request, meta: Meta, problem: _Problem, is_new: bool) -> bool:
         """Write the condition; return whether the stack did not have it for this reason.
 
         Returns ``is_new`` if the condition cannot be written.
         """
-        stack = await self._client.get(self._kind, request, live=True)
+        stack = await self.client.get(self.kind, request, live=True)
         if stack is None or uid_of(stack) != meta.uid:
             return False
         before = find_condition((stack.get("status") or {}).get("conditions"), _CONDITION) or {}
@@ -170,7 +127,7 @@ class ClaimReconciler:
         if all(before.get(key) == value for key, value in condition.items()):
             return False
         conditions = [{"type": _CONDITION, **known}] if known else []
-        set_condition(conditions, {**condition, "observedGeneration": meta.generation}, now=rfc3339(self._clock.now()))
+        set_condition(conditions, {**condition, "observedGeneration": meta.generation}, now=rfc3339(self.clock.now()))
         try:
             await self._apply({**identity_of(stack), "status": {"conditions": conditions}})
         except (Conflict, Invalid, Forbidden) as error:
@@ -184,7 +141,7 @@ class ClaimReconciler:
 
     async def _apply(self, obj: Object) -> None:
         # not forced: it would replace all conditions if the schema does not make them a map
-        await self._client.apply(obj, subresource="status", field_manager=CLAIMS_FIELD_MANAGER, force=False)
+        await self.client.apply(obj, subresource="status", field_manager=CLAIMS_FIELD_MANAGER, force=False)
 
 
 def _has_condition(entry: Entry) -> bool:

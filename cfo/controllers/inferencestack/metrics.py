@@ -1,4 +1,4 @@
-"""The metrics ``inferencestack_status_ready`` and ``inferencestack_status_applications``."""
+"""The metrics of stacks: readiness, states of applications, and stacks that no operator reconciles."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cfo.runtime import Entry, Reader
-
-__all__ = ["StackMetrics"]
+from cfo.runtime import GVK, Entry, Reader, Request
 
 
 class _Condition(msgspec.Struct, gc=False):
@@ -64,6 +62,27 @@ class StackMetrics(Collector):
             "state",
             applications,
         )
+
+
+class ClaimMetrics(Collector):
+    """The metric ``inferencestack_unclaimed``: the stacks that are reported, by namespace and reason."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._reasons: dict[tuple[GVK, Request], str] = {}
+        registry.register(self)
+
+    def set(self, gvk: GVK, request: Request, reason: str) -> bool:
+        """Set the reason why a stack is reported; empty if it is not. Return whether it changed."""
+        before = self._reasons.pop((gvk, request), "")
+        if reason:
+            self._reasons[gvk, request] = reason
+        return before != reason
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the number of reported stacks."""
+        counts = Count((request.namespace, reason) for (_, request), reason in self._reasons.items())
+        text = "The number of InferenceStacks that no operator, or more than one, reconciles"
+        yield _gauge("inferencestack_unclaimed", text, "reason", counts)
 
 
 def _status_of(stack: Entry) -> _Status:

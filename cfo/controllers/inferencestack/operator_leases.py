@@ -19,8 +19,6 @@ from cfo.api.inferencestack.names import MANAGED_BY
 from cfo.runtime import POD, READ, APIError, Client, Clock, Event, Informer, NamespacedName, Rule
 from cfo.runtime.objects import LEASE
 
-__all__ = ["LEASE_LABELS", "LEASE_SELECTOR", "OperatorLeases", "lease_name"]
-
 LEASE_LABELS: Final = {"app.kubernetes.io/part-of": MANAGED_BY}
 LEASE_SELECTOR: Final = f"app.kubernetes.io/part-of={MANAGED_BY}"
 

@@ -1,29 +1,51 @@
-"""Which existing objects belong to a stack, and the managedFields of those that Helm created.
+"""What exists of a stack: which objects belong to it, their managedFields, and the facts that rendering must know.
 
 An object that another client created is never changed or deleted. An object that Helm created for the stack is taken
 over, with the fields that Helm owns: otherwise a field that is later removed from the stack would remain, because Helm
 still owns it.
+
+Objects are read from their informers. What is not there is read from the API server: Helm may have created it, and only
+the API server has the managedFields of other clients.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfo.api.inferencestack.names import (
+    AUTOSCALED,
     CHART_LABEL,
     CHART_NAME,
+    CONFIG_HASH,
     FIELD_MANAGER,
+    HELM_RELEASE_NAME,
     INSTANCE_LABEL,
     MANAGED_BY,
     MANAGED_BY_LABEL,
+    SCALED_BY_OTHERS,
     is_retained,
+    names_of,
 )
-from cfo.controllers.inferencestack.names import HELM_RELEASE_NAME
-from cfo.runtime import DEPLOYMENT, Object, annotations_of, controller_of, gvk_of, labels_of, name_of, uid_of
-
-__all__ = ["belongs_to", "is_autoscaled", "is_of_chart", "is_of_helm", "owns_replicas", "taken_over"]
+from cfo.controllers.inferencestack.children import Children
+from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment
+from cfo.runtime import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    GVK,
+    Client,
+    NamespacedName,
+    Object,
+    annotations_of,
+    controller_of,
+    gvk_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    uid_of,
+)
 
 _CHART: Final = re.compile(rf"{CHART_NAME}-[0-9].*")
 """The values of the label ``helm.sh/chart`` on objects of the original chart: its name and version."""
@@ -129,3 +151,75 @@ def _union(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in other.items():
         result[key] = _union(result[key], value) if key in result else value
     return result
+
+
+@dataclass(slots=True)
+class Observation:
+    """The existing objects of a stack: its Deployments by name, and the facts for rendering.
+
+    ``uncached`` are those that were read from the API server, because they are not in their informers.
+    """
+
+    deployments: dict[str, Object] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+    uncached: dict[tuple[GVK, NamespacedName], Object] = field(default_factory=dict)
+
+
+def application_names(stack: Object) -> list[str]:
+    """Return the sorted names of the applications of ``stack``, whose spec can be invalid."""
+    applications = (stack.get("spec") or {}).get("applications")
+    return sorted(applications) if isinstance(applications, Mapping) else []
+
+
+async def observe(client: Client, children: Children, stack: Object) -> Observation:
+    """Return what exists of ``stack``, which must be valid."""
+    found = Observation()
+    names = names_of(stack)
+    deployments: dict[str, LiveDeployment] = {}
+    config_maps: dict[str, LiveConfigMap] = {}
+    for name in (names.gateway, *(names.application(name) for name in application_names(stack))):
+        key = NamespacedName(namespace_of(stack), name)
+        obj, managers = await _read(client, children, DEPLOYMENT, key, found)
+        if obj is None or not belongs_to(obj, stack):
+            continue
+        found.deployments[name] = obj
+        deployments[name] = LiveDeployment.of(
+            obj,
+            owns_replicas=owns_replicas(managers),
+            is_autoscaled=await _is_scaled_by_others(client, key, obj, managers),
+        )
+        if CONFIG_HASH in deployments[name].template_annotations:
+            continue
+        config_map, _ = await _read(client, children, CONFIG_MAP, key, found)
+        if config_map is not None and belongs_to(config_map, stack):
+            config_maps[name] = LiveConfigMap.of(config_map)
+    found.facts = Facts(served=children.served, deployments=deployments, config_maps=config_maps)
+    return found
+
+
+async def _read(
+    client: Client, children: Children, gvk: GVK, key: NamespacedName, found: Observation
+) -> tuple[Object | None, Iterable[Mapping[str, Any]]]:
+    """Return an object, and its managedFields; from an informer, only those of our own field managers."""
+    entry = children.entry(gvk, key)
+    if entry is not None:
+        return entry.object(), entry.managers
+    obj = await client.get(gvk, key, live=True)
+    if obj is None:
+        return None, ()
+    found.uncached[gvk, key] = obj
+    return obj, _managers_of(obj)
+
+
+async def _is_scaled_by_others(
+    client: Client, key: NamespacedName, deployment: Object, managers: Iterable[Mapping[str, Any]]
+) -> bool:
+    """Return whether an autoscaler that does not belong to the stack set the number of replicas, if it is not known.
+
+    It is known if our field manager owns the number, or if a label says who sets it.
+    """
+    if owns_replicas(managers) or not labels_of(deployment).keys().isdisjoint((AUTOSCALED, SCALED_BY_OTHERS)):
+        return False
+    if "managedFields" not in deployment["metadata"]:
+        deployment = await client.get(DEPLOYMENT, key, live=True) or deployment
+    return is_autoscaled(_managers_of(deployment))

@@ -9,16 +9,14 @@ Deployments, so that an upgrade continues after a restart of the operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from cfo.api.inferencestack.names import names_of
-from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
-from cfo.controllers.inferencestack.rendering import Facts, adopted_profile, render, restarts_pods
+from cfo.api.inferencestack.names import CHART_LABEL, names_of
+from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile, profiles_of_chart
+from cfo.controllers.inferencestack.rendering import Facts, LiveDeployment, render
 from cfo.runtime import DEPLOYMENT, Object, gvk_of, name_of
-
-__all__ = ["ProfileChoice", "choose_profile", "render_with"]
 
 _ON_SPEC_CHANGE: Final = "OnSpecChange"
 
@@ -79,23 +77,60 @@ def render_with(
     wanted = {name_of(obj): obj for obj in upgraded if gvk_of(obj) == DEPLOYMENT}
     gateway = names_of(stack).gateway
     limit = (stack.get("spec") or {}).get("maxConcurrentRollouts") or 1
-    waiting: set[str] = set()
-    rolling = 0
-    for name, desired in sorted(wanted.items()):
-        live = deployments.get(name)
-        if name == gateway or live is None:
-            continue
-        restarts = restarts_pods(desired, live)
-        if not restarts and not is_ready(name):
-            rolling += 1
-        elif restarts:
-            waiting.add(name)
-    for name in sorted(waiting):
-        if rolling < limit:
-            waiting.discard(name)
-            rolling += 1
+    existing = {name for name in wanted if name != gateway and name in deployments}
+    restarting = sorted(name for name in existing if restarts_pods(wanted[name], deployments[name]))
+    rolling = sum(not is_ready(name) for name in existing.difference(restarting))
+    waiting = restarting[max(limit - rolling, 0) :]
     if not waiting:
         return upgraded, choice.target
     before = {(gvk_of(obj), name_of(obj)): obj for obj in render(stack, choice.current, facts)}
     mixed = [before.get((gvk_of(obj), name_of(obj)), obj) if name_of(obj) in waiting else obj for obj in upgraded]
     return mixed, choice.current
+
+
+def adopted_profile(stack: Object, deployments: Mapping[str, Object]) -> Profile | None:
+    """Return the profile with which the existing Deployments of ``stack`` were rendered, by the labels of their pods.
+
+    Of several profiles for a version of the chart, it is the one that restarts the fewest Deployments, or else the
+    newest. Returns ``None`` if Helm did not create the gateway, or the version of the chart is not known.
+    """
+    gateway = deployments.get(names_of(stack).gateway)
+    if gateway is None:
+        return None
+    labels = LiveDeployment.of(gateway).template_labels
+    chart, version = labels.get(CHART_LABEL, ""), labels.get("app.kubernetes.io/version", "")
+    candidates = profiles_of_chart(chart, version)
+    return min(candidates, key=lambda profile: _restarts(stack, profile, deployments), default=None)
+
+
+def _restarts(stack: Object, profile: Profile, deployments: Mapping[str, Object]) -> int:
+    live = {name: LiveDeployment.of(obj) for name, obj in deployments.items()}
+    rendered = _deployments(stack, profile, Facts(deployments=live))
+    return sum(restarts_pods(rendered[name], obj) for name, obj in deployments.items() if name in rendered)
+
+
+def restarts_pods(desired: Object, live: Object) -> bool:
+    """Return whether applying the Deployment ``desired`` to ``live`` changes the pod template.
+
+    Fields that only ``live`` has are ignored: defaults, and fields of other managers. So are the annotations, which
+    contain the hash of the configuration.
+    """
+    wanted, found = desired["spec"]["template"], (live.get("spec") or {}).get("template") or {}
+    labels = wanted["metadata"]["labels"]
+    return not (_is_contained(wanted["spec"], found.get("spec")) and _is_contained(labels, _template_labels(found)))
+
+
+def _template_labels(template: Mapping[str, Any]) -> Any:
+    return (template.get("metadata") or {}).get("labels")
+
+
+def _is_contained(desired: Any, live: Any) -> bool:
+    """Return whether ``live`` has the values of ``desired``; lists have its items in the same order."""
+    if isinstance(desired, Mapping):
+        if not isinstance(live, Mapping):
+            return not desired
+        return all(_is_contained(value, live.get(key)) for key, value in desired.items())
+    if isinstance(desired, list):
+        remaining: Iterator[Any] = iter(live if isinstance(live, list) else ())
+        return all(any(_is_contained(item, candidate) for candidate in remaining) for item in desired)
+    return bool(desired == live)

@@ -7,7 +7,7 @@ it is changed. A stack that is being deleted is left to the garbage collector.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -16,18 +16,22 @@ from anyio import to_thread
 
 from cfo.api.gateway import HTTP_ROUTE, route_problems
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
-from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_HASH, GATEWAY, names_of
+from cfo.api.inferencestack.names import (
+    APPLICATION_PREFIX,
+    CONFIG_HASH,
+    GATEWAY,
+    HELM_FINALIZERS,
+    PAUSE_ANNOTATION,
+    names_of,
+)
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation import validate
 from cfo.controllers.inferencestack.children import Children
-from cfo.controllers.inferencestack.names import HELM_FINALIZERS, PAUSE_ANNOTATION
-from cfo.controllers.inferencestack.observation import application_names, observe
-from cfo.controllers.inferencestack.pod_informers import PodInformers
-from cfo.controllers.inferencestack.pods import pod_failure
+from cfo.controllers.inferencestack.ownership import application_names, observe
+from cfo.controllers.inferencestack.pods import PodInformers, pod_failure
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
 from cfo.controllers.inferencestack.rendering import LiveDeployment, unserved_kinds
-from cfo.controllers.inferencestack.rollout import ComponentState, component_state
-from cfo.controllers.inferencestack.status import Outcome, stack_status
+from cfo.controllers.inferencestack.status import ComponentState, Outcome, component_state, stack_status
 from cfo.controllers.inferencestack.writes import StackWrites
 from cfo.runtime import (
     DEPLOYMENT,
@@ -56,8 +60,6 @@ from cfo.runtime import (
 from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, apply_status, patch_checked
 from cfo.version import __version__
 
-__all__ = ["InferenceStackReconciler"]
-
 T = TypeVar("T")
 
 _log = structlog.get_logger("cfo.controllers.inferencestack")
@@ -70,10 +72,11 @@ _OWNED: Final = (*READ, "create", "delete", "patch")
 """The verbs for the objects of stacks."""
 
 
+@dataclass(frozen=True, eq=False)
 class InferenceStackReconciler:
     """Reconciles the stacks of one API group and one major version."""
 
-    rules: Final = (
+    rules = (
         Rule("models.takeoff.co", "inferencestacks", ("get", "list", "patch", "watch")),
         Rule("models.takeoff.co", "inferencestacks/status", ("get", "patch")),
         Rule("models.takeoff.co", "inferencestacks/finalizers", ("update",)),
@@ -91,45 +94,35 @@ class InferenceStackReconciler:
         Rule("monitoring.coreos.com", "servicemonitors", _OWNED),
     )
 
-    def __init__(
-        self,
-        kind: GVK,
-        stacks: Reader,
-        pods: PodInformers,
-        children: Children,
-        client: Client,
-        events: EventRecorder,
-        clock: Clock,
-        operator_version: str,
-    ) -> None:
-        self._kind = kind
-        self._stacks = stacks
-        self._pods = pods
-        self._children = children
-        self._client = client
-        self._events = events
-        self._clock = clock
-        self._operator_version = operator_version
+    kind: GVK
+    stacks: Reader
+    pods: PodInformers
+    children: Children
+    client: Client
+    events: EventRecorder
+    clock: Clock
+    operator_version: str
 
     async def reconcile(self, request: Request) -> Result:
         """Reconcile one stack. Raises the errors of writes that failed; lasting ones are in the status."""
-        entry = self._stacks.entry(request)
+        entry = self.stacks.entry(request)
         if entry is None:
-            self._pods.release(self._kind, request)
+            self.pods.release(self.kind, request)
             return Result()
         stack = entry.object()
         if is_deleting(stack):
-            self._pods.release(self._kind, request)
+            self.pods.release(self.kind, request)
             await self._remove_helm_finalizers(stack)
             return Result()
-        compute = _in_thread if len(entry.raw) > _LARGE_BYTES or len(application_names(stack)) > _MANY else _directly
-        profile = pinned_profile(stack) or newest_profile(self._operator_version)
+        is_large = len(entry.raw) > _LARGE_BYTES or len(application_names(stack)) > _MANY
+        compute = to_thread.run_sync if is_large else _directly
+        profile = pinned_profile(stack) or newest_profile(self.operator_version)
         validation = await compute(partial(validate, stack, profile))
         if validation.errors:
             await self._report_errors(stack, FieldErrors(validation.errors))
             return Result()
-        existing = await observe(self._client, self._children, stack)
-        choice = await compute(partial(choose_profile, stack, self._operator_version, existing.deployments))
+        existing = await observe(self.client, self.children, stack)
+        choice = await compute(partial(choose_profile, stack, self.operator_version, existing.deployments))
 
         def is_ready(name: str) -> bool:
             return component_state(existing.deployments.get(name), None).is_ready
@@ -137,7 +130,7 @@ class InferenceStackReconciler:
         desired, profile = await compute(
             partial(render_with, stack, choice, existing.facts, existing.deployments, is_ready)
         )
-        writes = StackWrites(self._client, self._children, stack)
+        writes = StackWrites(self.client, self.children, stack)
         paused = annotations_of(stack).get(PAUSE_ANNOTATION) == "true"
         if not paused:
             for obj in desired:
@@ -147,8 +140,8 @@ class InferenceStackReconciler:
             await writes.prune(desired)
         if writes.is_disturbed:
             writes.raise_errors()  # the status stays until the retry
-        pods = await self._pods.reader(self._kind, stack)
-        unserved = await compute(partial(unserved_kinds, stack, profile, self._children.served))
+        pods = await self.pods.reader(self.kind, stack)
+        unserved = await compute(partial(unserved_kinds, stack, profile, self.children.served))
         outcome = self._outcome(stack, profile, existing.deployments, desired, unserved, pods)
         await self._write_status(stack, replace(outcome, failures=writes.failures, paused=paused))
         writes.raise_errors()
@@ -185,14 +178,14 @@ class InferenceStackReconciler:
 
     @property
     def _operator(self) -> dict[str, str]:
-        return {"version": __version__, "major": self._operator_version}
+        return {"version": __version__, "major": self.operator_version}
 
     def _problems(self, desired: Iterable[Object]) -> Iterator[tuple[str, tuple[str, str]]]:
         """Yield the problems that autoscalers and routes report, by the type of the stack's condition."""
         for obj in desired:
             if gvk_of(obj) not in (SCALED_OBJECT, HTTP_ROUTE):
                 continue
-            entry = self._children.get(obj)
+            entry = self.children.get(obj)
             live = entry.object() if entry is not None else {}
             if gvk_of(obj) == SCALED_OBJECT:
                 conditions = (live.get("status") or {}).get("conditions")
@@ -208,18 +201,18 @@ class InferenceStackReconciler:
         known = find_condition((stack.get("status") or {}).get("conditions"), "Ready") or {}
         is_known = known.get("reason") == "InvalidSpec" and known.get("observedGeneration") == _generation(stack)
         if not is_known:
-            self._events.event(stack, "Warning", "InvalidSpec", "; ".join(messages))
+            self.events.event(stack, "Warning", "InvalidSpec", "; ".join(messages))
         await self._write_status(stack, Outcome(operator=self._operator, errors=messages))
 
     async def _write_status(self, stack: Object, outcome: Outcome) -> None:
-        status = stack_status(stack, outcome, rfc3339(self._clock.now()))
+        status = stack_status(stack, outcome, rfc3339(self.clock.now()))
         before: Mapping[str, Any] = stack.get("status") or {}
         self._record_transitions(stack, before, status)
         if "manifest" in (before.get("deployedRelease") or {}):
             # the original stored all rendered objects there, and its field manager still owns them
             patch = {"status": {"deployedRelease": {"manifest": None}}}
-            await patch_checked(self._client, stack, patch, subresource="status")
-        await apply_status(self._client, stack, status)
+            await patch_checked(self.client, stack, patch, subresource="status")
+        await apply_status(self.client, stack, status)
 
     def _record_transitions(self, stack: Object, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Record an Event when the stack becomes ready or degraded."""
@@ -228,7 +221,7 @@ class InferenceStackReconciler:
             old = find_condition(before.get("conditions"), kind) or {}
             if new.get("status") == "True" and old.get("status") != "True" and new.get("reason") != "InvalidSpec":
                 type_: EventType = "Normal" if kind == "Ready" else "Warning"
-                self._events.event(stack, type_, kind, new.get("message") or kind)
+                self.events.event(stack, type_, kind, new.get("message") or kind)
 
     async def _remove_helm_finalizers(self, stack: Object) -> None:
         """Remove the finalizers of the original operator: what they wait for never happens without it."""
@@ -236,19 +229,15 @@ class InferenceStackReconciler:
         kept = [finalizer for finalizer in finalizers if finalizer not in HELM_FINALIZERS]
         if kept == finalizers:
             return
-        latest = self._stacks.get(key_of(stack)) or stack  # after the write of the status
+        latest = self.stacks.get(key_of(stack)) or stack  # after the write of the status
         if uid_of(latest) != uid_of(stack):
             return  # it was deleted and created again
-        await patch_checked(self._client, latest, {"metadata": {"finalizers": kept or None}}, unchanged=True)
+        await patch_checked(self.client, latest, {"metadata": {"finalizers": kept or None}}, unchanged=True)
         _log.info("Removed finalizer of the Helm operator", namespace=namespace_of(stack), name=name_of(stack))
 
 
 async def _directly(function: Callable[[], T]) -> T:
     return function()
-
-
-async def _in_thread(function: Callable[[], T]) -> T:
-    return await to_thread.run_sync(function)
 
 
 def _generation(stack: Object) -> int:

@@ -6,16 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS, version_selector
 from cfo.api.inferencestack.names import FIELD_MANAGER
 from cfo.config import InferenceStackConfiguration
 from cfo.controllers.inferencestack.children import Children
-from cfo.controllers.inferencestack.claims import ClaimMetrics, ClaimReconciler
-from cfo.controllers.inferencestack.metrics import StackMetrics
-from cfo.controllers.inferencestack.names import version_selector
+from cfo.controllers.inferencestack.claims import ClaimReconciler
+from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.inferencestack.operator_leases import LEASE_LABELS, LEASE_SELECTOR, OperatorLeases, lease_name
-from cfo.controllers.inferencestack.pod_informers import POD_SELECTOR, PodInformers
-from cfo.controllers.inferencestack.pods import failure_has_changed, stack_of
+from cfo.controllers.inferencestack.pods import POD_SELECTOR, PodInformers, failure_has_changed, stack_of
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
 from cfo.runtime import (
     GVK,
@@ -25,7 +23,6 @@ from cfo.runtime import (
     EnqueueRequestsFromMapFunc,
     Entry,
     GenerationChanged,
-    Informer,
     LabelChanged,
     LeaderElectionOptions,
     Manager,
@@ -36,8 +33,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.manager import ElectedControllers
 from cfo.runtime.objects import LEASE
-
-__all__ = ["election_rules", "rules", "setup"]
 
 _MAJOR_VERSIONS = range(10)
 """The major versions whose Leases the manifests allow."""
@@ -67,111 +62,93 @@ def setup(manager: Manager, config: InferenceStackConfiguration, election: Leade
     if election is not None:
         name = lease_name(config.operator_version)
         group = manager.elect(replace(election, name=name, labels=LEASE_LABELS))
-    shared: list[_Shared] = []
+    shared: list[_Controllers] = []
 
     def start(gvk: GVK, manager: Manager) -> None:
         if not shared:
-            shared.append(_Shared(manager))
-        _add_controller(manager, gvk, config.operator_version, shared[0], group)
-        if group is not None and election is not None:
-            _add_claims(manager, gvk, config.operator_version, election.namespace, shared[0], group)
+            shared.append(_Controllers(manager, config.operator_version, group))
+        shared[0].add_reconciler(gvk)
+        if election is not None:
+            shared[0].add_claims(gvk, election.namespace)
 
     for gvk in INFERENCE_STACKS:
         manager.when_available(gvk, partial(start, gvk))
 
 
-class _Shared:
-    """What the controllers of both API groups share."""
+class _Controllers:
+    """Adds the controllers of each API group, which share their informers and metrics."""
 
-    def __init__(self, manager: Manager) -> None:
-        self.children = Children(manager)
-        self.pods = PodInformers(manager)
-        self.metrics = StackMetrics(manager.metrics.registry)
+    def __init__(self, manager: Manager, operator_version: str, group: ElectedControllers | None) -> None:
         self._manager = manager
+        self._operator_version = operator_version
+        self._group = group
+        self._children = Children(manager)
+        self._pods = PodInformers(manager)
+        self._metrics = StackMetrics(manager.metrics.registry)
         self._claims: tuple[OperatorLeases, ClaimMetrics] | None = None
 
-    @property
-    def lease_informer(self) -> Informer:
-        """The informer for the Leases of all stack operators."""
-        return self._manager.cache.informer(LEASE, label_selector=LEASE_SELECTOR)
-
-    def claims(self, namespace: str) -> tuple[OperatorLeases, ClaimMetrics]:
-        """Return the state of the reports of unclaimed stacks, created on the first call; ``namespace``: our own."""
+    def add_claims(self, gvk: GVK, namespace: str) -> None:
+        """Add the controller that reports unclaimed stacks; ``namespace`` is that of our own Lease."""
+        manager, name = self._manager, f"inferencestack-claims-{gvk.group.partition('.')[0]}"
+        stacks = manager.cache.informer(gvk, metadata_only=True)
+        lease_informer = manager.cache.informer(LEASE, label_selector=LEASE_SELECTOR)
         if self._claims is None:
-            leases = OperatorLeases(self.lease_informer, self._manager.client, self._manager.clock, namespace)
-            self._claims = (leases, ClaimMetrics(self._manager.metrics.registry))
-        return self._claims
-
-
-def _add_claims(
-    manager: Manager, gvk: GVK, operator_version: str, namespace: str, shared: _Shared, group: ElectedControllers
-) -> None:
-    """Add the controller that reports unclaimed stacks."""
-    name = f"inferencestack-claims-{gvk.group.partition('.')[0]}"
-    stacks = manager.cache.informer(gvk, metadata_only=True)
-    leases, metrics = shared.claims(namespace)
-    channel = Channel()
-    leases.on_change(lambda: channel.enqueue([entry.key for entry in stacks.reader.entries()]))
-    (
-        Builder(manager, name)
-        .for_(gvk, or_(LabelChanged(), GenerationChanged()), metadata_only=True)
-        .watches_source(channel)
-        .reads(shared.lease_informer)
-        .elected_by(group)
-        .complete(
-            ClaimReconciler(
-                gvk,
-                stacks.reader,
-                leases,
-                manager.client,
-                manager.events(name),
-                metrics,
-                manager.clock,
-                version=operator_version,
-                namespace=namespace,
-            )
+            found = OperatorLeases(lease_informer, manager.client, manager.clock, namespace)
+            self._claims = (found, ClaimMetrics(manager.metrics.registry))
+        leases, metrics = self._claims
+        channel = Channel()
+        leases.on_change(lambda: channel.enqueue([entry.key for entry in stacks.reader.entries()]))
+        reconciler = ClaimReconciler(
+            gvk,
+            stacks.reader,
+            leases,
+            manager.client,
+            manager.events(name),
+            metrics,
+            manager.clock,
+            self._operator_version,
+            namespace,
         )
-    )
-
-
-def _add_controller(
-    manager: Manager, gvk: GVK, operator_version: str, shared: _Shared, group: ElectedControllers | None
-) -> None:
-    name = f"inferencestack-{gvk.group.partition('.')[0]}"
-    children = shared.children
-    selector = version_selector(operator_version)
-    stacks = manager.cache.informer(gvk, label_selector=selector)
-    shared.metrics.readers.append(stacks.reader)
-
-    def request_of(pod: Entry) -> Iterable[Request]:
-        request = stack_of(pod)
-        return (request,) if stacks.reader.contains(request) else ()
-
-    builder = (
-        Builder(manager, name)
-        .for_(gvk, on_update(_has_changed), label_selector=selector)
-        .watches(POD, EnqueueRequestsFromMapFunc(request_of), failure_has_changed, label_selector=POD_SELECTOR)
-    )
-    channel = Channel()
-    children.watch(builder, gvk)
-    controller = (
-        builder.watches_source(channel)
-        .elected_by(group)
-        .complete(
-            InferenceStackReconciler(
-                gvk,
-                stacks.reader,
-                shared.pods,
-                children,
-                manager.client.with_field_manager(FIELD_MANAGER),
-                manager.events(name),
-                manager.clock,
-                operator_version,
-            )
+        (
+            Builder(manager, name)
+            .for_(gvk, or_(LabelChanged(), GenerationChanged()), metadata_only=True)
+            .watches_source(channel)
+            .reads(lease_informer)
+            .elected_by(self._group)
+            .complete(reconciler)
         )
-    )
-    children.attach(controller, gvk, stacks, channel)
-    shared.pods.attach(stacks, channel)
+
+    def add_reconciler(self, gvk: GVK) -> None:
+        """Add the controller that reconciles stacks."""
+        manager, name = self._manager, f"inferencestack-{gvk.group.partition('.')[0]}"
+        selector = version_selector(self._operator_version)
+        stacks = manager.cache.informer(gvk, label_selector=selector)
+        self._metrics.readers.append(stacks.reader)
+
+        def request_of(pod: Entry) -> Iterable[Request]:
+            request = stack_of(pod)
+            return (request,) if stacks.reader.contains(request) else ()
+
+        builder = (
+            Builder(manager, name)
+            .for_(gvk, on_update(_has_changed), label_selector=selector)
+            .watches(POD, EnqueueRequestsFromMapFunc(request_of), failure_has_changed, label_selector=POD_SELECTOR)
+        )
+        channel = Channel()
+        self._children.watch(builder, gvk)
+        reconciler = InferenceStackReconciler(
+            gvk,
+            stacks.reader,
+            self._pods,
+            self._children,
+            manager.client.with_field_manager(FIELD_MANAGER),
+            manager.events(name),
+            manager.clock,
+            self._operator_version,
+        )
+        controller = builder.watches_source(channel).elected_by(self._group).complete(reconciler)
+        self._children.attach(controller, gvk, stacks, channel)
+        self._pods.attach(stacks, channel)
 
 
 def _has_changed(old: Entry, new: Entry) -> bool:

@@ -1,29 +1,126 @@
-"""The status of a stack: a pure function of what was observed and done.
+"""The status of a stack and its components: pure functions of what was observed and done.
 
 The conditions ``Initialized``, ``Deployed``, ``ReleaseFailed`` and ``Irreconcilable`` are those of the original
-operator, which consoles read. ``Ready`` is for users: the gateway and all applications run their newest revision.
+operator, which consoles read. ``Ready`` is for users: the gateway and all applications run their newest revision. Only
+the newest revision of a Deployment counts; pods of older revisions are not ready.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final
 
 from cfo.api.inferencestack.profiles import Profile
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled, resolve
-from cfo.controllers.inferencestack.rendering.autoscaler import autoscaler_kind
-from cfo.controllers.inferencestack.rendering.networking import public_port
-from cfo.controllers.inferencestack.rollout import ComponentState, State
+from cfo.controllers.inferencestack.pods import PodFailure
+from cfo.controllers.inferencestack.rendering.application import autoscaler_kind
+from cfo.controllers.inferencestack.rendering.gateway import public_port
 from cfo.runtime import GVK, Object, find_condition, name_of, set_condition
-
-__all__ = ["Outcome", "stack_status"]
 
 _MAX_MESSAGE: Final = 1024
 _MAX_NAMED: Final = 5
 """The maximum number of applications that a message names."""
 
 _AUTOSCALERS: Final = {"ScaledObject": "KEDA", "HorizontalPodAutoscaler": "HPA"}
+_DETAILS: Final = ("profile", "url", "openai", "readyApplications", "applications")
+_TYPES: Final = (
+    "Ready",
+    "Progressing",
+    "Degraded",
+    "GatewayReady",
+    "ApplicationsReady",
+    "RoutesReady",
+    "ScalingReady",
+    "Initialized",
+    "Deployed",
+    "ReleaseFailed",
+    "Irreconcilable",
+    "Paused",
+)
+
+_DEPENDENCIES: Final = (
+    ("RoutesReady", "HTTPRoute", "GatewayAPINotInstalled", "the cluster does not serve HTTPRoutes"),
+    (
+        "ScalingReady",
+        "ScaledObject",
+        "KEDANotInstalled",
+        "the cluster does not serve ScaledObjects; the applications keep their number of replicas",
+    ),
+)
+"""Conditions of what depends on other projects: type, kind, and reason and message if the kind is not served."""
+
+
+class State(StrEnum):
+    """The state of the gateway or an application."""
+
+    READY = "Ready"
+    IDLE = "Idle"
+    PROGRESSING = "Progressing"
+    STALLED = "Stalled"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentState:
+    """The state of the gateway or an application, with its reason and numbers of pods."""
+
+    state: State
+    reason: str
+    message: str = ""
+    replicas: int = 0
+    ready: int = 0
+    updated: int = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can be served; an application without replicas waits for its autoscaler."""
+        return self.state in (State.READY, State.IDLE)
+
+
+def component_state(
+    deployment: Object | None, failure: PodFailure | None, *, suspended: bool = False
+) -> ComponentState:
+    """Return the state of a component with this Deployment (``None``: it does not exist) and failure of its pods."""
+    if deployment is None:
+        return ComponentState(State.PROGRESSING, "DeploymentMissing", "the Deployment does not exist")
+    spec: Mapping[str, Any] = deployment.get("spec") or {}
+    status: Mapping[str, Any] = deployment.get("status") or {}
+    count = spec.get("replicas")
+    replicas = 1 if count is None else int(count)
+    total, updated = int(status.get("replicas") or 0), int(status.get("updatedReplicas") or 0)
+    ready = max(0, int(status.get("readyReplicas") or 0) - max(0, total - updated))
+
+    def result(state: State, reason: str, message: str = "") -> ComponentState:
+        return ComponentState(state, reason, message, replicas, ready, updated)
+
+    if suspended:
+        return result(State.SUSPENDED, "Suspended")
+    observed = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    if not observed:
+        return result(State.PROGRESSING, "RolloutPending", "the Deployment controller has not observed the change")
+    if replicas == 0:
+        return result(State.IDLE, "ScaledToZero")
+    available = int(status.get("availableReplicas") or 0)
+    if total == updated == replicas and ready >= replicas and available >= replicas:
+        return result(State.READY, "RolloutComplete")
+    conditions = status.get("conditions")
+    progressing = find_condition(conditions, "Progressing") or {}
+    if progressing.get("reason") == "ProgressDeadlineExceeded":
+        why = f"{failure.reason}: {failure.message}" if failure is not None else str(progressing.get("message") or "")
+        return result(State.STALLED, "RolloutStalled", why)
+    if failure is not None:
+        return result(State.FAILED, failure.reason, failure.message)
+    creation = find_condition(conditions, "ReplicaFailure") or {}
+    if creation.get("status") == "True":
+        return result(State.FAILED, str(creation.get("reason") or "FailedCreate"), str(creation.get("message") or ""))
+    if total > updated:
+        return result(State.PROGRESSING, "RollingOut", f"{total - updated} pods of an older revision are running")
+    return result(State.PROGRESSING, "WaitingForPods", f"{ready} of {replicas} pods are ready")
+
+
 _BROKEN: Final = (State.FAILED, State.STALLED)
 
 
@@ -70,24 +167,6 @@ def stack_status(stack: Object, outcome: Outcome, now: str) -> Object:
         status |= {key: before[key] for key in _DETAILS if key in before}  # what was written before still runs
         status["deployedRelease"] = {"name": name_of(stack)}
     return status
-
-
-_DETAILS: Final = ("profile", "url", "openai", "readyApplications", "applications")
-
-_TYPES: Final = (
-    "Ready",
-    "Progressing",
-    "Degraded",
-    "GatewayReady",
-    "ApplicationsReady",
-    "RoutesReady",
-    "ScalingReady",
-    "Initialized",
-    "Deployed",
-    "ReleaseFailed",
-    "Irreconcilable",
-    "Paused",
-)
 
 
 def _conditions(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
@@ -146,25 +225,14 @@ def _components(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _features(outcome: Outcome) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the conditions of what depends on other projects."""
     unserved = {gvk.kind for gvk in outcome.unserved}
-    if "HTTPRoute" in unserved:
-        yield "RoutesReady", "False", "GatewayAPINotInstalled", "the cluster does not serve HTTPRoutes"
-    else:
-        yield from _feature(outcome, "RoutesReady")
-    if "ScaledObject" in unserved:
-        message = "the cluster does not serve ScaledObjects; the applications keep their number of replicas"
-        yield "ScalingReady", "False", "KEDANotInstalled", message
-    else:
-        yield from _feature(outcome, "ScalingReady")
-
-
-def _feature(outcome: Outcome, kind: str) -> Iterator[tuple[str, str, str, str]]:
-    problem = outcome.problems.get(kind)
-    if problem is not None:
-        yield kind, "False", *problem
-    else:
-        yield kind, "True", "AsExpected", ""
+    for condition, kind, reason, message in _DEPENDENCIES:
+        if kind in unserved:
+            yield condition, "False", reason, message
+        elif condition in outcome.problems:
+            yield condition, "False", *outcome.problems[condition]
+        else:
+            yield condition, "True", "AsExpected", ""
 
 
 def _release(outcome: Outcome, before: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:

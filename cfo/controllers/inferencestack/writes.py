@@ -33,8 +33,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import NameTaken, OwnedWrites, patch_checked
 
-__all__ = ["StackWrites"]
-
 _log = structlog.get_logger("cfo.controllers.inferencestack")
 
 

@@ -21,8 +21,7 @@ from typing import Any
 
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import digest
+from cfo.api.raycluster.names import RAY_CLUSTER, digest
 from cfo.config import AuthenticationConfiguration
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.resources import COOKIE_KEY, desired_secret
@@ -43,15 +42,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.webhook import RotatedCertificates, ensure_certificates, parse_secret
 
-__all__ = [
-    "SETTINGS_KEY",
-    "AuthProxySecrets",
-    "CookieSecret",
-    "certificate_names",
-    "rbac_proxy_settings",
-    "recorded_ca",
-]
-
 SETTINGS_KEY = "rbac-proxy.json"
 """The key of kube-rbac-proxy's settings in the Secret of the cookie key."""
 
@@ -65,12 +55,13 @@ _MAX_RECHECK_INTERVAL = timedelta(days=7)
 _LIFETIME = timedelta(days=3650)
 
 
-class AuthProxySecrets:
-    """Writes the two Secrets. ``secrets`` reads the metadata of the Secrets that have a cluster label."""
+class ProxySecrets:
+    """Writes the Secrets of the proxies. ``secrets`` reads the metadata of the Secrets that have a cluster label."""
 
     def __init__(self, client: Client, config: AuthenticationConfiguration, secrets: Reader, clock: Clock) -> None:
         self._config = config
         self._clock = clock
+        self._cookie = ClusterSecrets(client, secrets, content=(COOKIE_KEY,), valid_until=lambda _: NEVER)
         self._settings = ClusterSecrets(
             client, secrets, content=(COOKIE_KEY, SETTINGS_KEY), valid_until=lambda _: NEVER
         )
@@ -78,28 +69,49 @@ class AuthProxySecrets:
 
     def forget(self, cluster: Request) -> None:
         """Forget the Secrets of a cluster that was deleted."""
-        self._settings.forget(cluster)
-        self._certificates.forget(cluster)
+        for secrets in (self._cookie, self._settings, self._certificates):
+            secrets.forget(cluster)
+
+    async def write_cookie(self, children: Children) -> None:
+        """Create the cookie key of OpenShift's OAuth proxy, which is never replaced.
+
+        A Secret of another owner is left unchanged, with an Event.
+        """
+        facts, name = children.facts, children.facts.names.cookie_secret
+        if self._cookie.known_validity(children, desired_secret(facts, name, {})) is not None:
+            return
+
+        async def desired(existing: Object | None) -> Object:
+            encoded = ((existing or {}).get("data") or {}).get(COOKIE_KEY)
+            cookie = b64decode(encoded) if encoded else b64encode(random.token_bytes(_OPENSHIFT_COOKIE_BYTES))
+            return desired_secret(facts, name, {COOKIE_KEY: cookie})
+
+        stored = await self._cookie.write(children, name, desired, "the OAuth proxy has no cookie secret")
+        if stored is not None:
+            self._cookie.remember(key_of(children.cluster), stored)
+
+    async def delete_cookie(self, children: Children) -> None:
+        """Delete the Secret of the cookie key."""
+        names = children.facts.names
+        self._cookie.forget(key_of(children.cluster))
+        await children.delete(SECRET, self._cookie.metadata(NamespacedName(names.namespace, names.cookie_secret)))
 
     async def write_config(self, children: Children) -> None:
         """Write the cookie key, which is kept if oauth2-proxy accepts it, and the settings of kube-rbac-proxy."""
-        cluster, facts = children.cluster, children.facts
-        key = NamespacedName(facts.names.namespace, facts.names.cookie_secret)
-        settings = rbac_proxy_settings(cluster, self._config)
-        if self._settings.known_validity(children, _settings_secret(facts, key.name, {}, settings)) is not None:
+        facts, name = children.facts, children.facts.names.cookie_secret
+        settings = rbac_proxy_settings(children.cluster, self._config)
+        if self._settings.known_validity(children, _settings_secret(facts, name, {}, settings)) is not None:
             return
 
         async def desired(existing: Object | None) -> Object:
             cookie = b64decode(((existing or {}).get("data") or {}).get(COOKIE_KEY) or "")
             if not _is_usable_cookie(cookie):
                 cookie = urlsafe_b64encode(random.token_bytes(_COOKIE_BYTES))
-            return _settings_secret(facts, key.name, {COOKIE_KEY: cookie, SETTINGS_KEY: settings}, settings)
+            return _settings_secret(facts, name, {COOKIE_KEY: cookie, SETTINGS_KEY: settings}, settings)
 
-        current = await self._settings.read(key)
-        consequence = "the proxies have no settings"
-        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
+        stored = await self._settings.write(children, name, desired, "the proxies have no settings")
         if stored is not None:
-            self._settings.remember(key_of(cluster), stored)
+            self._settings.remember(key_of(children.cluster), stored)
 
     async def write_certificate(self, children: Children) -> float:
         """Create or renew the serving certificate; return in how many seconds, at most, to call this again."""
@@ -113,7 +125,6 @@ class AuthProxySecrets:
         return max(min(due - self._clock.now(), _MAX_RECHECK_INTERVAL).total_seconds(), 1.0)
 
     async def _issue(self, children: Children, key: NamespacedName) -> datetime | None:
-        cluster = children.cluster
         policy = _policy(key)
         due: datetime | None = None
 
@@ -127,12 +138,10 @@ class AuthProxySecrets:
             secret["metadata"]["annotations"] = annotations
             return {**secret, "data": issued.data()}
 
-        current = await self._certificates.read(key)
-        consequence = "the proxies have no certificate"
-        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
+        stored = await self._certificates.write(children, key.name, desired, "the proxies have no certificate")
         if stored is None or due is None:
             return None
-        self._certificates.remember(key_of(cluster), stored, due)
+        self._certificates.remember(key_of(children.cluster), stored, due)
         return due
 
     def certificate_ca(self, facts: RayClusterFacts) -> str:
@@ -143,45 +152,6 @@ class AuthProxySecrets:
         """Delete the serving certificate, if it is the operator's."""
         self.forget(key_of(children.cluster))
         await children.delete(SECRET, self._certificates.metadata(_certificate_key(children.facts)))
-
-
-class CookieSecret:
-    """Creates and deletes the Secret with the key with which OpenShift's OAuth proxy encrypts its cookies.
-
-    The key is created once and never replaced. ``secrets`` reads the metadata of the Secrets with a cluster label.
-    """
-
-    def __init__(self, client: Client, secrets: Reader) -> None:
-        self._secrets = ClusterSecrets(client, secrets, content=(COOKIE_KEY,), valid_until=lambda _: NEVER)
-
-    def forget(self, cluster: NamespacedName) -> None:
-        """Forget the Secret of a cluster that no longer exists."""
-        self._secrets.forget(cluster)
-
-    async def write(self, children: Children) -> None:
-        """Create the Secret unless it has a key; a Secret of another owner is left unchanged, with an Event."""
-        cluster = children.cluster
-        key = NamespacedName(children.facts.names.namespace, children.facts.names.cookie_secret)
-        if self._secrets.known_validity(children, desired_secret(children.facts, key.name, {})) is not None:
-            return
-        current = await self._secrets.read(key)
-
-        async def desired(existing: Object | None) -> Object:
-            encoded = ((existing or {}).get("data") or {}).get(COOKIE_KEY)
-            cookie = b64decode(encoded) if encoded else b64encode(random.token_bytes(_OPENSHIFT_COOKIE_BYTES))
-            return desired_secret(children.facts, key.name, {COOKIE_KEY: cookie})
-
-        consequence = "the OAuth proxy has no cookie secret"
-        stored = await children.create_or_update(SECRET, key.name, current, desired, consequence, trust_labels=False)
-        if stored is not None:
-            self._secrets.remember(key_of(cluster), stored)
-
-    async def delete(self, children: Children) -> None:
-        """Delete the Secret."""
-        cluster = children.cluster
-        key = NamespacedName(children.facts.names.namespace, children.facts.names.cookie_secret)
-        self._secrets.forget(key_of(cluster))
-        await children.delete(SECRET, self._secrets.metadata(key))
 
 
 def _certificate_key(facts: RayClusterFacts) -> NamespacedName:
@@ -240,9 +210,5 @@ def _is_usable_cookie(cookie: bytes) -> bool:
 def _policy(secret: NamespacedName) -> RotatedCertificates:
     # A former CA stays in the bundle as long as certificates of it are valid.
     return RotatedCertificates(
-        secret=secret,
-        common_name="ray-dashboard-ca",
-        ca_lifetime=2 * _LIFETIME,
-        lifetime=_LIFETIME,
-        overlap=_LIFETIME,
+        secret=secret, common_name="ray-dashboard-ca", ca_lifetime=2 * _LIFETIME, lifetime=_LIFETIME, overlap=_LIFETIME
     )

@@ -25,26 +25,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cfo.api.raycluster.certificates import CA_LIFETIME
 from cfo.runtime.process import PrivateKey, load_private_key
 
-__all__ = [
-    "CERTIFICATE_KEY",
-    "LIFETIME",
-    "MAX_CERTIFICATE_BYTES",
-    "PRIVATE_KEY_KEY",
-    "CertificateAuthority",
-    "InvalidCertificateAuthority",
-    "create",
-    "issue",
-    "load",
-    "renew",
-]
-
 CERTIFICATE_KEY = "ca.crt"
 PRIVATE_KEY_KEY = "ca.key"
 
 MAX_CERTIFICATE_BYTES = 64 << 10
 """The largest accepted ``ca.crt``; a certificate of an RSA key of 4096 bits takes 2 kB."""
 
-LIFETIME = CA_LIFETIME
 _BACKDATED = timedelta(minutes=5)
 _NODE_SUBJECT = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ray-node")])
 _EXTENDED_USAGES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
@@ -76,9 +62,7 @@ class CertificateAuthority:
         """Return the content of the Secret, in PEM; the key in the traditional format that Go and OpenSSL write."""
         return {
             PRIVATE_KEY_KEY: self.key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.TraditionalOpenSSL,
-                serialization.NoEncryption(),
+                serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
             ),
             CERTIFICATE_KEY: self.certificate.public_bytes(serialization.Encoding.PEM),
         }
@@ -99,7 +83,7 @@ def create(
 
 
 def renew(authority: CertificateAuthority, *, now: datetime | None = None) -> CertificateAuthority:
-    """Return the CA with a certificate that is valid for another :data:`LIFETIME`.
+    """Return the CA with a certificate that is valid for another :data:`CA_LIFETIME`.
 
     The key, the subject and the key identifier stay the same.
     """
@@ -164,17 +148,9 @@ def issue(
         issuer_identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     begin = (now - _BACKDATED).replace(microsecond=0)
     names: list[x509.GeneralName] = [*map(x509.IPAddress, addresses), *map(x509.DNSName, hosts)]
+    end = min(begin + _BACKDATED + lifetime, certificate.not_valid_after_utc)
     return (
-        x509.CertificateBuilder()
-        .subject_name(_NODE_SUBJECT)
-        .issuer_name(certificate.subject)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(min(begin + _BACKDATED + lifetime, certificate.not_valid_after_utc))
-        .add_extension(_key_usage(ca=False), critical=True)
-        .add_extension(_EXTENDED_USAGES, critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        _builder(_NODE_SUBJECT, certificate.subject, public_key, begin, end, is_ca=False)
         .add_extension(issuer_identifier, critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(authority.key, hashes.SHA256())
@@ -193,31 +169,39 @@ def _self_signed(
     key: PrivateKey, subject: x509.Name, identifier: x509.SubjectKeyIdentifier, now: datetime
 ) -> x509.Certificate:
     begin = (now - _BACKDATED).replace(microsecond=0)  # tolerate clock skew
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(begin + LIFETIME)
-        .add_extension(_key_usage(ca=True), critical=True)
-        .add_extension(_EXTENDED_USAGES, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(identifier, critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    builder = _builder(subject, subject, key.public_key(), begin, begin + CA_LIFETIME, is_ca=True)
+    return builder.add_extension(identifier, critical=False).sign(key, hashes.SHA256())
 
 
-def _key_usage(*, ca: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey,
+    begin: datetime,
+    end: datetime,
+    *,
+    is_ca: bool,
+) -> x509.CertificateBuilder:
+    usage = x509.KeyUsage(
         digital_signature=True,
-        key_cert_sign=ca,
+        key_cert_sign=is_ca,
         content_commitment=False,
-        key_encipherment=not ca,
+        key_encipherment=not is_ca,
         data_encipherment=False,
         key_agreement=False,
         crl_sign=False,
         encipher_only=False,
         decipher_only=False,
+    )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+        .add_extension(usage, critical=True)
+        .add_extension(_EXTENDED_USAGES, critical=False)
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
     )

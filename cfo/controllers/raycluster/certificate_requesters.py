@@ -10,24 +10,19 @@ of namespaces without such RayClusters are deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from cfo.api.raycluster.certificates import requests_certificates
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, REQUESTER_ROLE, REQUESTER_RULES, REQUESTERS_LABEL, fit
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
-from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
+from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER, REQUESTER_ROLE, REQUESTER_RULES, REQUESTERS_LABEL, fit
+from cfo.controllers.raycluster.watches import CLUSTER_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     READ,
     AlreadyExists,
     Builder,
-    Client,
     EnqueueRequestsFromMapFunc,
     Manager,
     NamespacedName,
     Object,
-    Reader,
     Request,
     Result,
     Rule,
@@ -38,16 +33,13 @@ from cfo.runtime.client import apply_to
 from cfo.runtime.manager import SelectionKeywords
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
-__all__ = ["CertificateRequesters", "setup"]
-
 _SELECTION: Final[SelectionKeywords] = {"label_selector": REQUESTERS_LABEL, "max_bytes": MAX_CACHED_BYTES}
 
 
 class CertificateRequesters:
     """Maintains the binding of one namespace, whose name is the name in the request.
 
-    ``clusters`` reads RayClusters, ``bindings`` the ClusterRoleBindings with our label. ``namespaces`` are those that
-    the operator is limited to (``None``: all).
+    An operator that is limited to some namespaces ignores all others.
     """
 
     rules = (
@@ -55,13 +47,11 @@ class CertificateRequesters:
         *REQUESTER_RULES,  # RBAC escalation check: the operator must hold the permissions of the role to bind it
     )
 
-    def __init__(
-        self, client: Client, clusters: Reader, bindings: Reader, namespaces: Iterable[str] | None = None
-    ) -> None:
-        self._client = client
-        self._clusters = clusters
-        self._bindings = bindings
-        self._namespaces = frozenset(namespaces) if namespaces is not None else None
+    def __init__(self, manager: Manager) -> None:
+        self._client = manager.client.with_field_manager(FIELD_MANAGER)
+        self._clusters = manager.cache.informer(RAY_CLUSTER).reader
+        self._bindings = manager.cache.informer(CLUSTER_ROLE_BINDING, **_SELECTION).reader
+        self._namespaces = manager.options.namespaces
 
     async def reconcile(self, request: Request) -> Result:
         """Create, restore or delete the binding. Raises :class:`TerminalError` if another object has its name."""
@@ -105,25 +95,15 @@ def desired_binding(namespace: str) -> Object:
 
 def setup(manager: Manager) -> None:
     """Add the controller of the bindings to ``manager``."""
-    clusters = manager.cache.informer(RAY_CLUSTER)
-    bindings = manager.cache.informer(CLUSTER_ROLE_BINDING, **_SELECTION)
-    reconciler = CertificateRequesters(
-        manager.client.with_field_manager(FIELD_MANAGER),
-        clusters.reader,
-        bindings.reader,
-        manager.options.namespaces,
-    )
     (
         Builder(manager, "raycluster-certificate-requesters")
         .watches(
-            RAY_CLUSTER,
-            EnqueueRequestsFromMapFunc(lambda cluster: [Request("", cluster.namespace)]),
-            CLUSTER_CHANGED,
+            RAY_CLUSTER, EnqueueRequestsFromMapFunc(lambda cluster: [Request("", cluster.namespace)]), CLUSTER_CHANGED
         )
         .watches(
             CLUSTER_ROLE_BINDING,
             EnqueueRequestsFromMapFunc(lambda binding: [Request("", binding.meta.labels[REQUESTERS_LABEL])]),
             **_SELECTION,
         )
-        .complete(reconciler)
+        .complete(CertificateRequesters(manager))
     )

@@ -19,9 +19,11 @@ from cfo.runtime import (
     Client,
     EventRecorder,
     Object,
+    Reader,
     Result,
     controller_of,
     gvk_of,
+    key_of,
     name_of,
     namespace_of,
     owner_references_of,
@@ -30,15 +32,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, PREDECESSOR_RETRY_SECONDS, NameTaken, OwnedWrites
 
-__all__ = ["MAX_CACHED_BYTES", "Children", "belongs_to"]
-
 _log = structlog.get_logger("cfo.controllers.raycluster")
-
-MAX_CACHED_BYTES = 64 << 10
-"""The maximum size of a cached object of the kinds that users can create as well: children have a few kilobytes.
-
-A larger object looks like one that does not exist. That is safe, because the first write of a child can only create.
-"""
 
 
 def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
@@ -96,13 +90,13 @@ class Children(OwnedWrites):
         self.record_warning(reason, message)
         self.retry(NAME_CONFLICT_RETRY_SECONDS)
 
-    async def claim_and_apply(self, desired: Object, current: Object | None, consequence: str) -> Object | None:
-        """Apply ``desired``, unless an object of another owner has its name; ``current`` is the cached object.
+    async def claim_and_apply(self, desired: Object, cached: Reader, consequence: str) -> Object | None:
+        """Apply ``desired``, unless an object of another owner has its name; ``cached`` reads the objects of its kind.
 
         Returns the stored object, or ``None`` when the API server rejected it or the name is taken; an Event reports
         this with ``consequence``.
         """
-        write = self.apply(desired, current)
+        write = self.apply(desired, cached.get(key_of(desired)))
         return await self.attempt(write, gvk_of(desired), name_of(desired), consequence=consequence)
 
     async def create_or_update(

@@ -19,33 +19,28 @@ import structlog
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
-from cfo.api.raycluster.responsibility import Actor
+from cfo.api.raycluster.facts import Actor, RayClusterFacts
+from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
 from cfo.console.summaries.related import Related
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, belongs_to
-from cfo.controllers.raycluster.clusters import add_indexes
-from cfo.controllers.raycluster.dashboard_access import Exposure, may_expose
+from cfo.controllers.raycluster.children import belongs_to
+from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
-from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
+from cfo.controllers.raycluster.reconciler import ClusterReconciler
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     GVK,
     INGRESS,
     NETWORK_POLICY,
     SECRET,
     Builder,
-    Client,
-    Clock,
     Conflict,
     DiscoveryIncomplete,
     EnqueueRequestForOwner,
     Entry,
-    EventRecorder,
     Forbidden,
     Invalid,
     Manager,
@@ -57,7 +52,6 @@ from cfo.runtime import (
     Result,
     Rule,
     find_condition,
-    is_deleting,
     key_of,
     name_of,
     on_update,
@@ -66,17 +60,6 @@ from cfo.runtime import (
     set_condition,
 )
 from cfo.runtime.client import apply_status
-
-__all__ = [
-    "CONDITION_TYPES",
-    "EXPOSED",
-    "MUTUAL_TLS",
-    "NETWORK_POLICIES",
-    "QUIET_SECONDS",
-    "ConditionReconciler",
-    "conditions_of",
-    "setup",
-]
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
@@ -203,36 +186,31 @@ _BY: Final = {
 }
 
 
-class ConditionReconciler:
+class ConditionReconciler(ClusterReconciler):
     """Writes the conditions of RayClusters once they have settled."""
 
+    name = "raycluster-conditions"
     rules = (Rule("ray.io", "rayclusters/status", "patch"),)
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        clock: Clock,
-        environment: Environment,
-        children: Mapping[GVK, Reader],
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._clock = clock
-        self._environment = environment
-        self._children = children
+    def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+        super().__init__(manager, config, environment)
+        self._children = {
+            INGRESS: manager.cache.informer(INGRESS, **ingress_selection(config)).reader,
+            NETWORK_POLICY: manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader,
+            SECRET: secret_informer(manager).reader,
+        }
         self.pending: dict[Request, tuple[list[Object], float]] = {}
         """The conditions that are about to be written, and since when they have been the same."""
         self._is_forbidden = False
 
     async def reconcile(self, request: Request) -> Result:
         """Write the conditions of one cluster if they changed a second ago."""
-        cluster = await self._client.get(RAY_CLUSTER, request)
-        facts = RayClusterFacts(cluster or {})
-        if cluster is None or is_deleting(cluster) or facts.is_managed_by_multikueue or self._is_forbidden:
+        children = await self.existing(request)
+        if children is None or children.facts.is_managed_by_multikueue or self._is_forbidden:
             self.pending.pop(request, None)
             return Result()
-        settings = await self._environment.profiles.settings(self._client, request.namespace)
+        cluster, facts = children.cluster, children.facts
+        settings = await self.settings(request)
         try:
             exposure = await self._environment.access.exposure_of(facts, settings)
         except DiscoveryIncomplete:
@@ -302,23 +280,11 @@ def _read(reader: Reader, gvk: GVK, facts: RayClusterFacts) -> Iterator[Object]:
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of conditions to ``manager``."""
-    name = "raycluster-conditions"
-    clusters = manager.cache.informer(RAY_CLUSTER)
-    add_indexes(clusters)
-    ingress_selector = "" if may_expose(config) else CLUSTER_LABEL
-    ingresses = manager.cache.informer(INGRESS, label_selector=ingress_selector, max_bytes=MAX_CACHED_BYTES)
-    policies = manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES)
-    reconciler = ConditionReconciler(
-        manager.client.with_field_manager(FIELD_MANAGER),
-        manager.events(name),
-        manager.clock,
-        environment,
-        {INGRESS: ingresses.reader, NETWORK_POLICY: policies.reader, SECRET: secret_informer(manager).reader},
-    )
+    reconciler = ConditionReconciler(manager, config, environment)
     controller = (
-        Builder(manager, name)
+        Builder(manager, reconciler.name)
         .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, OWN_CONDITIONS_CHANGED))
-        .owns(INGRESS, CHILD_CHANGED, label_selector=ingress_selector, max_bytes=MAX_CACHED_BYTES)
+        .owns(INGRESS, CHILD_CHANGED, **ingress_selection(config))
         .owns(NETWORK_POLICY, CHILD_CHANGED, max_bytes=MAX_CACHED_BYTES)
         .owns(SECRET, **CLUSTER_SECRETS)
         .complete(reconciler)
@@ -326,5 +292,4 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     owner = EnqueueRequestForOwner(RAY_CLUSTER)
     environment.routes.subscribe(controller, owner, CHILD_CHANGED)
     environment.gateway_kinds.http_routes.subscribe(controller, owner, CHILD_CHANGED)
-    environment.profiles.subscribe(controller, clusters.reader)
-    environment.access.subscribe(manager, controller, clusters.reader)
+    reconciler.subscribe(controller, access=True)

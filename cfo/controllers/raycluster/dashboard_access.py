@@ -19,12 +19,12 @@ from cfo.api.raycluster.authentication import (
 )
 from cfo.api.raycluster.cluster import HEAD_LABELS, requires_ray_token
 from cfo.api.raycluster.enforcement import unmet
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
+from cfo.api.raycluster.names import CLUSTER_LABEL
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
-from cfo.controllers.raycluster.clusters import all_clusters
-from cfo.controllers.raycluster.oauth_informers import HeadPods, clusters_of_pod
+from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
+from cfo.controllers.raycluster.watches import CREATED_OR_DELETED, MAX_CACHED_BYTES, all_clusters
 from cfo.runtime import (
     POD,
     Controller,
@@ -36,11 +36,9 @@ from cfo.runtime import (
     Rule,
     is_controlled_by,
     name_of,
-    on_update,
 )
 from cfo.runtime.controller import Kind
-
-__all__ = ["DashboardAccess", "Exposure", "authenticators", "may_expose"]
+from cfo.runtime.manager import SelectionKeywords
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +74,15 @@ def authenticators(config: KubeRayConfiguration, *, openshift: bool) -> Authenti
     )
 
 
-def may_expose(config: KubeRayConfiguration) -> bool:
-    """Return whether this configuration can expose any dashboard on vanilla Kubernetes."""
+def ingress_selection(config: KubeRayConfiguration) -> SelectionKeywords:
+    """Return the selection of Ingresses: all, because any can use a host, if the operator can create one.
+
+    If the configuration exposes no dashboard on vanilla Kubernetes, only those with the cluster label are needed: they
+    are deleted.
+    """
     available = authenticators(config, openshift=False)
-    return not available.required or available.auth_proxy or available.ray_token
+    may_expose = not available.required or available.auth_proxy or available.ray_token
+    return {"label_selector": "" if may_expose else CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
 
 
 class DashboardAccess:
@@ -102,13 +105,15 @@ class DashboardAccess:
     def subscribe(self, manager: Manager, controller: Controller, clusters: Reader) -> None:
         """Feed ``controller`` with the RayClusters for which the decision may have changed.
 
-        ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.clusters`.
+        ``clusters`` has the index of :mod:`~cfo.controllers.raycluster.watches`.
         """
         self._platform.subscribe(controller, EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters)))
         if self._head_pods is not None:
             clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(clusters, pod))
-            never = on_update(lambda _old, _new: False)
-            controller.watch(Kind(self._head_pods.informer, clusters_of, never, mapper=manager.mapper, optional=True))
+            source = Kind(
+                self._head_pods.informer, clusters_of, CREATED_OR_DELETED, mapper=manager.mapper, optional=True
+            )
+            controller.watch(source)
 
     async def exposure_of(self, facts: RayClusterFacts, settings: NamespaceSettings) -> Exposure:
         """Return the decision for a cluster, whose namespace has ``settings``.

@@ -15,19 +15,16 @@ from collections.abc import Iterable
 
 import structlog
 
-from cfo.api.raycluster.naming import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, FIELD_MANAGER
+from cfo.api.raycluster.names import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, FIELD_MANAGER
 from cfo.config import DefaultDenyConfiguration
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
 from cfo.controllers.raycluster.policies import desired_default_deny
-from cfo.controllers.raycluster.predicates import CHILD_CHANGED
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     NAMESPACE,
     NETWORK_POLICY,
     Builder,
-    Client,
     EnqueueRequestsFromMapFunc,
     Entry,
-    EventRecorder,
     Manager,
     NamespacedName,
     Object,
@@ -40,23 +37,23 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import NAME_CONFLICT_RETRY_SECONDS, create_or_read
 
-__all__ = ["DefaultDenyReconciler", "setup"]
-
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
 
 class DefaultDenyReconciler:
     """Creates, restores and deletes the policy of one namespace, which the request names.
 
-    ``namespaces`` reads the metadata of the selected namespaces (``None``: none is selected), and ``policies`` all
-    NetworkPolicies, because another owner's policy may have the same name.
+    ``namespaces`` reads the metadata of the selected namespaces (``None``: none is selected). All NetworkPolicies are
+    read, because another owner's policy may have the same name.
     """
 
-    def __init__(self, client: Client, events: EventRecorder, namespaces: Reader | None, policies: Reader) -> None:
-        self._client = client
-        self._events = events
+    name = "raycluster-default-deny"
+
+    def __init__(self, manager: Manager, namespaces: Reader | None) -> None:
+        self._client = manager.client.with_field_manager(FIELD_MANAGER)
+        self._events = manager.events(self.name)
         self._namespaces = namespaces
-        self._policies = policies
+        self._policies = manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the policy of one namespace up to date."""
@@ -111,17 +108,12 @@ def setup(manager: Manager, config: DefaultDenyConfiguration) -> None:
 
     It does not start before the selected namespaces are known, so a missing permission deletes nothing.
     """
-    name, selector = "raycluster-default-deny", config.namespace_selector
-    policies = manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader
+    selector = config.namespace_selector
     namespaces: Reader | None = None
-    builder = Builder(manager, name)
+    builder = Builder(manager, DefaultDenyReconciler.name)
     if selector is not None:
         namespaces = manager.cache.informer(NAMESPACE, label_selector=selector, metadata_only=True).reader
         builder.for_(NAMESPACE, label_selector=selector, metadata_only=True)
-    client = manager.client.with_field_manager(FIELD_MANAGER)
-    builder.watches(
-        NETWORK_POLICY,
-        EnqueueRequestsFromMapFunc(_namespace_of_policy),
-        CHILD_CHANGED,
-        max_bytes=MAX_CACHED_BYTES,
-    ).complete(DefaultDenyReconciler(client, manager.events(name), namespaces, policies))
+    policies = EnqueueRequestsFromMapFunc(_namespace_of_policy)
+    builder.watches(NETWORK_POLICY, policies, CHILD_CHANGED, max_bytes=MAX_CACHED_BYTES)
+    builder.complete(DefaultDenyReconciler(manager, namespaces))

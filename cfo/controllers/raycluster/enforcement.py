@@ -8,53 +8,33 @@ their pod templates lack is reported in an Event, and such RayClusters are not e
 from __future__ import annotations
 
 from cfo.api.raycluster.enforcement import enforce, unmet
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER
-from cfo.api.raycluster.responsibility import Concern
+from cfo.api.raycluster.facts import Concern
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
-from cfo.controllers.raycluster.profiles import Profiles
-from cfo.runtime import (
-    READ,
-    Builder,
-    Client,
-    EventRecorder,
-    Manager,
-    NotFound,
-    Request,
-    Result,
-    Rule,
-    is_deleting,
-)
+from cfo.controllers.raycluster.reconciler import ClusterReconciler
+from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
+from cfo.runtime import READ, Builder, Manager, NotFound, Request, Result, Rule
 from cfo.runtime.client import patch_checked
 
-__all__ = ["EnforcementReconciler", "setup"]
 
-
-class EnforcementReconciler:
+class EnforcementReconciler(ClusterReconciler):
     """Removes from stored RayClusters what weakens the profile, and reports what they lack."""
 
+    name = "raycluster-profile"
     rules = (Rule("ray.io", "rayclusters", (*READ, "patch")),)
-
-    def __init__(self, client: Client, events: EventRecorder, profiles: Profiles) -> None:
-        self._client = client
-        self._events = events
-        self._profiles = profiles
 
     async def reconcile(self, request: Request) -> Result:
         """Bring one cluster to its profile."""
-        cluster = await self._client.get(RAY_CLUSTER, request)
-        if cluster is None or is_deleting(cluster):
+        children = await self.existing(request)
+        if children is None:
             return Result()
-        settings = await self._profiles.settings(self._client, request.namespace)
+        settings = await self.settings(request)
         enforced, features = frozenset(map(Concern, settings.enforced)), settings.kuberay.kuberay_features
-        children = Children(self._client, self._events, cluster)
         required = enforce(children.facts, children.facts, enforced, features)
         if required:
             try:
-                await patch_checked(self._client, cluster, {"spec": required.patch}, unchanged=True)
+                await patch_checked(self._client, children.cluster, {"spec": required.patch}, unchanged=True)
             except NotFound:
                 return Result()
             paths = ", ".join("spec." + ".".join(path) for path in required.reasons)
@@ -76,9 +56,5 @@ def setup(manager: Manager, config: KubeRayConfiguration, environment: Environme
     """Add the controller to ``manager`` if the configuration has profiles."""
     if not config.profiles:
         return
-    name = "raycluster-profile"
-    reconciler = EnforcementReconciler(
-        manager.client.with_field_manager(FIELD_MANAGER), manager.events(name), environment.profiles
-    )
-    controller = Builder(manager, name).for_(RAY_CLUSTER, CLUSTER_CHANGED).complete(reconciler)
-    environment.profiles.subscribe(controller, manager.cache.informer(RAY_CLUSTER).reader)
+    reconciler = EnforcementReconciler(manager, config, environment)
+    reconciler.subscribe(Builder(manager, reconciler.name).for_(RAY_CLUSTER, CLUSTER_CHANGED).complete(reconciler))

@@ -1,28 +1,41 @@
-"""The detected properties of the cluster that the operator runs in."""
+"""The detected properties of the cluster that the operator runs in, and the settings of its namespaces."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL
-from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES
-from cfo.controllers.raycluster.dashboard_access import DashboardAccess
-from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
-from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
-from cfo.controllers.raycluster.profiles import Profiles
-from cfo.runtime import Clock, Manager
+import structlog
 
-__all__ = ["Environment"]
+from cfo.api.gateway import BACKEND_TLS_POLICIES, GROUP, HTTP_ROUTE, TLS_ROUTES
+from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
+from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.controllers.raycluster.dashboard_access import DashboardAccess
+from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
+from cfo.controllers.raycluster.watches import LABELED, MAX_CACHED_BYTES
+from cfo.runtime import (
+    CONFIG_MAP,
+    NAMESPACE,
+    READ,
+    Client,
+    Controller,
+    EnqueueRequestsFromMapFunc,
+    Forbidden,
+    Informer,
+    Manager,
+    NamespacedName,
+    Reader,
+    Rule,
+    labels_of,
+)
+from cfo.runtime.controller import Kind, from_functions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """The platform, ingress domain, optional kinds and profiles; controllers and webhooks share one instance."""
 
-    clock: Clock
     platform: Platform
     access: DashboardAccess
     domain: IngressDomain
@@ -39,11 +52,10 @@ class Environment:
         # them
         dsc_initializations = OptionalKind(manager, DSC_INITIALIZATION)
         ingress_config = OptionalKind(manager, INGRESS_CONFIG, field_selector="metadata.name=cluster")
-        routes = OptionalKind(manager, ROUTE, label_selector=CLUSTER_LABEL, max_bytes=MAX_CACHED_BYTES)
+        routes = OptionalKind(manager, ROUTE, **LABELED)
         authentication = OptionalKind(manager, AUTHENTICATION_CONFIG, field_selector="metadata.name=cluster")
         platform = Platform(manager.mapper, routes, authentication)
         return cls(
-            clock=manager.clock,
             platform=platform,
             access=DashboardAccess.create(manager, config, platform),
             domain=IngressDomain(config, ingress_config, manager.clock),
@@ -52,3 +64,100 @@ class Environment:
             profiles=Profiles(manager, config),
             gateway_kinds=GatewayKinds.detect(manager, config),
         )
+
+
+_RESOURCES = ("httproutes", "tlsroutes", "backendtlspolicies")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayKinds:
+    """The optional kinds of the Gateway API.
+
+    All clients' routes are read, because any of them may have the host of a RayCluster; policies only with a cluster
+    label.
+    """
+
+    rules = (Rule(GROUP, _RESOURCES, READ),)
+    write_rules = (
+        Rule(GROUP, _RESOURCES, ("create", "patch", "delete")),
+        Rule("", "configmaps", (*READ, "create", "patch", "delete")),
+    )
+
+    http_routes: OptionalKind
+    tls_routes: OptionalKind
+    backend_tls_policies: OptionalKind
+    config_maps: OptionalKind | None
+    """ConfigMaps with a cluster label; ``None`` unless a Gateway and the operator's own proxies are configured."""
+
+    @classmethod
+    def detect(cls, manager: Manager, config: KubeRayConfiguration) -> Self:
+        """Register the kinds with ``manager``, which detects whether they are served while it runs."""
+        config_maps = None
+        if config.gateway.enabled and config.authentication.enabled:
+            config_maps = OptionalKind(manager, CONFIG_MAP, **LABELED)
+        return cls(
+            http_routes=OptionalKind(manager, HTTP_ROUTE, max_bytes=MAX_CACHED_BYTES),
+            tls_routes=OptionalKind(manager, *TLS_ROUTES, max_bytes=MAX_CACHED_BYTES),
+            backend_tls_policies=OptionalKind(manager, *BACKEND_TLS_POLICIES, **LABELED),
+            config_maps=config_maps,
+        )
+
+    def routes(self) -> Iterator[Informer]:
+        """Yield the informers of the kinds of routes that are served at the moment."""
+        for kind in (self.http_routes, self.tls_routes):
+            if kind.served is not None:
+                yield kind.served
+
+
+_log = structlog.get_logger("cfo.controllers.raycluster")
+
+_LABELS_CHANGED = from_functions(
+    create=lambda _: False, update=lambda old, new: old.meta.labels != new.meta.labels, delete=lambda _: False
+)
+"""A new namespace has no RayClusters yet, and those of a deleted one are deleted, too."""
+
+
+class Profiles:
+    """The settings for each namespace; controllers and webhooks share one instance.
+
+    While the operator is not allowed to read Namespaces, everything that any profile enforces is enforced in all
+    namespaces.
+    """
+
+    rules = (Rule("", "namespaces", READ),)
+
+    def __init__(self, manager: Manager, config: KubeRayConfiguration) -> None:
+        self._table = ProfileTable(config)
+        self._default = self._table.of_labels({})
+        self._mapper = manager.mapper
+        self._namespaces = manager.cache.informer(NAMESPACE, metadata_only=True) if config.profiles else None
+        self._is_reported = False
+
+    async def settings(self, client: Client, namespace: str) -> NamespaceSettings:
+        """Return the settings for a namespace; read it with ``client`` if it is not in the cache yet.
+
+        Raises the errors of the read, except :class:`~cfo.runtime.client.errors.Forbidden`.
+        """
+        if self._namespaces is None:
+            return self._default
+        key = NamespacedName("", namespace)
+        meta = self._namespaces.reader.meta(key)
+        if meta is not None:
+            return self._table.of_labels(meta.labels)
+        try:
+            found = await client.get(NAMESPACE, key, live=True)
+        except Forbidden as error:
+            if not self._is_reported:
+                _log.warning("Permission denied, cannot read namespaces; all profiles apply", cause=error.message)
+                self._is_reported = True
+            return self._table.strictest()
+        return self._table.of_labels(labels_of(found or {}))
+
+    def subscribe(self, controller: Controller, clusters: Reader) -> None:
+        """Enqueue the RayClusters of a namespace whose labels changed."""
+        if self._namespaces is None:
+            return
+        clusters_in = EnqueueRequestsFromMapFunc(
+            lambda namespace: [entry.key for entry in clusters.entries(namespace=namespace.key.name)]
+        )
+        controller.watch(Kind(self._namespaces, clusters_in, _LABELS_CHANGED, mapper=self._mapper, optional=True))

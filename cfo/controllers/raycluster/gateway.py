@@ -12,12 +12,15 @@ from cfo.api.gateway import RouteProblem, is_accepted, route_problems
 from cfo.api.raycluster.authentication import Backend
 from cfo.api.raycluster.cluster import is_owned_by
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.naming import client_host, dashboard_host
+from cfo.api.raycluster.names import client_host, dashboard_host
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.auth_proxy import recorded_ca
 from cfo.controllers.raycluster.children import Children
-from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
-from cfo.controllers.raycluster.gateway_resources import (
+from cfo.controllers.raycluster.environment import GatewayKinds
+from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostClaims, choose_host
+from cfo.controllers.raycluster.platform import OptionalKind, missing_domain_message
+from cfo.controllers.raycluster.policies import requires_certificates
+from cfo.controllers.raycluster.resources import (
     dashboard_path,
     desired_backend_tls_policy,
     desired_ca_config_map,
@@ -26,9 +29,6 @@ from cfo.controllers.raycluster.gateway_resources import (
     desired_tls_route,
     target_services,
 )
-from cfo.controllers.raycluster.host_collisions import CandidateHosts, HostClaims, choose_host
-from cfo.controllers.raycluster.platform import OptionalKind, missing_domain_message
-from cfo.controllers.raycluster.policies import requires_certificates
 from cfo.runtime import (
     GVK,
     Informer,
@@ -41,8 +41,6 @@ from cfo.runtime import (
     name_of,
     namespace_of,
 )
-
-__all__ = ["CLIENT_NOT_EXPOSED", "GatewayRoutes"]
 
 _SYNC_RETRY_SECONDS = 0.5
 _ACCEPTED = "accepted"
@@ -127,10 +125,7 @@ class GatewayRoutes:
         if gateway.dashboard_host:
             hosts = CandidateHosts(dashboard_path(facts))
             await self._apply(
-                children,
-                self._kinds.http_routes,
-                hosts,
-                lambda _: desired_path_http_route(facts, backend, gateway),
+                children, self._kinds.http_routes, hosts, lambda _: desired_path_http_route(facts, backend, gateway)
             )
         elif domain:
             await self._apply(
@@ -165,8 +160,7 @@ class GatewayRoutes:
                 (policies, desired_backend_tls_policy(facts, informer.gvk, backend)),
             ):
                 assert kind.informer is not None
-                current = kind.informer.reader.get(key_of(desired))
-                if await children.claim_and_apply(desired, current, consequence) is None:
+                if await children.claim_and_apply(desired, kind.informer.reader, consequence) is None:
                     return False
         except UnknownKind:
             policies.mark_lost()
@@ -207,7 +201,7 @@ class GatewayRoutes:
             route = desired(hosts.hashed)
         try:
             stored = await children.claim_and_apply(
-                route, informer.reader.get(key), f"{hosts.noun} {hosts.plain} has no route of this RayCluster"
+                route, informer.reader, f"{hosts.noun} {hosts.plain} has no route of this RayCluster"
             )
         except UnknownKind:
             kind.mark_lost()

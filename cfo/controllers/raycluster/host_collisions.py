@@ -16,22 +16,8 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import digest
+from cfo.api.raycluster.names import RAY_CLUSTER, digest
 from cfo.runtime import Entry, Informer, NamespacedName, Object, Reader, key_of, name_of, namespace_of, uid_of
-
-__all__ = [
-    "DASHBOARD_PATHS",
-    "CandidateHosts",
-    "HostChoice",
-    "HostClaims",
-    "add_host_index",
-    "address_of",
-    "choose_host",
-    "claims_of",
-    "clusters_at_address",
-    "older_colliding_clusters",
-]
 
 _CLAIM = "claim"
 DASHBOARD_PATHS = "/ray/"

@@ -1,6 +1,6 @@
 """Exposes the dashboard and client of a RayCluster on vanilla Kubernetes, through Ingresses or through a Gateway.
 
-They are created only if no other actor exposes the cluster (:mod:`cfo.api.raycluster.responsibility`), and only if
+They are created only if no other actor exposes the cluster (:mod:`cfo.api.raycluster.facts`), and only if
 someone authenticates users, or OAuth is disabled in the configuration; then they require no authentication. If OAuth is
 required, the client is exposed only if it requires certificates; through a Gateway, always. If a Gateway is configured,
 routes are created (:mod:`.gateway`), and an Ingress is deleted once the Gateway accepted the route that replaces it;
@@ -15,19 +15,15 @@ another client's Ingress: if that Ingress gets the same host later, an Event rep
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from cfo.api.raycluster.authentication import Authentication, Backend
-from cfo.api.raycluster.kinds import INGRESS_CLASS, RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, client_host, dashboard_host
-from cfo.api.raycluster.responsibility import Concern
+from cfo.api.raycluster.facts import Concern
+from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
-from cfo.controllers.raycluster.dashboard_access import may_expose
-from cfo.controllers.raycluster.environment import Environment
+from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.dashboard_access import ingress_selection
+from cfo.controllers.raycluster.environment import Environment, GatewayKinds
 from cfo.controllers.raycluster.gateway import CLIENT_NOT_EXPOSED, GatewayRoutes
-from cfo.controllers.raycluster.gateway_kinds import GatewayKinds
 from cfo.controllers.raycluster.host_collisions import (
     DASHBOARD_PATHS,
     CandidateHosts,
@@ -37,67 +33,43 @@ from cfo.controllers.raycluster.host_collisions import (
     claims_of,
     clusters_at_address,
 )
-from cfo.controllers.raycluster.ingress_classes import NGINX_CLASS, IngressClass, choose_ingress_class
 from cfo.controllers.raycluster.ingress_resources import (
+    NGINX_CLASS,
+    IngressClass,
+    choose_ingress_class,
     desired_client_ingress,
     desired_dashboard_ingress,
     target_services,
 )
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, IngressDomain, missing_domain_message
 from cfo.controllers.raycluster.policies import requires_certificates
-from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, ROUTE_CHANGED
-from cfo.controllers.raycluster.responsibility_events import record_responsibility
+from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
 from cfo.controllers.raycluster.secrets import secret_informer
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, ROUTE_CHANGED
 from cfo.runtime import (
     INGRESS,
     READ,
     Builder,
-    Client,
     DiscoveryIncomplete,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
     Entry,
-    EventRecorder,
-    Informer,
     Manager,
     NamespacedName,
     Object,
-    Reader,
     Request,
     Result,
     Rule,
-    is_deleting,
-    key_of,
     namespace_of,
     or_,
 )
 from cfo.runtime.controller import Kind
 
-__all__ = ["IngressInformers", "IngressReconciler", "setup"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngressInformers:
-    """Informers that the reconciler reads: all RayClusters, Ingresses (any may use a host) and IngressClasses.
-
-    The Ingresses have the index of :mod:`~cfo.controllers.raycluster.host_collisions`. ``classes`` is ``None`` if the
-    operator is limited to some namespaces, so that it cannot read cluster-scoped objects. ``secrets`` reads the
-    metadata of the Secrets with a cluster label.
-    """
-
-    clusters: Informer
-    ingresses: Informer
-    classes: Informer | None
-    secrets: Reader
-
-    def ingress_classes(self) -> list[Object] | None:
-        """Return all IngressClasses; ``None`` if the operator cannot read them."""
-        return self.classes.reader.list() if self.classes is not None and self.classes.has_synced else None
-
-
-class IngressReconciler:
+class IngressReconciler(ClusterReconciler):
     """Creates, updates and deletes the two Ingresses of a cluster, or its routes."""
 
+    name = "raycluster-ingress"
     rules = (
         Rule("ray.io", "rayclusters", READ),
         Rule("networking.k8s.io", "ingresses", (*READ, "create", "patch", "delete")),
@@ -106,38 +78,25 @@ class IngressReconciler:
         *IngressDomain.rules,
     )
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        config: KubeRayConfiguration,
-        environment: Environment,
-        informers: IngressInformers,
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._config = config
-        self._environment = environment
-        self._informers = informers
-        self._clusters = informers.clusters.reader
-        self._ingresses = informers.ingresses.reader
-        self._claims = HostClaims(lambda: (informers.ingresses, *environment.gateway_kinds.routes()))
-        self._routes = GatewayRoutes(
-            config,
-            environment.gateway_kinds,
-            self._claims,
-            clusters=self._clusters,
-            secrets=informers.secrets,
-        )
+    def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+        super().__init__(manager, config, environment)
+        kinds = environment.gateway_kinds
+        ingresses = manager.cache.informer(INGRESS, **ingress_selection(config))
+        add_host_index(ingresses)
+        self._ingresses = ingresses.reader
+        # An operator limited to some namespaces is not allowed to read cluster-scoped objects.
+        self.classes = manager.cache.informer(INGRESS_CLASS) if manager.options.namespaces is None else None
+        self._claims = HostClaims(lambda: (ingresses, *kinds.routes()))
+        secrets = secret_informer(manager).reader
+        self._routes = GatewayRoutes(config, kinds, self._claims, clusters=self.clusters, secrets=secrets)
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the Ingresses and routes of one cluster up to date."""
-        cluster = await self._client.get(RAY_CLUSTER, request)
-        if cluster is None or is_deleting(cluster):
+        children = await self.existing(request)
+        if children is None:
             self._routes.forget(request)
             return Result()
-        settings = await self._environment.profiles.settings(self._client, request.namespace)
-        children = Children(self._client, self._events, cluster)
+        settings = await self.settings(request)
         facts, names = children.facts, children.facts.names
         try:
             openshift = await self._environment.platform.is_openshift()
@@ -182,7 +141,7 @@ class IngressReconciler:
 
     async def _apply_dashboard(self, children: Children, domain: str, backend: Backend, *, requires_tls: bool) -> None:
         facts, config = children.facts, self._config.ingress
-        chosen = choose_ingress_class(config.class_name, "", self._informers.ingress_classes())
+        chosen = choose_ingress_class(config.class_name, "", self._ingress_classes())
         if backend.tls and config.annotations is None and chosen.https_backend(backend.service) is None:
             children.record_warning("IngressTLSUnavailable", _unavailable("dashboard", "HTTPS backends", chosen))
             await self._delete_outdated(children, facts.names.dashboard, backend.service, chosen.name)
@@ -199,7 +158,7 @@ class IngressReconciler:
 
     async def _apply_client(self, children: Children, domain: str) -> None:
         facts, config = children.facts, self._config.ingress
-        chosen = choose_ingress_class(config.class_name, NGINX_CLASS, self._informers.ingress_classes())
+        chosen = choose_ingress_class(config.class_name, NGINX_CLASS, self._ingress_classes())
         if config.annotations is None and chosen.passthrough is None:
             children.record_warning("IngressTLSUnavailable", _unavailable("Ray client", "TLS passthrough", chosen))
             await self._delete_outdated(children, facts.names.client, facts.head_service, chosen.name)
@@ -209,10 +168,14 @@ class IngressReconciler:
         if suffix is not None:
             await self._apply(children, desired_client_ingress(facts, domain, config, suffix, ingress_class=chosen))
 
+    def _ingress_classes(self) -> list[Object] | None:
+        """Return all IngressClasses; ``None`` if the operator cannot read them."""
+        return self.classes.reader.list() if self.classes is not None and self.classes.has_synced else None
+
     def _choose_host(self, children: Children, name: str, hosts: CandidateHosts) -> str | None:
         """Return the suffix of the host of the Ingress ``name``; ``None`` if another object has each of ``hosts``."""
         key = NamespacedName(namespace_of(children.cluster), name)
-        choice = choose_host(self._claims, self._clusters, children.cluster, INGRESS.kind, key, hosts)
+        choice = choose_host(self._claims, self.clusters, children.cluster, INGRESS.kind, key, hosts)
         if choice.suffix is None:
             children.record_conflict(choice.reason, choice.message)
         elif choice.message:
@@ -222,7 +185,7 @@ class IngressReconciler:
     async def _apply(self, children: Children, ingress: Object) -> None:
         (rule,) = ingress["spec"]["rules"]
         consequence = f"host {rule['host']} has no Ingress of this RayCluster"
-        await children.claim_and_apply(ingress, self._ingresses.get(key_of(ingress)), consequence)
+        await children.claim_and_apply(ingress, self._ingresses, consequence)
 
     async def _delete_ingress(self, children: Children, name: str) -> None:
         await children.delete(INGRESS, self._ingresses.get(NamespacedName(namespace_of(children.cluster), name)))
@@ -247,12 +210,12 @@ class IngressReconciler:
             if claim.startswith(DASHBOARD_PATHS):
                 namespace, _, name = claim.removeprefix(DASHBOARD_PATHS).partition("/")
                 key = NamespacedName(namespace, name)
-                yield from (key,) if self._clusters.contains(key) else ()
+                yield from (key,) if self.clusters.contains(key) else ()
                 continue
             label = claim.removesuffix(f".{domain}")
             for prefix in ("ray-dashboard-", "rayclient-"):
                 if label.startswith(prefix):
-                    yield from clusters_at_address(self._clusters, label.removeprefix(prefix))
+                    yield from clusters_at_address(self.clusters, label.removeprefix(prefix))
 
 
 def _unavailable(what: str, ability: str, chosen: IngressClass) -> str:
@@ -266,50 +229,30 @@ def _unavailable(what: str, ability: str, chosen: IngressClass) -> str:
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of Ingresses and routes to ``manager``."""
-    name = "raycluster-ingress"
-    # Any Ingress can use a host. If none is created, only those with the cluster label are needed: they are deleted.
-    selector = "" if may_expose(config) else CLUSTER_LABEL
-    clusters = manager.cache.informer(RAY_CLUSTER)
-    add_indexes(clusters)
-    secrets = secret_informer(manager)
-    ingresses = manager.cache.informer(INGRESS, label_selector=selector, max_bytes=MAX_CACHED_BYTES)
-    classes = manager.cache.informer(INGRESS_CLASS) if manager.options.namespaces is None else None
-    add_host_index(ingresses)
-    reconciler = IngressReconciler(
-        manager.client.with_field_manager(FIELD_MANAGER),
-        manager.events(name),
-        config,
-        environment,
-        IngressInformers(clusters=clusters, ingresses=ingresses, classes=classes, secrets=secrets.reader),
-    )
+    reconciler = IngressReconciler(manager, config, environment)
+    claimants = EnqueueRequestsFromMapFunc(reconciler.clusters_of_claims)
+    selection = ingress_selection(config)
     controller = (
-        Builder(manager, name)
+        Builder(manager, reconciler.name)
         .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED))
-        .owns(INGRESS, CHILD_CHANGED, label_selector=selector, max_bytes=MAX_CACHED_BYTES)
-        .watches(
-            INGRESS,
-            EnqueueRequestsFromMapFunc(reconciler.clusters_of_claims),
-            CHILD_CHANGED,
-            label_selector=selector,
-            max_bytes=MAX_CACHED_BYTES,
-        )
+        .owns(INGRESS, CHILD_CHANGED, **selection)
+        .watches(INGRESS, claimants, CHILD_CHANGED, **selection)
         .complete(reconciler)
     )
-    enqueue_all = EnqueueRequestsFromMapFunc(lambda _: all_clusters(clusters.reader))
-    if classes is not None:
-        controller.watch(Kind(classes, enqueue_all, mapper=manager.mapper, optional=True))
-    environment.profiles.subscribe(controller, clusters.reader)
-    environment.access.subscribe(manager, controller, clusters.reader)
+    reconciler.subscribe(controller, access=True)
+    enqueue_all = EnqueueRequestsFromMapFunc(lambda _: reconciler.all_clusters())
+    if reconciler.classes is not None:
+        controller.watch(Kind(reconciler.classes, enqueue_all, mapper=manager.mapper, optional=True))
     environment.domain.subscribe(controller, enqueue_all)
-    environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))
+    environment.routes.enqueue_when_served(controller, reconciler.all_clusters)
     kinds, owner = environment.gateway_kinds, EnqueueRequestForOwner(RAY_CLUSTER)
     for kind in (kinds.http_routes, kinds.tls_routes):
         kind.when_served(add_host_index)
         kind.subscribe(controller, owner, ROUTE_CHANGED)
-        kind.subscribe(controller, EnqueueRequestsFromMapFunc(reconciler.clusters_of_claims), CHILD_CHANGED)
+        kind.subscribe(controller, claimants, CHILD_CHANGED)
     kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
     for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
-        kind.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))
+        kind.enqueue_when_served(controller, reconciler.all_clusters)
     if kinds.config_maps is not None:
         kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
-        controller.watch(Kind(secrets, owner, mapper=manager.mapper))
+        controller.watch(Kind(secret_informer(manager), owner, mapper=manager.mapper))

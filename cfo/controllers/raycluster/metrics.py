@@ -12,13 +12,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.naming import names_of
-from cfo.api.raycluster.responsibility import Actor
+from cfo.api.raycluster.facts import Actor, RayClusterFacts
+from cfo.api.raycluster.names import names_of
 from cfo.config import KubeRayConfiguration
 from cfo.runtime import Entry, NamespacedName, Object, Reader
-
-__all__ = ["RayClusterMetrics"]
 
 _STATES = frozenset({"", "ready", "failed", "suspended"})
 """The values of ``status.state`` in KubeRay 1.7; others could be any string that a user wrote to the status."""

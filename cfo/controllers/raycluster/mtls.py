@@ -23,44 +23,33 @@ from functools import partial
 
 from anyio import to_thread
 
-from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal, requests_certificates
+from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION, recorded_renewal, requests_certificates
 from cfo.api.raycluster.cluster import pod_labels
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER
-from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.predicates import CLUSTER_CHANGED
-from cfo.controllers.raycluster.profiles import Profiles
+from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
 from cfo.controllers.raycluster.resources import desired_secret
-from cfo.controllers.raycluster.responsibility_events import record_responsibility
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, ClusterSecrets, secret_informer
+from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
 from cfo.runtime import (
     READ,
     SECRET,
     Builder,
-    Client,
-    Clock,
-    EventRecorder,
     Manager,
     NamespacedName,
     Object,
-    Reader,
     Request,
     Result,
     Rule,
     annotations_of,
-    is_deleting,
     key_of,
-    namespace_of,
     rfc3339,
 )
 from cfo.runtime.process import PrivateKey
-
-__all__ = ["ROTATE_ANNOTATION", "MTLSReconciler", "setup"]
 
 ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"
 """On a RayCluster: a new value requests a new key. On the Secret: the value for which its key was created."""
@@ -91,53 +80,33 @@ class _DesiredCA:
         return cls(authority, authority.data(), note)
 
 
-class MTLSReconciler:
-    """Creates, renews and deletes the Secret with ``ca.key`` and ``ca.crt``.
+class MTLSReconciler(ClusterReconciler):
+    """Creates, renews and deletes the Secret with ``ca.key`` and ``ca.crt``."""
 
-    ``secrets`` reads the metadata of the Secrets that have a cluster label.
-    """
+    name = "raycluster-mtls"
+    rules = (Rule("ray.io", "rayclusters", READ), Rule("", "secrets", (*READ, "create", "patch", "delete")))
 
-    rules = (
-        Rule("ray.io", "rayclusters", READ),
-        Rule("", "secrets", (*READ, "create", "patch", "delete")),
-    )
-
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        config: KubeRayConfiguration,
-        clock: Clock,
-        profiles: Profiles,
-        secrets: Reader,
-    ) -> None:
-        self._client = client
-        self._events = events
-        self._config = config
-        self._profiles = profiles
-        self._clock = clock
-        self._secrets = ClusterSecrets(
-            client, secrets, content=(ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY), valid_until=recorded_renewal
-        )
+    def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+        super().__init__(manager, config, environment)
+        secrets, content = secret_informer(manager).reader, (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)
+        self._secrets = ClusterSecrets(self._client, secrets, content=content, valid_until=recorded_renewal)
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the Secret of one cluster up to date; requeue for its renewal."""
-        cluster = await self._client.get(RAY_CLUSTER, request)
-        if cluster is None or is_deleting(cluster):
+        children = await self.existing(request)
+        if children is None:
             self._secrets.forget(request)
             return Result()
-        children = Children(self._client, self._events, cluster)
-        if requests_certificates(cluster) and self._config.ca.issuer != "certificateSigningRequest":
+        if requests_certificates(children.cluster) and self._config.ca.issuer != "certificateSigningRequest":
             children.record_warning("CertificateRequestsDisabled", _REQUESTS_DISABLED)
-        key = NamespacedName(namespace_of(cluster), children.facts.names.ca_secret)
-        settings = await self._profiles.settings(self._client, request.namespace)
-        if not _needs_ca(children, settings.kuberay):
+        key = NamespacedName(request.namespace, children.facts.names.ca_secret)
+        if not _needs_ca(children, (await self.settings(request)).kuberay):
             self._secrets.forget(request)
             await children.delete(SECRET, self._secrets.metadata(key))
             return children.result()
         renewal_due = self._secrets.known_validity(children, _secret(children.facts, key.name, {}))
         now = self._clock.now()
-        if renewal_due is None or not now < renewal_due <= now + ca.LIFETIME:
+        if renewal_due is None or not now < renewal_due <= now + CA_LIFETIME:
             renewal_due = await self._write(children, key)
         if renewal_due is None:
             return children.result()
@@ -240,16 +209,6 @@ def _restart_note(cluster: Object, cause: str) -> str:
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of CAs to ``manager``."""
-    name = "raycluster-mtls"
-    reconciler = MTLSReconciler(
-        manager.client.with_field_manager(FIELD_MANAGER),
-        manager.events(name),
-        config,
-        manager.clock,
-        environment.profiles,
-        secret_informer(manager).reader,
-    )
-    controller = (
-        Builder(manager, name).for_(RAY_CLUSTER, CLUSTER_CHANGED).owns(SECRET, **CLUSTER_SECRETS).complete(reconciler)
-    )
-    environment.profiles.subscribe(controller, manager.cache.informer(RAY_CLUSTER).reader)
+    reconciler = MTLSReconciler(manager, config, environment)
+    builder = Builder(manager, reconciler.name).for_(RAY_CLUSTER, CLUSTER_CHANGED).owns(SECRET, **CLUSTER_SECRETS)
+    reconciler.subscribe(builder.complete(reconciler))

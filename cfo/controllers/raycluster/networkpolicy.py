@@ -23,39 +23,30 @@ from typing import Any
 
 from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import has_cluster_labels
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, digest, fit
-from cfo.api.raycluster.responsibility import Actor, Concern
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
+from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER, digest, fit
 from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
-from cfo.controllers.raycluster.dashboard_access import DashboardAccess
+from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers, service_account_of
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
-from cfo.controllers.raycluster.predicates import CHILD_CHANGED, CLUSTER_CHANGED
-from cfo.controllers.raycluster.profiles import Profiles
-from cfo.controllers.raycluster.responsibility_events import record_responsibility
+from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,
     Builder,
-    Client,
     DiscoveryIncomplete,
     EnqueueRequestsFromMapFunc,
     Entry,
-    EventRecorder,
     Manager,
     NamespacedName,
     Object,
-    Reader,
     Request,
     Result,
     Rule,
     is_controlled_by,
-    is_deleting,
     key_of,
     labels_of,
     name_of,
@@ -63,19 +54,18 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import Kind
 
-__all__ = ["NetworkPolicyReconciler", "setup"]
-
 _CREATED_BY_LABEL = "app.kubernetes.io/created-by"
 _KUBERAY = "kuberay-operator"
 _POLICY_FEATURES = frozenset({"networkPolicy", "networkIsolation"})
 
 
-class NetworkPolicyReconciler:
+class NetworkPolicyReconciler(ClusterReconciler):
     """Maintains the two policies of a cluster, and keeps the KubeRay operator's namespaces in them current.
 
-    ``policies`` reads all NetworkPolicies, because another owner's policy may have the same name as ours.
+    It reads all NetworkPolicies, because another owner's policy may have the same name as ours.
     """
 
+    name = "raycluster-networkpolicy"
     rules = (
         Rule("ray.io", "rayclusters", READ),
         Rule("networking.k8s.io", "networkpolicies", (*READ, "create", "patch", "delete")),
@@ -83,37 +73,25 @@ class NetworkPolicyReconciler:
     )
 
     def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        config: KubeRayConfiguration,
-        namespaces: OperatorNamespaces,
-        profiles: Profiles,
-        access: DashboardAccess,
-        policies: Reader,
+        self, manager: Manager, config: KubeRayConfiguration, environment: Environment, namespaces: OperatorNamespaces
     ) -> None:
-        self._client = client
-        self._events = events
-        self._config = config
+        super().__init__(manager, config, environment)
         self._namespaces = namespaces
-        self._profiles = profiles
-        self._access = access
-        self._policies = policies
+        self._policies = manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the policies of one cluster up to date."""
-        cluster = await self._client.get(RAY_CLUSTER, request)
-        if cluster is None or is_deleting(cluster):
+        children = await self.existing(request)
+        if children is None:
             return Result()
-        children = Children(self._client, self._events, cluster)
         facts = children.facts
         if facts.is_managed_by_multikueue:
             record_responsibility(children, Concern.NETWORK_POLICY, ())
-            if cluster["metadata"].get("generation") == 1:
+            if children.cluster["metadata"].get("generation") == 1:
                 await self._delete(children, *self._policy_names(facts, "head"))
                 await self._delete(children, *self._policy_names(facts, "workers"))
             return children.result()
-        settings = await self._profiles.settings(self._client, request.namespace)
+        settings = await self.settings(request)
         workers_observed = head_observed = frozenset[str]()
         if Concern.NETWORK_POLICY.value not in settings.enforced:
             directions = policy_types(settings.kuberay)
@@ -130,7 +108,7 @@ class NetworkPolicyReconciler:
         self._record_refused_ports(children)
         try:
             namespaces = await self._namespaces.current()
-            exposure = await self._access.exposure_of(facts, settings)
+            exposure = await self._environment.access.exposure_of(facts, settings)
         except DiscoveryIncomplete:
             return children.result(requeue_after=UNKNOWN_RETRY_SECONDS)
         await self._apply(
@@ -253,10 +231,6 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
 
     Raises the errors of reading the operator's credentials.
     """
-    name = "raycluster-networkpolicy"
-    cluster_informer = manager.cache.informer(RAY_CLUSTER)
-    add_indexes(cluster_informer)
-    clusters = cluster_informer.reader
     credentials = await manager.transport.config.authenticate()
     # An operator limited to some namespaces is not allowed to read cluster-scoped objects.
     needs_roles = not config.operator_namespaces and manager.options.namespaces is None
@@ -264,27 +238,18 @@ async def setup(manager: Manager, config: KubeRayConfiguration, environment: Env
     namespaces = OperatorNamespaces(
         config, environment, roles, own_account=service_account_of(credentials.authorization)
     )
-    reconciler = NetworkPolicyReconciler(
-        manager.client.with_field_manager(FIELD_MANAGER),
-        manager.events(name),
-        config,
-        namespaces,
-        environment.profiles,
-        environment.access,
-        manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader,
-    )
+    reconciler = NetworkPolicyReconciler(manager, config, environment, namespaces)
     controller = (
-        Builder(manager, name)
+        Builder(manager, reconciler.name)
         .for_(RAY_CLUSTER, CLUSTER_CHANGED)
         .owns(NETWORK_POLICY, CHILD_CHANGED, max_bytes=MAX_CACHED_BYTES)
         .complete(reconciler)
     )
     enqueue_all_if_changed = EnqueueRequestsFromMapFunc(
-        lambda entry: all_clusters(clusters) if namespaces.update(entry) else ()
+        lambda entry: reconciler.all_clusters() if namespaces.update(entry) else ()
     )
     for informer in roles or ():
         controller.watch(Kind(informer, enqueue_all_if_changed, mapper=manager.mapper, optional=True))
-    environment.profiles.subscribe(controller, clusters)
-    environment.access.subscribe(manager, controller, clusters)
+    reconciler.subscribe(controller, access=True)
     environment.dsc_initializations.subscribe(controller, enqueue_all_if_changed)
-    environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters))
+    environment.routes.enqueue_when_served(controller, reconciler.all_clusters)

@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from cfo.api.raycluster.certificates import CERTIFICATE_USAGES
 from cfo.api.raycluster.cluster import pod_labels
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import all_head_host_names
+from cfo.api.raycluster.names import RAY_CLUSTER, all_head_host_names
 from cfo.runtime import (
     NamespacedName,
     Object,
@@ -35,21 +34,6 @@ from cfo.runtime import (
     namespace_of,
     uid_of,
 )
-
-__all__ = [
-    "MAX_REQUEST_BYTES",
-    "NodeNames",
-    "NodePublicKey",
-    "NodeRequest",
-    "Refusal",
-    "Requester",
-    "check_names",
-    "check_pod",
-    "cluster_of_pod",
-    "node_names",
-    "parse_request",
-    "requester_of",
-]
 
 MAX_REQUEST_BYTES: Final = 4 << 10
 """The largest accepted PEM; a request with an RSA key of 4096 bits takes 1.8 kB."""

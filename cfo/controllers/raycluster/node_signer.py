@@ -24,8 +24,7 @@ import structlog
 
 from cfo.api.raycluster.certificates import SIGNER_NAME
 from cfo.api.raycluster.cluster import is_owned_by
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import FIELD_MANAGER, names_of
+from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.environment import Environment
@@ -47,9 +46,7 @@ from cfo.runtime import (
     SECRET,
     Builder,
     Client,
-    Clock,
     Entry,
-    EventRecorder,
     Manager,
     NamespacedName,
     Object,
@@ -65,8 +62,6 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.manager import SelectionKeywords
-
-__all__ = ["NodeSigner", "SigningAuthorities", "setup"]
 
 CERTIFICATE_SIGNING_REQUEST: Final = GVK("certificates.k8s.io", "v1", "CertificateSigningRequest")
 
@@ -92,10 +87,10 @@ _log = structlog.get_logger("cfo.controllers.raycluster")
 class NodeSigner:
     """Decides about one request at a time.
 
-    ``requests`` reads all requests for our signer, with the index of :func:`setup`. ``namespaces`` are those that the
-    operator is limited to (``None``: all); another operator answers requests from others.
+    If the operator is limited to some namespaces, another operator answers requests from others.
     """
 
+    name = "raycluster-node-signer"
     rules = (
         Rule("certificates.k8s.io", "certificatesigningrequests", READ),
         Rule(
@@ -107,26 +102,16 @@ class NodeSigner:
         Rule("", "pods", "get"),
     )
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        config: KubeRayConfiguration,
-        clock: Clock,
-        domain: IngressDomain,
-        *,
-        requests: Reader,
-        secrets: Reader,
-        namespaces: Iterable[str] | None = None,
-    ) -> None:
-        self._client = client
-        self._events = events
+    def __init__(self, manager: Manager, config: KubeRayConfiguration, domain: IngressDomain) -> None:
+        self._client = manager.client.with_field_manager(FIELD_MANAGER)
+        self._events = manager.events(self.name)
         self._lifetime = config.ca.node_certificate_lifetime
-        self._clock = clock
+        self._clock = manager.clock
         self._domain = domain
-        self._requests = requests
-        self._authorities = SigningAuthorities(client, secrets)
-        self._namespaces = frozenset(namespaces) if namespaces is not None else None
+        requests = manager.cache.informer(CERTIFICATE_SIGNING_REQUEST, **_SELECTION)
+        self._requests = requests.add_index(_DECIDED, _index_decided).reader
+        self._authorities = SigningAuthorities(self._client, secret_informer(manager).reader)
+        self._namespaces = manager.options.namespaces
         self._waiting = _WaitingRequests()
 
     async def reconcile(self, request: Request) -> Result:
@@ -208,14 +193,8 @@ class NodeSigner:
     def _with_condition(self, csr: Object, type_: str, reason: str, message: str) -> Object:
         """Return the status of ``csr`` with one more condition."""
         now = rfc3339(self._clock.now())
-        condition = {
-            "type": type_,
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastUpdateTime": now,
-            "lastTransitionTime": now,
-        }
+        condition = {"type": type_, "status": "True", "reason": reason, "message": message}
+        condition |= {"lastUpdateTime": now, "lastTransitionTime": now}
         return {**(csr.get("status") or {}), "conditions": [*_conditions(csr), condition]}
 
     async def _update(self, csr: Object, subresource: str, status: Object) -> Object:
@@ -322,22 +301,9 @@ def _index_decided(entry: Entry) -> Iterable[str]:
 
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the signer to ``manager``."""
-    name = "raycluster-node-signer"
-    requests = manager.cache.informer(CERTIFICATE_SIGNING_REQUEST, **_SELECTION).add_index(_DECIDED, _index_decided)
-    secrets = secret_informer(manager)
-    signer = NodeSigner(
-        manager.client.with_field_manager(FIELD_MANAGER),
-        manager.events(name),
-        config,
-        manager.clock,
-        environment.domain,
-        requests=requests.reader,
-        secrets=secrets.reader,
-        namespaces=manager.options.namespaces,
-    )
     (
-        Builder(manager, name)
+        Builder(manager, NodeSigner.name)
         .for_(CERTIFICATE_SIGNING_REQUEST, **_SELECTION)
-        .reads(secrets, manager.cache.informer(RAY_CLUSTER))
-        .complete(signer)
+        .reads(secret_informer(manager), manager.cache.informer(RAY_CLUSTER))
+        .complete(NodeSigner(manager, config, environment.domain))
     )

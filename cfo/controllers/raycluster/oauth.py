@@ -7,82 +7,113 @@ tokens. That permission is a ClusterRoleBinding, which no owner reference can ti
 delays the cluster's deletion until the binding is deleted. OpenShift accepts the ServiceAccount as an OAuth client and
 issues the Service's certificate; for the operator's own proxies, :mod:`~cfo.controllers.raycluster.auth_proxy` does.
 
-If OAuth is disabled, or another actor authenticates the users (:mod:`cfo.api.raycluster.responsibility`), all of these
+If OAuth is disabled, or another actor authenticates the users (:mod:`cfo.api.raycluster.facts`), all of these
 objects are deleted, and the finalizer is removed; Routes of a cluster whose Ray requires tokens (``authOptions``)
 target Ray itself. Without anything that authenticates users, nothing is created, and an Event reports this.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from cfo.api.raycluster.authentication import Authentication, Backend
-from cfo.api.raycluster.cluster import is_suspended
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER
-from cfo.config import AuthenticationConfiguration, KubeRayConfiguration, ProfileTable
-from cfo.controllers.raycluster.auth_proxy import AuthProxySecrets, CookieSecret
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
-from cfo.controllers.raycluster.clusters import add_indexes, all_clusters
+from cfo.api.raycluster.cluster import HEAD_LABELS, is_suspended
+from cfo.api.raycluster.facts import Actor, Concern
+from cfo.api.raycluster.names import FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER, ROUTE
+from cfo.config import KubeRayConfiguration, NamespaceSettings, OIDCConfiguration, ProfileTable
+from cfo.controllers.raycluster.auth_proxy import ProxySecrets
+from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.oauth_informers import (
-    HeadPodReplacer,
-    OAuthInformers,
-    OpenShiftInformers,
-    OptionalOpenShiftInformers,
-    ProxyInformers,
-    add_binding_index,
-    clusters_of_binding,
-)
+from cfo.controllers.raycluster.head_pods import HeadPodReplacer, HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
-from cfo.controllers.raycluster.predicates import (
-    CHILD_CHANGED,
-    CLUSTER_CHANGED,
-    FINALIZERS_CHANGED,
-    HEAD_SERVICE_CHANGED,
-)
 from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
+from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
 from cfo.controllers.raycluster.resources import (
     desired_client_route,
     desired_dashboard_route,
     desired_proxy_service,
     desired_proxy_service_account,
 )
-from cfo.controllers.raycluster.responsibility_events import record_authentication, record_missing_client
 from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
+from cfo.controllers.raycluster.watches import (
+    CHILD_CHANGED,
+    CLUSTER_CHANGED,
+    CREATED_OR_DELETED,
+    FINALIZERS_CHANGED,
+    HEAD_SERVICE_CHANGED,
+    LABELED,
+    MAX_CACHED_BYTES,
+)
 from cfo.runtime import (
     CRUD,
+    POD,
     READ,
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
     Builder,
-    Client,
+    Controller,
     DiscoveryIncomplete,
+    EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
-    EventRecorder,
+    Informer,
     Manager,
     NamespacedName,
     Object,
+    Reader,
     Request,
     Result,
     Rule,
     is_deleting,
-    key_of,
+    namespace_of,
     on_update,
     or_,
     set_finalizer,
     uid_of,
 )
-from cfo.runtime.manager import SelectionKeywords
+from cfo.runtime.controller import Kind
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
-
-__all__ = ["OAuthReconciler", "setup"]
 
 _SYNC_RETRY_SECONDS = 0.5
 
 
-class OAuthReconciler:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyReaders:
+    """Readers of the Services and ServiceAccounts with a cluster label."""
+
+    services: Reader
+    accounts: Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenShiftInformers:
+    """Informers of OpenShift's objects with a cluster label and, if OAuth is enabled, of head pods."""
+
+    routes: Informer
+    services: Informer
+    accounts: Informer
+    pods: HeadPods | None
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether all of the informers have listed their objects."""
+        informers = [self.routes, self.services, self.accounts, *([self.pods.informer] if self.pods else [])]
+        return all(informer.has_synced for informer in informers)
+
+    @property
+    def proxy(self) -> ProxyReaders:
+        """The readers of the proxy's objects."""
+        return ProxyReaders(services=self.services.reader, accounts=self.accounts.reader)
+
+
+_PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
+
+
+class OAuthReconciler(ClusterReconciler):
     """Creates, updates and deletes the objects that the OAuth proxy of one cluster needs."""
 
+    name = "raycluster-oauth"
     proxy_rules = (
         Rule("ray.io", "rayclusters", (*READ, "patch")),
         Rule("", ("secrets", "services", "serviceaccounts"), (*READ, "create", "patch", "delete")),
@@ -91,70 +122,84 @@ class OAuthReconciler:
         Rule("authentication.k8s.io", "tokenreviews", "create"),
         Rule("authorization.k8s.io", "subjectaccessreviews", "create"),
     )
-    rules = (
-        *proxy_rules,
-        Rule("", "pods", ("list", "watch", "delete")),
-        Rule(ROUTE.group, "routes", CRUD),
-    )
+    rules = (*proxy_rules, Rule("", "pods", ("list", "watch", "delete")), Rule(ROUTE.group, "routes", CRUD))
 
-    def __init__(
-        self,
-        client: Client,
-        events: EventRecorder,
-        config: KubeRayConfiguration,
-        environment: Environment,
-        informers: OAuthInformers,
-    ) -> None:
-        self._client = client
-        self._finalizer_client = client.with_field_manager(FINALIZER_MANAGER)
-        self._events = events
-        self._config = config
-        self._platform = environment.platform
-        self._profiles = environment.profiles
-        self._access = environment.access
-        self._informers = informers
-        self._auth_proxy = AuthProxySecrets(client, config.authentication, informers.secrets, environment.clock)
-        self._cookie = CookieSecret(client, informers.secrets)
-        self._bindings = ProxyBindings(client, informers)
-        self._head_pods = HeadPodReplacer(environment.clock)
+    def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
+        super().__init__(manager, config, environment)
+        self._finalizer_client = self._client.with_field_manager(FINALIZER_MANAGER)
+        secrets, cache = secret_informer(manager).reader, manager.cache
+        self._secrets = ProxySecrets(self._client, config.authentication, secrets, self._clock)
+        self.bindings = ProxyBindings(self._client, cache.informer(CLUSTER_ROLE_BINDING), self.clusters)
+        self._head_pods = HeadPodReplacer(self._clock)
         self._recorded: dict[Request, tuple[str, str]] = {}
+        self._is_required = ProfileTable(config).strictest().kuberay.ray_dashboard_oauth_enabled
+        self._openshift: OpenShiftInformers | None = None
+        """``None`` until Routes are served."""
+        self.proxy: ProxyReaders | None = None
+        """For the operator's own proxies; ``None`` if the configuration disables them."""
+        self.oidc_secrets: Informer | None = None
+        """The metadata of the Secrets with the OIDC client."""
+        authentication = config.authentication
+        if self._is_required and authentication.enabled:
+            services, accounts = cache.informer(SERVICE, **LABELED), cache.informer(SERVICE_ACCOUNT, **LABELED)
+            self.proxy = ProxyReaders(services=services.reader, accounts=accounts.reader)
+            if authentication.oidc is not None:
+                named = f"metadata.name={authentication.oidc.secret_name}"
+                self.oidc_secrets = cache.informer(
+                    SECRET, field_selector=named, metadata_only=True, max_bytes=MAX_CACHED_BYTES
+                )
+
+    def watch_openshift(self, controller: Controller, routes: Informer) -> None:
+        """Create the informers of OpenShift's objects, and feed ``controller`` with their events."""
+        cache, mapper = self._manager.cache, self._manager.mapper
+        owner = EnqueueRequestForOwner(RAY_CLUSTER)
+        services, accounts = cache.informer(SERVICE, **LABELED), cache.informer(SERVICE_ACCOUNT, **LABELED)
+        pods = None
+        if self._is_required:
+            pods = HeadPods(cache.informer(POD, label_selector=HEAD_LABELS))
+            clusters_of = EnqueueRequestsFromMapFunc(lambda pod: clusters_of_pod(self.clusters, pod))
+            deletion_began = on_update(lambda old, new: old.meta.is_deleting != new.meta.is_deleting)
+            controller.watch(Kind(pods.informer, clusters_of, deletion_began, mapper=mapper))
+        controller.watch(Kind(routes, owner, CHILD_CHANGED, mapper=mapper))
+        controller.watch(Kind(services, owner, CHILD_CHANGED, mapper=mapper))
+        controller.watch(Kind(accounts, owner, mapper=mapper))
+        self._openshift = OpenShiftInformers(routes=routes, services=services, accounts=accounts, pods=pods)
 
     async def reconcile(self, request: Request) -> Result:
         """Bring the objects of one cluster's proxy up to date."""
         cluster = await self._client.get(RAY_CLUSTER, request)
         if cluster is None or is_deleting(cluster):
-            self._cookie.forget(request)
-            self._auth_proxy.forget(request)
+            self._secrets.forget(request)
             self._recorded.pop(request, None)
         if cluster is None:
-            await self._bindings.collect(request)
+            await self.bindings.collect(request)
             return Result()
         children = Children(self._client, self._events, cluster)
         if is_deleting(cluster):
             self._head_pods.forget(cluster)
             await self._release(children)
             return children.result()
-        settings = await self._profiles.settings(self._client, request.namespace)
+        settings = await self.settings(request)
         try:
-            is_openshift = await self._platform.is_openshift()
-            exposure = await self._access.exposure_of(children.facts, settings)
+            is_openshift = await self._environment.platform.is_openshift()
+            exposure = await self._environment.access.exposure_of(children.facts, settings)
         except DiscoveryIncomplete:
             return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
-        openshift = self._informers.openshift.current
+        openshift = self._openshift
         if is_openshift and (openshift is None or not openshift.has_synced):
             return Result(requeue_after=_SYNC_RETRY_SECONDS)
         required = settings.kuberay.ray_dashboard_oauth_enabled
         recorded = (uid_of(cluster), exposure.message)
         is_new = self._recorded.get(request) != recorded
         self._recorded[request] = recorded
-        record_authentication(children, exposure, settings, has_routes=openshift is not None, is_new=is_new)
-        record_missing_client(children, exposure, self._config.authentication.oidc, self._informers.oidc_secrets)
+        _record_authentication(children, exposure, settings, has_routes=openshift is not None, is_new=is_new)
+        _record_missing_client(children, exposure, self._config.authentication.oidc, self.oidc_secrets)
         match exposure.authentication:
             case Authentication.OAUTH_PROXY if openshift is not None and exposure.backend is not None:
                 await self._create_or_update_openshift_proxy(children, openshift, exposure.route_backend)
-            case Authentication.AUTH_PROXY if exposure.backend is not None and self._informers.proxy is not None:
+            case Authentication.AUTH_PROXY if exposure.backend is not None and self.proxy is not None:
                 renewal = await self._create_or_update_auth_proxy(
-                    children, exposure.route_backend, self._informers.proxy, openshift
+                    children, exposure.route_backend, self.proxy, openshift
                 )
                 return children.result(requeue_after=renewal)
             case _:
@@ -162,7 +207,7 @@ class OAuthReconciler:
         return children.result()
 
     async def _create_or_update_auth_proxy(
-        self, children: Children, backend: Backend | None, proxy: ProxyInformers, openshift: OpenShiftInformers | None
+        self, children: Children, backend: Backend | None, proxy: ProxyReaders, openshift: OpenShiftInformers | None
     ) -> float:
         """Write the objects of the operator's own proxies; return in how many seconds their certificate is renewed."""
         facts = children.facts
@@ -170,16 +215,13 @@ class OAuthReconciler:
             return 0.0
         account = desired_proxy_service_account(facts, openshift_client=False)
         service = desired_proxy_service(facts, openshift_certificate=False)
-        for reader, desired, consequence in (
-            (proxy.accounts, account, "the proxies cannot check tokens"),
-            (proxy.services, service, "the dashboard is not reachable through the proxies"),
-        ):
-            await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
-        await self._auth_proxy.write_config(children)
-        renewal = await self._auth_proxy.write_certificate(children)
-        await self._bindings.create_or_update(children)
+        await children.claim_and_apply(account, proxy.accounts, "the proxies cannot check tokens")
+        await children.claim_and_apply(service, proxy.services, "the dashboard is not reachable through the proxies")
+        await self._secrets.write_config(children)
+        renewal = await self._secrets.write_certificate(children)
+        await self.bindings.create_or_update(children)
         if openshift is not None:
-            destination_ca = self._auth_proxy.certificate_ca(facts)
+            destination_ca = self._secrets.certificate_ca(facts)
             if destination_ca:
                 await self._write_routes(children, openshift, backend, destination_ca)
         return renewal
@@ -191,17 +233,16 @@ class OAuthReconciler:
         facts = children.facts
         if not await self._may_write(facts.cluster):
             return
-        account, service = desired_proxy_service_account(facts), desired_proxy_service(facts)
-        for reader, desired, consequence in (
-            (openshift.accounts, account, "the OAuth proxy cannot log users in"),
-            (openshift.services, service, "the dashboard is not reachable through the OAuth proxy"),
-        ):
-            await children.claim_and_apply(desired, reader.get(key_of(desired)), consequence)
-        await self._auth_proxy.delete_certificate(children)  # OpenShift issues one of the same name
-        await self._cookie.write(children)
-        await self._bindings.create_or_update(children)
+        account, service, proxy = desired_proxy_service_account(facts), desired_proxy_service(facts), openshift.proxy
+        await children.claim_and_apply(account, proxy.accounts, "the OAuth proxy cannot log users in")
+        await children.claim_and_apply(
+            service, proxy.services, "the dashboard is not reachable through the OAuth proxy"
+        )
+        await self._secrets.delete_certificate(children)  # OpenShift issues one of the same name
+        await self._secrets.write_cookie(children)
+        await self.bindings.create_or_update(children)
         await self._write_routes(children, openshift, backend)
-        await self._head_pods.replace(children, openshift)
+        await self._head_pods.replace(children, proxy.accounts, openshift.pods)
 
     async def _may_write(self, cluster: Object) -> bool:
         """Set the finalizer; return whether the proxy's objects may be written: the cluster exists and may run."""
@@ -212,95 +253,97 @@ class OAuthReconciler:
         self, children: Children, openshift: OpenShiftInformers, backend: Backend | None, destination_ca: str = ""
     ) -> None:
         """Write the Routes; delete them if there is no ``backend``: the operator does not expose the cluster."""
-        facts, names = children.facts, children.facts.names
+        facts, names, routes = children.facts, children.facts.names, openshift.routes.reader
         if backend is None:
             for name in (names.dashboard, names.client):
-                await children.delete(ROUTE, openshift.routes.get(NamespacedName(names.namespace, name)))
+                await children.delete(ROUTE, routes.get(NamespacedName(names.namespace, name)))
             return
-        for desired, consequence in (
-            (desired_dashboard_route(facts, backend, destination_ca), "the dashboard has no Route"),
-            (desired_client_route(facts), "the Ray client has no Route"),
-        ):
-            await children.claim_and_apply(desired, openshift.routes.get(key_of(desired)), consequence)
+        route = desired_dashboard_route(facts, backend, destination_ca)
+        await children.claim_and_apply(route, routes, "the dashboard has no Route")
+        await children.claim_and_apply(desired_client_route(facts), routes, "the Ray client has no Route")
 
     async def _delete(self, children: Children, openshift: OpenShiftInformers | None, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""
         names, namespace = children.facts.names, children.facts.names.namespace
         if openshift is not None and (backend is None or not children.facts.is_suspended):
             await self._write_routes(children, openshift, backend)
-        for informers in (self._informers.proxy, openshift):
-            if informers is not None:
-                account = NamespacedName(namespace, names.proxy_service_account)
-                await children.delete(SERVICE, informers.services.get(NamespacedName(namespace, names.proxy_service)))
-                await children.delete(SERVICE_ACCOUNT, informers.accounts.get(account))
-                break
-        await self._cookie.delete(children)
-        await self._auth_proxy.delete_certificate(children)
+        proxy = self.proxy or (openshift.proxy if openshift is not None else None)
+        if proxy is not None:
+            account = NamespacedName(namespace, names.proxy_service_account)
+            await children.delete(SERVICE, proxy.services.get(NamespacedName(namespace, names.proxy_service)))
+            await children.delete(SERVICE_ACCOUNT, proxy.accounts.get(account))
+        await self._secrets.delete_cookie(children)
+        await self._secrets.delete_certificate(children)
         await self._release(children)
 
     async def _release(self, children: Children) -> None:
         """Delete the cluster's ClusterRoleBindings, regardless of their names, then remove the finalizer."""
         cluster = children.cluster
-        await self._bindings.delete(children)
+        await self.bindings.delete(children)
         if not children.errors:
             await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=False)
 
 
+def _record_authentication(
+    children: Children, exposure: Exposure, settings: NamespaceSettings, *, has_routes: bool, is_new: bool
+) -> None:
+    """Record who authenticates users and, where ``has_routes`` are served, who exposes the cluster.
+
+    Why a dashboard is not exposed is recorded only if the reason ``is_new``, not in every reconcile.
+    """
+    features = settings.kuberay.kuberay_features
+    if exposure.reason and is_new:
+        children.record_warning(exposure.reason, exposure.message)
+    if not settings.kuberay.ray_dashboard_oauth_enabled:
+        return
+    is_proxied = exposure.authentication in _PROXIES
+    actor = record_responsibility(children, Concern.AUTHENTICATION, features, "OAuth proxy" if is_proxied else "")
+    if has_routes and exposure.authentication is not Authentication.OTHER:
+        record_responsibility(children, Concern.EXPOSURE, features, "exposure")
+    is_overridden = is_proxied and actor is Actor.OPERATOR and children.facts.uses_kuberay_auth
+    if is_overridden and "authOptions" in features:
+        children.record_warning("RayTokenDisabled", _RAY_AUTH_MODE_OVERRIDDEN)
+
+
+def _record_missing_client(
+    children: Children, exposure: Exposure, oidc: OIDCConfiguration | None, secrets: Informer | None
+) -> None:
+    """Record that the Secret with the OIDC client does not exist; ``secrets``: those with its name."""
+    if exposure.authentication is not Authentication.AUTH_PROXY or oidc is None or secrets is None:
+        return
+    key = NamespacedName(namespace_of(children.cluster), oidc.secret_name)
+    if secrets.has_synced and not secrets.reader.contains(key):
+        children.record_warning("OIDCSecretMissing", _OIDC_CLIENT_MISSING.format(name=oidc.secret_name))
+
+
+_RAY_AUTH_MODE_OVERRIDDEN = (
+    "The RayCluster sets spec.authOptions, but RAY_AUTH_MODE in the head's pod template disables Ray's tokens: the "
+    "operator's own OAuth proxy stays active. Remove the variable"
+)
+_OIDC_CLIENT_MISSING = (
+    "The Secret {name} with client-id and client-secret, which the login in the browser needs, does not exist in this "
+    "namespace: the head pod cannot start. Ask the administrator to create it"
+)
+
+
 def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
     """Add the controller of OAuth proxies to ``manager``."""
-    name = "raycluster-oauth"
-    clusters = manager.cache.informer(RAY_CLUSTER)
-    add_indexes(clusters)
-    secrets = secret_informer(manager)
-    bindings = manager.cache.informer(CLUSTER_ROLE_BINDING)
-    add_binding_index(bindings)
-    strictest = ProfileTable(config).strictest().kuberay
-    required = strictest.ray_dashboard_oauth_enabled
-    openshift = OptionalOpenShiftInformers(manager, environment.routes, with_pods=required)
-    authentication = config.authentication if required else AuthenticationConfiguration()
-    labeled: SelectionKeywords = {"label_selector": CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
-    proxy = None
-    if authentication.enabled:
-        services = manager.cache.informer(SERVICE, **labeled)
-        accounts = manager.cache.informer(SERVICE_ACCOUNT, **labeled)
-        proxy = ProxyInformers(services=services.reader, accounts=accounts.reader)
-    oidc = authentication.oidc if authentication.enabled else None
-    named: SelectionKeywords = {"metadata_only": True, "max_bytes": MAX_CACHED_BYTES}
-    if oidc is not None:
-        named["field_selector"] = f"metadata.name={oidc.secret_name}"
-    reconciler = OAuthReconciler(
-        manager.client.with_field_manager(FIELD_MANAGER),
-        manager.events(name),
-        config,
-        environment,
-        OAuthInformers(
-            clusters=clusters.reader,
-            secrets=secrets.reader,
-            bindings=bindings.reader,
-            openshift=openshift,
-            proxy=proxy,
-            oidc_secrets=manager.cache.informer(SECRET, **named) if oidc is not None else None,
-        ),
-    )
+    reconciler = OAuthReconciler(manager, config, environment)
     builder = (
-        Builder(manager, name)
+        Builder(manager, reconciler.name)
         .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, FINALIZERS_CHANGED))
         .owns(SECRET, **CLUSTER_SECRETS)
-        .watches(
-            CLUSTER_ROLE_BINDING,
-            EnqueueRequestsFromMapFunc(lambda binding: clusters_of_binding(clusters.reader, binding)),
-            CHILD_CHANGED,
-        )
+        .watches(CLUSTER_ROLE_BINDING, EnqueueRequestsFromMapFunc(reconciler.bindings.clusters_of), CHILD_CHANGED)
     )
-    if proxy is not None:
-        builder.owns(SERVICE, CHILD_CHANGED, **labeled).owns(SERVICE_ACCOUNT, **labeled)
-    if oidc is not None:
+    if reconciler.proxy is not None:
+        builder.owns(SERVICE, CHILD_CHANGED, **LABELED).owns(SERVICE_ACCOUNT, **LABELED)
+    if reconciler.oidc_secrets is not None:
         in_namespace = EnqueueRequestsFromMapFunc(
-            lambda secret: [entry.key for entry in clusters.reader.entries(secret.key.namespace)]
+            lambda secret: [entry.key for entry in reconciler.clusters.entries(secret.key.namespace)]
         )
-        builder.watches(SECRET, in_namespace, on_update(lambda _old, _new: False), **named)
+        source = Kind(reconciler.oidc_secrets, in_namespace, CREATED_OR_DELETED, mapper=manager.mapper)
+        builder.watches_source(source)
     controller = builder.complete(reconciler)
-    environment.access.subscribe(manager, controller, clusters.reader)
-    openshift.start(controller, clusters.reader)
-    environment.profiles.subscribe(controller, clusters.reader)
-    environment.routes.enqueue_when_served(controller, lambda: all_clusters(clusters.reader))
+    environment.routes.when_served(lambda routes: reconciler.watch_openshift(controller, routes))
+    reconciler.subscribe(controller, access=True)
+    environment.routes.enqueue_when_served(controller, reconciler.all_clusters)

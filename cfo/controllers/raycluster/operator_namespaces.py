@@ -23,21 +23,11 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from cfo.api.raycluster.kinds import DSC_INITIALIZATION
-from cfo.api.raycluster.naming import CLUSTER_LABEL
+from cfo.api.raycluster.names import CLUSTER_LABEL, DSC_INITIALIZATION
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime import READ, Cache, Entry, Informer, NamespacedName, Object, Rule
 from cfo.runtime.objects import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
-
-__all__ = [
-    "WELL_KNOWN_OPENSHIFT",
-    "WELL_KNOWN_VANILLA",
-    "OperatorNamespaces",
-    "RoleInformers",
-    "grants_status_update",
-    "service_account_of",
-]
 
 WELL_KNOWN_OPENSHIFT = ("opendatahub", "redhat-ods-applications")
 WELL_KNOWN_VANILLA = ("ray-system",)

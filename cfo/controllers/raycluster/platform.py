@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Unpack
 
 import structlog
 
-from cfo.api.raycluster.kinds import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
+from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
 from cfo.config import KubeRayConfiguration
 from cfo.runtime import (
     GVK,
@@ -30,8 +31,7 @@ from cfo.runtime import (
     UnknownKind,
 )
 from cfo.runtime.controller import Kind
-
-__all__ = ["UNKNOWN_RETRY_SECONDS", "IngressDomain", "OptionalKind", "Platform", "missing_domain_message"]
+from cfo.runtime.manager import SelectionKeywords
 
 UNKNOWN_RETRY_SECONDS = 5.0
 """How long a reconcile waits before it retries discovery that was incomplete."""
@@ -51,13 +51,9 @@ class OptionalKind:
     first), the first one that is served is used until the operator restarts.
     """
 
-    def __init__(
-        self, manager: Manager, *gvks: GVK, label_selector: str = "", field_selector: str = "", max_bytes: int = 0
-    ) -> None:
+    def __init__(self, manager: Manager, *gvks: GVK, **selection: Unpack[SelectionKeywords]) -> None:
         self._manager = manager
-        self._label_selector = label_selector
-        self._field_selector = field_selector
-        self._max_bytes = max_bytes
+        self._selection = selection
         self._callbacks: list[Callable[[Informer], None]] = []
         self._informer: Informer | None = None
         self._channels: list[tuple[Channel, Callable[[], Iterable[Request]]]] = []
@@ -115,12 +111,7 @@ class OptionalKind:
     def _on_available(self, gvk: GVK, manager: Manager) -> None:
         if self._informer is not None:
             return  # a preferred version is served
-        self._informer = manager.cache.informer(
-            gvk,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-            max_bytes=self._max_bytes,
-        )
+        self._informer = manager.cache.informer(gvk, **self._selection)
         for callback in self._callbacks:
             callback(self._informer)
         self._callbacks.clear()

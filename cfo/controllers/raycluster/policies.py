@@ -10,21 +10,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, pod_labels
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.naming import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
+from cfo.api.raycluster.facts import Actor, RayClusterFacts
+from cfo.api.raycluster.names import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
 from cfo.api.raycluster.ports import RayPorts
-from cfo.api.raycluster.responsibility import Actor
 from cfo.config import EgressConfiguration, KubeRayConfiguration
 from cfo.controllers.raycluster.resources import child_object
 from cfo.runtime import NETWORK_POLICY, Object
-
-__all__ = [
-    "desired_default_deny",
-    "desired_head_policy",
-    "desired_workers_policy",
-    "policy_types",
-    "requires_certificates",
-]
 
 _KUBERAY_LABELS: Final = {"app.kubernetes.io/component": "kuberay-operator"}
 _JOB_LABEL: Final = "batch.kubernetes.io/job-name"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from cfo.api.raycluster.cluster import has_cluster_labels
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import digest, fit, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, digest, fit, label_value, names_of
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.host_collisions import older_colliding_clusters
-from cfo.controllers.raycluster.oauth_informers import OAuthInformers
 from cfo.controllers.raycluster.resources import desired_cluster_role_binding
+from cfo.controllers.raycluster.watches import clusters_with_label
 from cfo.runtime import (
     Client,
+    Entry,
+    Informer,
     NamespacedName,
     Object,
+    Reader,
     Request,
     is_deleting,
     key_of,
@@ -22,15 +26,31 @@ from cfo.runtime import (
 from cfo.runtime.client import NameTaken
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
-__all__ = ["ProxyBindings", "is_oauth_proxy_binding"]
+_INDEX = "cluster"
 
 
 class ProxyBindings:
-    """The ClusterRoleBinding of each RayCluster. No owner reference can tie it to a namespaced cluster."""
+    """The ClusterRoleBinding of each RayCluster. No owner reference can tie it to a namespaced cluster.
 
-    def __init__(self, client: Client, informers: OAuthInformers) -> None:
+    ``bindings`` has all ClusterRoleBindings, and ``clusters`` reads all RayClusters.
+    """
+
+    def __init__(self, client: Client, bindings: Informer, clusters: Reader) -> None:
         self._client = client
-        self._informers = informers
+        self._clusters = clusters
+        self._bindings = bindings.add_index(_INDEX, _index_binding).reader
+
+    def clusters_of(self, binding: Entry) -> Collection[Request]:
+        """Return the clusters that the labels of a ClusterRoleBinding name."""
+        namespace, label = binding.meta.labels.get(NAMESPACE_LABEL), binding.meta.labels.get(CLUSTER_LABEL)
+        if not namespace or not label:
+            return ()
+        # The binding of a deleted cluster is deleted by a reconcile of the name in its label.
+        return clusters_with_label(self._clusters, namespace, label) or (Request(namespace, label),)
+
+    def _of(self, cluster: NamespacedName) -> list[Entry]:
+        """Return the ClusterRoleBindings whose labels name ``cluster``, even if the cluster no longer exists."""
+        return self._bindings.entries(index=(_INDEX, f"{cluster.namespace}/{label_value(cluster.name)}"))
 
     async def create_or_update(self, children: Children) -> None:
         """Create the ClusterRoleBinding, with the usual name if it is available.
@@ -49,7 +69,7 @@ class ProxyBindings:
                 return desired_cluster_role_binding(children.facts, name)
 
             try:
-                current = self._informers.bindings.get(key)
+                current = self._bindings.get(key)
                 consequence = "the OAuth proxy cannot check tokens" if name == hashed else ""
                 await children.create_or_update(CLUSTER_ROLE_BINDING, name, current, desired, consequence)
             except NameTaken:
@@ -58,19 +78,19 @@ class ProxyBindings:
 
     def _prefers_hashed_name(self, cluster: Object, usual: str, hashed: str) -> bool:
         """Return whether an older cluster takes precedence for the usual name."""
-        if self._informers.bindings.contains(NamespacedName("", usual)):
+        if self._bindings.contains(NamespacedName("", usual)):
             return False  # create_or_update checks the owner
-        if self._informers.bindings.contains(NamespacedName("", hashed)):
+        if self._bindings.contains(NamespacedName("", hashed)):
             return True
         return any(
             names_of(other).cluster_role_binding == usual and not is_deleting(other)
-            for other in older_colliding_clusters(self._informers.clusters, cluster)
+            for other in older_colliding_clusters(self._clusters, cluster)
         )
 
     async def delete(self, children: Children) -> None:
         """Delete the cluster's ClusterRoleBindings, regardless of their names."""
         cluster = children.cluster
-        for entry in self._informers.bindings_of(key_of(cluster)):
+        for entry in self._of(key_of(cluster)):
             await children.delete(
                 CLUSTER_ROLE_BINDING, entry.object(), belongs=lambda obj: has_cluster_labels(obj, cluster)
             )
@@ -81,7 +101,7 @@ class ProxyBindings:
         They are left over when another client removed the finalizer, and when the Go operator changed the names of a
         cluster's objects.
         """
-        for entry in self._informers.bindings_of(request):
+        for entry in self._of(request):
             if not is_oauth_proxy_binding(entry.object(), request.namespace):
                 continue
             if await self._client.get(RAY_CLUSTER, request, live=True) is None:
@@ -94,3 +114,10 @@ def is_oauth_proxy_binding(binding: Object, namespace: str) -> bool:
         subject.get("kind") == "ServiceAccount" and subject.get("namespace") == namespace
         for subject in binding.get("subjects") or ()
     )
+
+
+def _index_binding(binding: Entry) -> list[str]:
+    labels = binding.meta.labels
+    if {CLUSTER_LABEL, NAMESPACE_LABEL} <= set(labels):
+        return [f"{labels[NAMESPACE_LABEL]}/{labels[CLUSTER_LABEL]}"]
+    return []

@@ -15,12 +15,13 @@ after each restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from cfo.api.raycluster.naming import CLUSTER_LABEL, FIELD_MANAGER
-from cfo.controllers.raycluster.children import MAX_CACHED_BYTES, Children
+from cfo.api.raycluster.names import FIELD_MANAGER
+from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.watches import LABELED
 from cfo.runtime import (
     SECRET,
     Client,
@@ -36,17 +37,11 @@ from cfo.runtime import (
 )
 from cfo.runtime.manager import SelectionKeywords
 
-__all__ = ["CLUSTER_SECRETS", "NEVER", "ClusterSecrets", "secret_informer"]
-
 NEVER = datetime.max.replace(tzinfo=UTC)
 """The end of validity of content that does not expire."""
 
 
-CLUSTER_SECRETS: SelectionKeywords = {
-    "label_selector": CLUSTER_LABEL,
-    "metadata_only": True,
-    "max_bytes": MAX_CACHED_BYTES,
-}
+CLUSTER_SECRETS: SelectionKeywords = {**LABELED, "metadata_only": True}
 """The selection of the informer of Secrets, which all controllers share."""
 
 
@@ -93,6 +88,16 @@ class ClusterSecrets:
         Raises the errors of :meth:`Client.get`.
         """
         return await self._client.get(SECRET, key, live=True) if self._metadata.contains(key) else None
+
+    async def write(
+        self, children: Children, name: str, desired: Callable[[Object | None], Awaitable[Object]], consequence: str
+    ) -> Object | None:
+        """Create or update the Secret ``name``; content in a Secret without an owner reference is not trusted.
+
+        ``desired``, ``consequence`` and the result are those of :meth:`Children.create_or_update`.
+        """
+        current = await self.read(NamespacedName(children.facts.names.namespace, name))
+        return await children.create_or_update(SECRET, name, current, desired, consequence, trust_labels=False)
 
     def was_verified(self, cluster: NamespacedName) -> bool:
         """Return whether this process has verified the content of the cluster's Secret."""

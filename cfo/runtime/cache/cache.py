@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -23,16 +22,14 @@ import structlog
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.cache.selectors import FieldSelector, LabelSelector, Selection
-from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.object_cache import ClientCache, StoredObject
-from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, Object, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock
 
-__all__ = ["Cache", "SyncTimeoutError"]
+__all__ = ["Cache"]
 
 
 MAX_UNCERTAIN: Final = 10_000
@@ -41,19 +38,14 @@ MAX_UNCERTAIN: Final = 10_000
 _log = structlog.get_logger(__name__)
 
 
-class SyncTimeoutError(TimeoutError):
-    """Raised when informers did not complete their first list in time; the message lists them, each with the cause."""
-
-
 class Cache(ClientCache):
     """Creates, shares and runs informers.
 
     ``field_managers`` are our own field managers: their managedFields entries are kept for :meth:`stored`.
     ``namespaces`` restricts all informers of namespaced kinds to these namespaces (``None``: all namespaces); each is
     listed and watched separately, so permissions in these namespaces are sufficient. ``selectors`` are label selectors
-    by kind: other objects of that kind are invisible to the cache. ``never_cluster_wide`` are kinds that must not be
-    cached cluster-wide: they require a selector, a namespace, or metadata-only. ``options`` are settings of list and
-    watch. ``transforms`` remove fields of objects before they are stored (:mod:`cfo.runtime.cache.transform`).
+    by kind: other objects of that kind are invisible to the cache. ``options`` are settings of list and watch. Secrets
+    are never cached cluster-wide: their informers require a selector, a namespace, or metadata-only.
     """
 
     def __init__(
@@ -64,21 +56,16 @@ class Cache(ClientCache):
         field_managers: Collection[str] = (),
         namespaces: Collection[str] | None = None,
         selectors: ByKind[str] | None = None,
-        never_cluster_wide: Collection[GVK] = (SECRET,),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
-        transforms: ByKind[Transform] | None = None,
     ) -> None:
         self._transport = transport
         self._mapper = mapper
         self._field_managers = frozenset(field_managers)
         self._namespaces = tuple(sorted(namespaces)) if namespaces else ("",)
         self._selectors = {kind.gvk: LabelSelector.of(text) for kind, text in (selectors or {}).items() if text}
-        self._never_cluster_wide = frozenset(never_cluster_wide)
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
-        self._watch_list_support = WatchListSupport()
-        self._transforms = {kind.gvk: transform for kind, transform in (transforms or {}).items()}
         self._informers: dict[tuple[GVK, Selection], Informer] = {}
         self._of_kind: dict[GVK, list[Informer]] = {}
         self._scopes: dict[Informer, anyio.CancelScope] = {}
@@ -104,34 +91,8 @@ class Cache(ClientCache):
         in the cache can exist: creating it then fails.
 
         If there is none, a new informer is created, and started immediately if the cache is running. It runs until
-        :meth:`remove`, or until :meth:`release` if no controller uses it. Raises :class:`ValueError` for an invalid
-        selector, for a namespace outside the cache's namespaces, and for a cluster-wide informer of a kind that must
-        not be cached cluster-wide (Secrets).
-        """
-        informer = self.shared_informer(
-            kind,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            namespace=namespace,
-            metadata_only=metadata_only,
-            max_bytes=max_bytes,
-        )
-        informer.when_unused(None)
-        return informer
-
-    def shared_informer(
-        self,
-        kind: ObjectKind[Any],
-        *,
-        label_selector: str | Mapping[str, Any] | LabelSelector = "",
-        field_selector: str | FieldSelector = "",
-        namespace: str = "",
-        metadata_only: bool = False,
-        max_bytes: int = 0,
-    ) -> Informer:
-        """Like :meth:`informer`, but a new informer is dropped when nothing uses it any more.
-
-        This is for callers that then acquire it (:meth:`~cfo.runtime.cache.informer.Informer.acquire`).
+        :meth:`remove`. Raises :class:`ValueError` for an invalid selector, for a namespace outside the cache's
+        namespaces, and for a cluster-wide informer of a kind that must not be cached cluster-wide (Secrets).
         """
         gvk = kind.gvk
         if namespace and self._namespaces != ("",) and namespace not in self._namespaces:
@@ -146,7 +107,7 @@ class Cache(ClientCache):
         existing = self._informers.get((gvk, selection))
         if existing is not None:
             return existing
-        if gvk in self._never_cluster_wide and replace(selection, max_bytes=0) == Selection():
+        if gvk == SECRET and replace(selection, max_bytes=0) == Selection():
             raise ValueError(
                 f"{gvk}: must not be cached for the whole cluster; set label_selector, namespace or metadata_only"
             )
@@ -158,10 +119,7 @@ class Cache(ClientCache):
             field_managers=self._field_managers,
             clock=self._clock,
             options=self._options,
-            watch_list=self._watch_list_support,
-            transform=self._transforms.get(gvk),
         )
-        informer.when_unused(partial(self.remove, informer))
         self._informers[gvk, selection] = informer
         self._of_kind.setdefault(gvk, []).append(informer)
         if self._tasks is not None:
@@ -188,19 +146,10 @@ class Cache(ClientCache):
             if existing is informer:
                 del self._informers[identity]
                 self._of_kind[informer.gvk].remove(informer)
-        informer.when_unused(None)
         scope = self._scopes.get(informer)
         if scope is not None:
             scope.cancel()
         informer.drop()
-
-    def release(self, informer: Informer) -> None:
-        """Drop an informer that :meth:`informer` returned, as soon as no controller and no handler uses it."""
-        if informer not in self._of_kind.get(informer.gvk, ()):
-            return
-        informer.when_unused(partial(self.remove, informer))
-        if not informer.is_used:
-            self.remove(informer)
 
     def wake(self, gvk: GVK) -> None:
         """Make informers that wait for this kind repeat discovery immediately, because the kind may be served now."""
@@ -224,7 +173,7 @@ class Cache(ClientCache):
 
     async def _run_informer(self, informer: Informer) -> None:
         if informer not in self._of_kind[informer.gvk]:
-            return
+            return  # removed before its task began
         with anyio.CancelScope() as scope:
             self._scopes[informer] = scope
             try:
@@ -232,23 +181,10 @@ class Cache(ClientCache):
             finally:
                 del self._scopes[informer]
 
-    async def wait_for_sync(self, timeout: float | None = None) -> None:
-        """Wait until every informer has completed its first list.
-
-        Raises :class:`SyncTimeoutError` after ``timeout`` seconds (``None``: waits forever), with the cause for each
-        informer that has not synced.
-        """
-        try:
-            with anyio.fail_after(timeout):
-                for informer in self.informers:
-                    await informer.wait_for_sync()
-        except TimeoutError:
-            waiting = [
-                f"{informer.gvk}: {informer.problem or 'the first list is not complete'}"
-                for informer in self.informers
-                if not informer.has_synced
-            ]
-            raise SyncTimeoutError(f"not synced after {timeout:g} s: {'; '.join(waiting)}") from None
+    async def wait_for_sync(self) -> None:
+        """Wait until every informer has completed its first list; :attr:`Informer.problem` says why one does not."""
+        for informer in self.informers:
+            await informer.wait_for_sync()
 
     # For the client (cfo.runtime.client.object_cache.ClientCache).
 
@@ -265,13 +201,13 @@ class Cache(ClientCache):
         """
         informers = self._of_kind.get(gvk)
         if not informers:
-            return None
+            return None  # most kinds are only written, and their selectors need not be parsed
         restriction = self._selectors.get(gvk, LabelSelector())
         required = {*restriction.requirements, *LabelSelector.of(label_selector).requirements} if label_selector else ()
         for informer in informers:
             selection = informer.selection
             if selection.metadata_only or selection.max_bytes or selection.field_selector:
-                continue
+                continue  # an object that it does not hold can exist, or has more fields
             if selection.label_selector != restriction and not (
                 required and set(selection.label_selector.requirements).issubset(required)
             ):
@@ -296,23 +232,18 @@ class Cache(ClientCache):
         entries = [
             entry
             for informer in self._of_kind.get(gvk, ())
-            if not informer.selection.metadata_only and (entry := informer.reader.entry(key)) is not None
+            if not informer.selection.metadata_only and (entry := informer.store.get(key)) is not None
         ]
         if not entries:
             return None
         newest = max(entries, key=lambda entry: entry.version)
         meta = newest.meta
-        is_whole = gvk not in self._transforms
-        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version, is_whole)
-
-    def transform_of(self, gvk: GVK) -> Transform | None:
-        """Return the transform of this kind, which removes fields of the objects that :meth:`get` returns."""
-        return self._transforms.get(gvk)
+        return StoredObject(newest.raw, newest.managers, meta.uid, meta.resource_version)
 
     def controller_of_deleted(self, gvk: GVK, key: NamespacedName) -> str:
         """Return the uid of the controller of the object that another client deleted; empty if none is known."""
         for informer in self._of_kind.get(gvk, ()):
-            uid = informer.controller_of_deleted(key)
+            uid = informer.store.controller_of_deleted(key)
             if uid:
                 return uid
         return ""
@@ -322,7 +253,7 @@ class Cache(ClientCache):
         try:
             head = _response.decode(response)
             if head.kind != gvk.kind:
-                return
+                return  # the response of a subresource: a Scale, for example
             self._uncertain.pop((gvk, NamespacedName(head.metadata.namespace, head.metadata.name)), None)
             for informer in self._of_kind.get(gvk, ()):
                 informer.record_write(response)
@@ -337,7 +268,7 @@ class Cache(ClientCache):
         """
         self._uncertain.pop((gvk, key), None)
         if not uid:
-            return
+            return  # nothing was stored, so that no state can return; a tombstone needs a uid
         informers = self._of_kind.get(gvk, ())
         for informer in informers:
             informer.record_deletion(key, uid)

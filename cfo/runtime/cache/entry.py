@@ -21,18 +21,10 @@ from typing import Any, Final, Self
 
 import msgspec
 import orjson
-import structlog
 
-from cfo.runtime.cache.transform import FieldDropper, check_transformed
-from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
 __all__ = ["Entry", "EntryDecoder", "Meta", "OwnerReference", "version_number"]
-
-_log = structlog.get_logger(__name__)
-
-_MAX_REPORTED: Final = 1000
-"""The number of objects with a failed transform that a decoder remembers, in order to report each only once."""
 
 _NONE: Final[Mapping[str, str]] = {}
 _NO_RAW: Final = msgspec.Raw()
@@ -141,7 +133,7 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     namespace: str
     name: str
     raw: bytes
-    """The object's JSON, without managedFields and the fields that a transform removed."""
+    """The object's JSON, without managedFields."""
     version: int
     """The resourceVersion as a number; 0 if it is not a number."""
     _managers: bytes
@@ -195,8 +187,7 @@ class EntryDecoder:
 
     ``gvk`` is added to items without apiVersion and kind (items of built-in lists have none, and items of metadata-only
     lists have the kind ``PartialObjectMetadata``). ``field_managers`` are the managers whose managedFields entries are
-    stored. With ``metadata_only`` everything except the metadata is dropped; otherwise ``transform`` removes fields
-    (:mod:`cfo.runtime.cache.transform`).
+    stored. With ``metadata_only`` everything except the metadata is dropped.
     """
 
     def __init__(
@@ -205,7 +196,6 @@ class EntryDecoder:
         *,
         field_managers: Collection[str] = (),
         metadata_only: bool = False,
-        transform: Transform | None = None,
     ) -> None:
         self._gvk = gvk
         self._api_version = msgspec.Raw(_encode(gvk.api_version))
@@ -213,8 +203,6 @@ class EntryDecoder:
         self._field_managers = frozenset(field_managers)
         self._quoted_managers = [_encode(manager) for manager in field_managers]
         self._metadata_only = metadata_only
-        self._transform = None if metadata_only else transform
-        self._reported: dict[str, None] = {}
 
     def decode(self, raw: bytes | msgspec.Raw) -> Entry:
         """Return the entry of one object; keeps no reference to ``raw``.
@@ -241,46 +229,14 @@ class EntryDecoder:
         elif "kind" not in parts or "apiVersion" not in parts:
             parts = {"apiVersion": self._api_version, "kind": self._kind, **parts}
             rewritten = True
-        if self._transform is not None:
-            parts, has_changed = self._transformed(self._transform, parts, wire)
-            if has_changed:
-                wire = _wire_meta.decode(parts["metadata"])
-                rewritten = True
-        meta = _meta_of(wire)
         # Copied because the encoder's result keeps its spare capacity, up to half the size of the JSON.
         stored = bytes(memoryview(_encode(parts))) if rewritten else bytes(raw)
-        return Entry.of(stored, meta, managers)
-
-    def _transformed(
-        self, transform: Transform, parts: dict[str, msgspec.Raw], wire: _WireMeta
-    ) -> tuple[dict[str, msgspec.Raw], bool]:
-        """Return the object without the fields that the transform removes, and whether that changed it."""
-        if isinstance(transform, FieldDropper):
-            return parts, transform.drop_encoded(parts)
-        try:
-            encoded = _encode(parts)
-            transformed = transform(orjson.loads(encoded))
-            check_transformed(orjson.loads(encoded), transformed)
-            return _parts.decode(orjson.dumps(transformed)), True
-        except Exception as error:  # noqa: BLE001 - the transform is user code
-            identity = wire.uid or wire.name
-            if identity not in self._reported:
-                if len(self._reported) >= _MAX_REPORTED:
-                    del self._reported[next(iter(self._reported))]
-                self._reported[identity] = None
-                _log.error(
-                    "Transform failed, keeping the whole object",
-                    kind=str(self._gvk),
-                    namespace=wire.namespace or "",
-                    name=wire.name,
-                    error=f"{type(error).__name__}: {error}",
-                )
-            return parts, False
+        return Entry.of(stored, _meta_of(wire), managers)
 
     def _own_managers(self, managed_fields: msgspec.Raw) -> bytes:
         encoded = bytes(managed_fields)
         if not any(manager in encoded for manager in self._quoted_managers):
-            return b""
+            return b""  # most objects of other clients: not decoded
         own = [
             {field: value for field, value in _parts.decode(entry).items() if field != "time"}
             for entry in _raw_list.decode(encoded)

@@ -76,23 +76,23 @@ class Feed:
         store, key, version = self._store, entry.key, entry.version
         current = store.get(key)
         if current is not None and current.version > version > 0:
-            return
-        if event is not EventType.DELETED and not store.selection.fits(len(entry.raw)):
+            return  # the response to our own write overtook the watch: this event is the past
+        if event is not EventType.DELETED and not store.fits(entry):
             self._remove_from_selection(entry)
             return
         if event is EventType.DELETED:
             # With a selector, DELETED may only mean that the object left the selection.
             if not store.selection.label_selector and not store.selection.field_selector:
-                self._tombstones.pop(entry.meta.uid, None)
+                self._tombstones.pop(entry.meta.uid, None)  # confirmed: no later event has this uid
             if current is not None:
                 store.remove(current)
                 store.remember_deleted(current)
                 store.deliver([Event(EventType.DELETED, key, entry, None)])
             return
         if self.is_late(entry):
-            return
+            return  # our own DELETE was answered before the watch reports the states that preceded it
         if current is not None and _is_same_version(current, entry):
-            return
+            return  # our own write, which was stored and delivered with its response
         store.deliver(store.put(entry))
 
     def _remove_from_selection(self, entry: Entry) -> None:
@@ -113,7 +113,7 @@ class Feed:
     def is_late(self, entry: Entry) -> bool:
         """Return whether a tombstone or a floor shows that this state is outdated."""
         if self._tombstones and entry.meta.uid in self._tombstones:
-            return True
+            return True  # the API server never uses a uid again
         return self._floors.get(entry.key, 0) >= entry.version > 0
 
     # The responses to our own writes.
@@ -122,19 +122,19 @@ class Feed:
         """Process the response to a write, which is the object at its version."""
         store, key, version = self._store, entry.key, entry.version
         if version == 0 or not store.selection.field_selector.decidable:
-            return
+            return  # without an order, or without the fields that select it, only the watch can tell
         self.latest_version = max(self.latest_version, version)
         current = store.get(key)
         if self.is_late(entry):
-            return
+            return  # a later write of ours, whose response came first, removed the object
         if current is not None and (current.version == 0 or current.version >= version):
-            return
+            return  # the watch, or a later write whose response came first, overtook this response
         if self.synced and version <= self.high_water_mark and (current is None or current.meta.uid != entry.meta.uid):
-            return
-        if store.selection.matches(key, entry.meta.labels) and store.selection.fits(len(entry.raw)):
+            return  # the watch has passed this version without the object: it was deleted, and must not come back
+        if store.selection.matches(key, entry.meta.labels) and store.fits(entry):
             self._deliver(store.put(entry))
             return
-        self._floors[key] = version
+        self._floors[key] = version  # the watch has yet to report older states, which still match the selection
         if current is not None:
             store.remove(current)
             self._deliver([Event(EventType.DELETED, key, current, None)])
@@ -145,7 +145,7 @@ class Feed:
         current = self._store.get(key)
         if current is not None and current.meta.uid == uid:
             if current.version > self.high_water_mark:
-                self._floors[key] = current.version
+                self._floors[key] = current.version  # the watch has yet to report how the object came to this state
             self._store.remove(current)
             self._deliver([Event(EventType.DELETED, key, current, None)])
 
@@ -188,16 +188,12 @@ class Listing:
 
         An item that the store already contains in this version uses no additional memory.
         """
-        if not self._store.selection.fits(len(entry.raw)):
-            return
+        if not self._store.fits(entry):
+            return  # reported by the decoder; the entry of an earlier, smaller state is removed by the commit
         current = self._store.get(entry.key)
         same = current is not None and current.raw == entry.raw
         entry.drop_meta()
         self._items[entry.key] = current if current is not None and same else entry
-
-    def discard(self, key: NamespacedName) -> None:
-        """Remove an item, because the object was deleted while the list was streamed."""
-        self._items.pop(key, None)
 
     def commit(self, resource_version: str) -> None:
         """Replace the store's contents with the list as of ``resource_version``, except for our own newer writes."""
@@ -226,15 +222,16 @@ class Listing:
         store.deliver(events)
 
     def _was_deleted(self, current: Entry, version: int) -> bool:
+        # An entry that is newer than the list is our own write, which the list cannot contain.
         return current.key not in self._items and (self.discard_known or version == 0 or current.version <= version)
 
     def _is_newer(self, current: Entry | None, entry: Entry) -> bool:
         if entry is current:
             return False
         if self.discard_known:
-            return True
+            return True  # the versions went backwards, so that stored and listed ones cannot be compared
         if self._feed.is_late(entry):
-            return False
+            return False  # an API server that lags behind answered the list
         if current is None:
             return True
         return not _is_same_version(current, entry) and not current.version > entry.version > 0

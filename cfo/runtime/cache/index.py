@@ -1,15 +1,16 @@
-"""An index of a store: its entries by the values that a function returns for them."""
+"""An index of a store: its entries by the values that a function returns for them, and common functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 
 import structlog
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.objects.unstructured import NamespacedName
 
-__all__ = ["Index", "IndexFunction"]
+__all__ = ["Index", "IndexFunction", "by_controller", "by_label", "by_owner"]
 
 _log = structlog.get_logger(__name__)
 
@@ -75,3 +76,25 @@ class Index:
         except Exception:  # noqa: BLE001 - logged; one invalid object must not affect the others
             _log.exception("Index function failed, object is not indexed", index=self.name, object=str(entry.key))
             return frozenset()
+
+
+def by_controller(entry: Entry) -> Iterable[str]:
+    """Index objects by the uid of their managing controller."""
+    controller = entry.meta.controller
+    return (controller.uid,) if controller is not None else ()
+
+
+def by_owner(entry: Entry) -> Iterable[str]:
+    """Index objects by the uids of all their owners."""
+    return [reference.uid for reference in entry.meta.owner_references]
+
+
+@cache
+def by_label(label: str) -> IndexFunction:
+    """Return a function that indexes objects by the value of ``label``; the same function for the same label."""
+
+    def index(entry: Entry) -> Iterable[str]:
+        value = entry.meta.labels.get(label)
+        return (value,) if value is not None else ()
+
+    return index

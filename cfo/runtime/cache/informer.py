@@ -10,8 +10,8 @@ never reported. Use a finalizer for cleanup that must not be missed.
 An informer keeps working when its kind is removed: it waits for a CRD that does not exist yet, and if a CRD is deleted,
 the informer deletes its objects from the store and waits until the CRD is recreated.
 
-The cache drops an informer that nothing uses any more (:meth:`Informer.release`). Its readers then raise
-:class:`LookupError`, because an empty answer would look like deleted objects.
+Readers of an informer that was removed from the cache raise :class:`LookupError`: an empty answer would look like
+deleted objects.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ from cfo.runtime.cache.index import IndexFunction
 from cfo.runtime.cache.reflector import Reflector, ReflectorOptions
 from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, Store
-from cfo.runtime.cache.watch_list import WatchListSupport
 from cfo.runtime.client.discovery import DiscoveryIncomplete, Resource, RESTMapper
 from cfo.runtime.client.errors import APIError, TransportError, UnknownKind
-from cfo.runtime.client.partial_objects import Transform
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, ObjectKind
@@ -145,7 +143,7 @@ class Reader:
 class TypedReader(Generic[T]):
     """Reads the objects of a :class:`Reader` as instances of the class ``kind``.
 
-    Raises :class:`~cfo.runtime.objects.resource.errors.InvalidResource` for an object that does not fit the class.
+    Raises :class:`~cfo.runtime.objects.InvalidResource` for an object that does not fit the class.
     """
 
     def __init__(self, reader: Reader, kind: ObjectKind[T]) -> None:
@@ -172,9 +170,7 @@ class Informer:
     """Lists and watches one kind; created and shared by a :class:`~cfo.runtime.cache.cache.Cache`.
 
     ``selection`` limits the objects to list and watch (default: all objects of the kind). ``field_managers`` are our
-    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch. The
-    informers of one API server share ``watch_list``. ``transform`` removes fields of the objects before they are
-    stored (:mod:`cfo.runtime.cache.transform`).
+    own field managers, whose managedFields entries are stored. ``options`` are settings of list and watch.
     """
 
     def __init__(
@@ -187,8 +183,6 @@ class Informer:
         field_managers: Collection[str] = (),
         clock: Clock | None = None,
         options: ReflectorOptions | None = None,
-        watch_list: WatchListSupport | None = None,
-        transform: Transform | None = None,
     ) -> None:
         self.gvk = gvk
         self.selection = selection or Selection()
@@ -196,16 +190,14 @@ class Informer:
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._options = options or ReflectorOptions()
-        self._watch_list_support = watch_list or WatchListSupport()
         self._decoder = EntryDecoder(
             gvk,
             field_managers=field_managers,
             metadata_only=self.selection.metadata_only,
-            transform=transform,
         )
-        self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
-        self._feeds = Feeds(self._store)
-        self.reader = Reader(self._store)
+        self.store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
+        self._feeds = Feeds(self.store)
+        self.reader = Reader(self.store)
         self._handlers: list[Handler] = []
         self._state_handlers: list[Callable[[], None]] = []
         self._resource: Resource | None = None
@@ -213,8 +205,6 @@ class Informer:
         self._problem = "not started"
         self._changed = anyio.Event()
         self._woken = anyio.Event()
-        self._references = 0
-        self._on_unused: Callable[[], None] | None = None
         self._is_dropped = False
 
     # For users of the informer.
@@ -305,31 +295,12 @@ class Informer:
         self._handlers.append(handler)
         for feed in self._feeds.values():
             if feed.synced:
-                for entry in self._store.entries(feed.namespace):
+                for entry in self.store.entries(feed.namespace):
                     self._call(handler, Event(EventType.ADDED, entry.key, None, entry, initial=True))
 
     def remove_handler(self, handler: Handler) -> None:
         """Stop calling ``handler``; raises :class:`ValueError` if it was not added."""
         self._handlers.remove(handler)
-        self._check_used()
-
-    def acquire(self) -> None:
-        """Record another user of the informer; controllers do this for their sources."""
-        self._references += 1
-
-    def release(self) -> None:
-        """Record that a user no longer needs the informer.
-
-        The cache drops it when it has neither users nor handlers, unless the program requested it from the cache itself
-        (see :meth:`~cfo.runtime.cache.cache.Cache.release`).
-        """
-        self._references -= 1
-        self._check_used()
-
-    @property
-    def is_used(self) -> bool:
-        """Whether the informer has a user or a handler."""
-        return self._references > 0 or bool(self._handlers)
 
     def add_state_handler(self, handler: Callable[[], None]) -> None:
         """Call ``handler`` after :attr:`has_synced`, :attr:`problem` or :attr:`is_forbidden` may have changed.
@@ -347,7 +318,7 @@ class Informer:
 
         Adding the same function again is allowed; raises :class:`ValueError` if the name has a different function.
         """
-        self._store.add_index(name, function)
+        self.store.add_index(name, function)
         return self
 
     def wake(self) -> None:
@@ -356,30 +327,18 @@ class Informer:
 
     # For the cache.
 
-    def when_unused(self, callback: Callable[[], None] | None) -> None:
-        """Call ``callback`` when the informer has no user and no handler any more (``None``: do not)."""
-        self._on_unused = callback
-
     def drop(self) -> None:
         """Forget the objects, after the informer was removed from the cache."""
         self._is_dropped = True
         self.reader.drop(self.gvk)
-        self._store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
-        self._feeds = Feeds(self._store)
+        self.store = Store(deliver=self._deliver, clock=self._clock, selection=self.selection)
+        self._feeds = Feeds(self.store)
         self._reflectors = []
         self._notify()
-
-    def _check_used(self) -> None:
-        if self._on_unused is not None and not self.is_used:
-            self._on_unused()
 
     def watches_namespace(self, namespace: str) -> bool:
         """Return whether the informer lists and watches the namespace."""
         return "" in self._feeds or namespace in self._feeds
-
-    def controller_of_deleted(self, key: NamespacedName) -> str:
-        """Return the uid of the controller of the object that another client deleted; empty if none is known."""
-        return self._store.controller_of_deleted(key)
 
     def record_write(self, response: bytes) -> None:
         """Store the API server's response to a write: a complete object. See :mod:`cfo.runtime.cache.store`.
@@ -388,7 +347,7 @@ class Informer:
         """
         entry = self._decoder.decode(response)
         feed = self._feeds.of(entry.key)
-        if feed is not None:
+        if feed is not None:  # else the namespace is not watched, and the object would never be updated
             feed.record_write(entry)
 
     def record_deletion(self, key: NamespacedName, uid: str) -> None:
@@ -426,9 +385,10 @@ class Informer:
             try:
                 resource = await self._mapper.resource(self.gvk)
             except UnknownKind:
-                self._stop_following()
+                self._stop_following()  # with the CRD, the API server deleted all objects
                 self._set_problem(f"{self.gvk} is not served")
             except (DiscoveryIncomplete, APIError, TransportError) as error:
+                # Unknown is not deleted: the store keeps its objects.
                 self._set_problem(f"discovery of {self.gvk}: {error}")
             else:
                 self._set_problem("")
@@ -448,7 +408,6 @@ class Informer:
                 self.selection,
                 clock=self._clock,
                 options=self._options,
-                watch_list=self._watch_list_support,
                 on_change=self._notify,
             )
             for feed in self._feeds.values()

@@ -21,9 +21,6 @@ the known state, the database was restored from a backup, and the store is rebui
 never report anything. Therefore, after every unexpected end of a watch, a small list checks the server's position,
 which is the resourceVersion of its collection.
 
-With ``watch_list``, the list is streamed as the first events of the watch (:mod:`cfo.runtime.cache.watch_list`). It is
-committed at the bookmark that ends them, and all rules for lists apply.
-
 A reflector never gives up: failures are logged with verb, resource and cause, and retried. An object that cannot be
 decoded (its metadata is invalid, or it is nested too deeply) is logged once and skipped; it does not affect the others.
 If only metadata is stored, the nesting does not matter.
@@ -44,31 +41,22 @@ from anyio import to_thread
 
 from cfo.runtime.cache.entry import EntryDecoder, version_number
 from cfo.runtime.cache.feed import Feed, Listing
-from cfo.runtime.cache.item_decoder import ItemDecoder
-from cfo.runtime.cache.nesting import split_members, with_reserved_depth
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import EventType
-from cfo.runtime.cache.watch_list import (
-    INITIAL_EVENTS_SECONDS,
-    MAX_STREAM_FAILURES,
-    WatchListSupport,
-    ends_initial_events,
-    is_refusal,
-    watch_list_params,
-)
 from cfo.runtime.cache.wire import (
     BrokenStreamError,
+    ItemDecoder,
     LineSplitter,
     Page,
     SplitPage,
-    WatchEvent,
     decode_bookmark,
     decode_event,
     decode_page,
     decode_status,
+    split_members,
     split_page,
+    with_reserved_depth,
 )
-from cfo.runtime.client.api_request import JSON, APIRequest
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.client.errors import (
     APIError,
@@ -80,7 +68,7 @@ from cfo.runtime.client.errors import (
     error_for,
 )
 from cfo.runtime.client.ratelimit import Backoff
-from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.transport import JSON, APIRequest, Transport
 from cfo.runtime.process.clock import Clock
 
 __all__ = ["Reflector", "ReflectorOptions", "State"]
@@ -121,18 +109,12 @@ class ReflectorOptions:
     """Settings of list and watch.
 
     ``page_size`` is the number of objects in a page of a list; ``idle_seconds`` is how long a watch may be silent (API
-    servers send a bookmark about once a minute); ``random`` returns numbers in [0, 1). ``watch_list`` requests lists as
-    events of the watch (:mod:`cfo.runtime.cache.watch_list`) instead of in pages, if the server supports it.
+    servers send a bookmark about once a minute); ``random`` returns numbers in [0, 1).
     """
 
     page_size: int = 500
     idle_seconds: float = 75.0
-    watch_list: bool = False
     random: Callable[[], float] = default_random
-
-
-class _DiscardedListError(Exception):
-    """A streamed list that cannot be used; another request is sent immediately."""
 
 
 class Reflector:
@@ -152,7 +134,6 @@ class Reflector:
         *,
         clock: Clock,
         options: ReflectorOptions | None = None,
-        watch_list: WatchListSupport | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.state = State.LISTING
@@ -169,17 +150,15 @@ class Reflector:
         self._selectors = selection.params
         self._selection = selection
         self._metadata_only = selection.metadata_only
-        self._items = ItemDecoder(decoder, selection, self._name)
+        self._items = ItemDecoder(
+            decoder, self._name, metadata_only=selection.metadata_only, max_bytes=selection.max_bytes
+        )
         self._accept_list, self._accept_watch = (_PARTIAL_LIST, _PARTIAL) if selection.metadata_only else (JSON, JSON)
         self._on_change = on_change
         self._backoff = Backoff(clock, self._options.random)
         self._version = ""
         self._use_quorum = True
         self._must_check_position = False
-        self._watch_list_support = watch_list or WatchListSupport()
-        self._initial: Listing | None = None
-        """The list that the current stream sends; ``None`` after its end, and for a watch without initial events."""
-        self._stream_failures = 0
 
     async def run(self) -> None:
         """List and watch until cancelled, or until the server responds with 404."""
@@ -191,17 +170,17 @@ class Reflector:
         try:
             if self.state is State.WATCHING:
                 await self._watch()
-            elif self._streams_lists:
-                await self._stream_list()
             else:
                 await self._list()
-                self._finish_list()
+                self.state = State.WATCHING
+                self._clear_error()
         except NotFound as error:
             await self._back_off(error)
             return False
         except Expired as error:
             self.state = State.LISTING
             _log.info("Watch expired, listing again", resource=self._name, cause=error.message)
+            # Expiring is normal after a pause, but a list that expires again at once would load the server.
             is_repeated = not self._backoff.has_recovered
             self._backoff.record_failure()
             if is_repeated:
@@ -223,11 +202,6 @@ class Reflector:
         """The missing RBAC rule, logged only once, because permissions are rarely granted soon."""
         gvr = self._resource.gvr
         return f'{{apiGroups: ["{gvr.group}"], resources: ["{gvr.resource}"], verbs: ["list", "watch"]}}'
-
-    def _finish_list(self) -> None:
-        self.state = State.WATCHING
-        self._stream_failures = 0
-        self._clear_error()
 
     def _clear_error(self) -> None:
         self.error = ""
@@ -270,7 +244,7 @@ class Reflector:
                     return
             except ResponseTooLarge:
                 if 0 < limit <= _SMALL_PAGE_SIZE:
-                    raise
+                    raise  # not even the smallest pages are accepted: back off
                 limit = _SMALL_PAGE_SIZE
             except Expired:
                 self._use_quorum = True
@@ -313,7 +287,7 @@ class Reflector:
         """Return whether a list can be used: it is not older than known, or a quorum list after a restore."""
         if not 0 < version_number(version) < listing.known_version:
             return True
-        if not quorum:
+        if not quorum:  # one of several API servers may lag behind; only a quorum list proves a restore
             self._use_quorum = True
             return False
         listing.discard_known = True
@@ -357,84 +331,12 @@ class Reflector:
         except msgspec.DecodeError as error:
             raise BrokenStreamError(f"the response is not a list: {error}") from error
 
-    # Streamed lists.
-
-    @property
-    def _streams_lists(self) -> bool:
-        """Whether the next list is streamed."""
-        return (
-            self._options.watch_list
-            and self._watch_list_support.is_supported(self._resource.gvr.group)
-            and self._stream_failures < MAX_STREAM_FAILURES
-        )
-
-    async def _stream_list(self) -> None:
-        """Read the whole collection as events into the store, and continue with the same stream as the watch.
-
-        Returns when the watch has ended, or without a list if it must be requested again, in pages or with a quorum.
-        """
-        self._initial = listing = self._feed.begin()
-        quorum = self._use_quorum or not listing.known_version
-        try:
-            await self._follow(watch_list_params("" if quorum else str(listing.known_version)))
-            if self._initial is not None:
-                self._stream_failures = MAX_STREAM_FAILURES  # the server ended the stream: pages are shorter
-        except APIError as error:
-            if self._initial is None:
-                raise
-            if is_refusal(error):
-                self._refuse_streams(error.message)
-                return
-            if isinstance(error, Expired):
-                self._use_quorum = True
-            elif not quorum and _is_too_large_version(error):
-                self._use_quorum = True
-                return
-            raise
-        except _DiscardedListError:
-            return
-        except (TransportError, BrokenStreamError):
-            self._stream_failures += self._initial is not None
-            raise
-        finally:
-            self._initial = None
-
-    def _refuse_streams(self, cause: str) -> None:
-        self._watch_list_support.record_unsupported(self._resource.gvr.group, cause)
-
-    def _process_initial_event(self, listing: Listing, event: WatchEvent) -> None:
-        event_type = _EVENTS.get(event.type)
-        if event_type is not None:
-            entry = self._items.decode(event.object)
-            if entry is None:
-                return
-            if event_type is EventType.DELETED:
-                listing.discard(entry.key)
-            else:
-                listing.add(entry)
-        elif event.type == "BOOKMARK":
-            if not ends_initial_events(event.object):
-                self._refuse_streams("it sends bookmarks without the end of the initial events")
-                raise _DiscardedListError
-            self._finish_initial_events(listing, decode_bookmark(event.object).resource_version)
-
-    def _finish_initial_events(self, listing: Listing, version: str) -> None:
-        quorum = self._use_quorum or not listing.known_version
-        if not self._check_version(listing, version, quorum=quorum):
-            raise _DiscardedListError
-        self._initial = None
-        self._commit(listing, version)
-        self._finish_list()
-
     # Watching.
 
     async def _watch(self) -> None:
-        if self._must_check_position and not await self._check_position():
-            return
-        await self._follow({"resourceVersion": self._version})
-
-    async def _follow(self, params: Mapping[str, str]) -> None:
         """Process the events of a watch until it ends."""
+        if self._must_check_position and not await self._check_position():
+            return  # behind the last version, a watch would stay silent: a list comes first
         started = self._clock.monotonic()
         version = self._version
         seconds = int(300 * (1 + self._options.random()))
@@ -446,7 +348,7 @@ class Reflector:
                 "watch": "true",
                 "allowWatchBookmarks": "true",
                 "timeoutSeconds": str(seconds),
-                **params,
+                "resourceVersion": self._version,
             },
             accept=self._accept_watch,
             verb="watch",
@@ -454,10 +356,10 @@ class Reflector:
         )
         try:
             async with self._transport.stream(request) as body:
-                if self.error and self._initial is None:
+                if self.error:
                     self._clear_error()
                 splitter = LineSplitter()
-                with anyio.fail_after(self._silence_seconds) as silence:
+                with anyio.fail_after(self._options.idle_seconds) as silence:
                     while chunk := await body.readany():
                         self.heard_at = self._clock.monotonic()
                         for line in splitter.split(chunk):
@@ -465,23 +367,16 @@ class Reflector:
                                 self._process_line(line)
                             except RecursionError:
                                 await self._process_nested_line(line)
-                        silence.deadline = anyio.current_time() + self._silence_seconds
+                        silence.deadline = anyio.current_time() + self._options.idle_seconds
         except TimeoutError:
-            if self._initial is not None:
-                self._refuse_streams(f"no event for {self._silence_seconds:g} s")
-                return
             _log.info("Watch idle timeout, reconnecting", resource=self._name)
-            self._must_check_position = True
+            self._must_check_position = True  # silence can mean a dead connection, or a version from the future
             return
         duration = self._clock.monotonic() - started
+        # A server that ends a watch early may be another one now, or a restored one.
         self._must_check_position = duration < seconds - _EARLY_SECONDS
-        if self._version == version and duration < 1.0 and self._initial is None:
+        if self._version == version and duration < 1.0:
             raise BrokenStreamError("the server closed the watch immediately")
-
-    @property
-    def _silence_seconds(self) -> float:
-        idle_seconds = self._options.idle_seconds
-        return idle_seconds if self._initial is None else min(idle_seconds, INITIAL_EVENTS_SECONDS)
 
     def _process_line(self, line: bytes) -> None:
         try:
@@ -491,14 +386,11 @@ class Reflector:
             raise BrokenStreamError(f"a line is not a watch event: {error}") from error
         if event.type == "ERROR":
             self._raise_status(event.object)
-        if self._initial is not None:
-            self._process_initial_event(self._initial, event)
-            return
         event_type = _EVENTS.get(event.type)
         if event_type is not None:
             entry = self._items.decode(event.object)
             if entry is None:
-                return
+                return  # reported; the version of an object with invalid metadata is not known
             self._version = entry.meta.resource_version or self._version
             self._feed.observe(event_type, entry)
         elif event.type == "BOOKMARK":
@@ -511,15 +403,7 @@ class Reflector:
         event_type = _EVENTS.get(event.get("type", b"").decode().strip('"'))
         entry = await self._items.decode_without_nesting(event.get("object", b""))
         if event_type is None or entry is None:
-            return
-        if self._initial is not None:
-            if event_type is EventType.DELETED:
-                self._initial.discard(entry.key)
-            elif self._metadata_only:
-                self._initial.add(entry)
-            else:
-                self._items.report_nesting(entry)
-            return
+            return  # bookmarks and errors are never nested; invalid metadata was reported
         if self._metadata_only or event_type is EventType.DELETED:
             self._version = entry.meta.resource_version or self._version
             self._feed.observe(event_type, entry)

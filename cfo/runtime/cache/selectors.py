@@ -330,10 +330,6 @@ class Selection:
             max_bytes=max_bytes,
         )
 
-    def fits(self, size: int) -> bool:
-        """Return whether an object of ``size`` bytes is stored."""
-        return not self.max_bytes or size <= self.max_bytes
-
     def matches(self, key: NamespacedName, labels: Mapping[str, str]) -> bool:
         """Return whether the selectors match an object; field selectors only as far as they are decidable."""
         return self.label_selector.matches(labels) and self.field_selector.matches(key)

@@ -95,6 +95,10 @@ class Store:
             return list(self._entries.get(namespace, _NO_ENTRIES).values())
         return [entry for entries in self._entries.values() for entry in entries.values()]
 
+    def fits(self, entry: Entry) -> bool:
+        """Return whether the object is not larger than the selection allows."""
+        return not 0 < self.selection.max_bytes < len(entry.raw)
+
     def indexed(self, index: str, value: str) -> list[Entry]:
         """Return the entries that ``index`` contains under ``value``.
 
@@ -151,7 +155,7 @@ class Store:
         """Remember the controller of an object that another client deleted; ``entry`` is its last known state."""
         controller = entry.meta.controller
         if controller is None:
-            return
+            return  # the garbage collector deletes only what has an owner
         self._controllers_of_deleted[entry.key] = controller.uid
         self._controllers_of_deleted.move_to_end(entry.key)
         if len(self._controllers_of_deleted) > MAX_DELETED:

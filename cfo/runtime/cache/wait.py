@@ -11,7 +11,7 @@ from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.client.client import Client
-from cfo.runtime.client.request_target import cache_key
+from cfo.runtime.client.recorded_requests import cache_key
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, ObjectKind
 
 __all__ = ["wait_for"]

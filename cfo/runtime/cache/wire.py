@@ -1,15 +1,26 @@
-"""The JSON of list pages and watch lines, of which only the outer structure is decoded."""
+"""The JSON of list pages and watch lines, with only the outer structure and the objects' metadata decoded.
+
+Custom resources with free-form fields can be nested as deeply as their size allows, and their managedFields are just as
+deep. The decoders recurse, and raise :class:`RecursionError` for them. Such an object is found in a list page or watch
+line, and its metadata is read, without recursion. This takes about 0.3 s for 1.5 MB, the largest object in etcd, so it
+runs in a thread.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
+import structlog
+from anyio import to_thread
 
-from cfo.runtime.cache.nesting import split_items, split_members
+from cfo.runtime.cache.entry import Entry, EntryDecoder
 
 __all__ = [
     "BrokenStreamError",
+    "ItemDecoder",
     "LineSplitter",
     "ListMeta",
     "Page",
@@ -19,11 +30,36 @@ __all__ = [
     "decode_event",
     "decode_page",
     "decode_status",
+    "object_without_nesting",
+    "split_items",
+    "split_members",
     "split_page",
+    "with_reserved_depth",
 ]
+
+_log = structlog.get_logger(__name__)
 
 MAX_LINE_BYTES: Final = 64 << 20
 """The longest accepted watch line; an object in etcd has at most 1.5 MB, its JSON up to about three times as much."""
+
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
+
+RESERVED_FRAMES: Final = 64
+"""How many more frames than the reflector a reader may have on its stack; until Python 3.11 they count as depth."""
+
+_TOKEN: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")(\s*:)?|[\[\]{}]', re.DOTALL)
+_STRING: Final = ord('"')
+_OPENING: Final = frozenset(b"[{")
+_BETWEEN: Final = b" \t\r\n,"
+
+_string = msgspec.json.Decoder(str)
+
+_UNDECODABLE: Final = "Failed to decode object, skipping it"
+_TOO_LARGE: Final = "Object is too large, skipping it"
+
+_MAX_REPORTED: Final = 1000
+"""The number of skipped objects that a decoder remembers, in order to report each only once."""
 
 
 class BrokenStreamError(Exception):
@@ -107,3 +143,115 @@ class LineSplitter:
             if self._size > MAX_LINE_BYTES:
                 raise BrokenStreamError(f"a watch line is longer than {MAX_LINE_BYTES} bytes")
         return [line for line in complete if line.strip()]
+
+
+class ItemDecoder:
+    """Decodes the objects of a list and its watch, and reports each object that must be skipped once.
+
+    ``resource`` is the name of the collection in log messages. Objects of more than ``max_bytes`` are reported as too
+    large (0: no limit).
+    """
+
+    def __init__(self, decoder: EntryDecoder, resource: str, *, metadata_only: bool, max_bytes: int) -> None:
+        self._decoder = decoder
+        self._resource = resource
+        self._metadata_only = metadata_only
+        self._max_bytes = max_bytes
+        self._reported: dict[object, None] = {}
+
+    def decode(self, raw: bytes | msgspec.Raw) -> Entry | None:
+        """Return the entry of one object, or ``None`` if its metadata is invalid, which is reported."""
+        try:
+            entry = self._decoder.decode(raw)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self._report(_UNDECODABLE, hash(bytes(raw)), error=str(error))
+            return None
+        if 0 < self._max_bytes < len(entry.raw):
+            self._report(_TOO_LARGE, entry.meta.uid or entry.key, object=str(entry.key), bytes=len(entry.raw))
+        return entry
+
+    async def decode_nested(self, raw: bytes) -> Entry | None:
+        """Like :meth:`decode`, for an object that may be nested too deeply, which is reported."""
+        try:
+            return with_reserved_depth(self.decode, raw)
+        except RecursionError:
+            entry = await self.decode_without_nesting(raw)
+            if entry is not None and not self._metadata_only:
+                self.report_nesting(entry)
+                return None
+            return entry
+
+    async def decode_without_nesting(self, raw: bytes) -> Entry | None:
+        """Return an entry with only the metadata of an object that is nested too deeply."""
+        return self.decode(await to_thread.run_sync(object_without_nesting, raw))
+
+    def report_nesting(self, entry: Entry) -> None:
+        """Log that an object is skipped because it is nested too deeply."""
+        self._report(_UNDECODABLE, entry.meta.uid or entry.key, object=str(entry.key), error="nested too deeply")
+
+    def _report(self, message: str, identity: object, **fields: object) -> None:
+        """Log that an object is skipped, unless that was reported before."""
+        if identity in self._reported:
+            return  # the object is listed again after each interruption
+        if len(self._reported) >= _MAX_REPORTED:
+            del self._reported[next(iter(self._reported))]
+        self._reported[identity] = None
+        _log.error(message, resource=self._resource, **fields)
+
+
+def with_reserved_depth(
+    function: Callable[[_Argument], _Result], argument: _Argument, frames: int = RESERVED_FRAMES
+) -> _Result:
+    """Call ``function`` with so many frames on the stack that what it decodes can be decoded anywhere later."""
+    return with_reserved_depth(function, argument, frames - 1) if frames else function(argument)
+
+
+def split_items(array: bytes) -> list[bytes]:
+    """Return the JSON of each item in an array of objects; an empty list for ``null``."""
+    items, depth, start = [], 0, 0
+    for token in _TOKEN.finditer(array):
+        character = array[token.start()]
+        if character == _STRING:
+            continue
+        if character in _OPENING:
+            depth += 1
+            if depth == 2:
+                start = token.start()
+        else:
+            depth -= 1
+            if depth == 1:
+                items.append(array[start : token.end()])
+    return items
+
+
+def split_members(raw: bytes) -> dict[str, bytes]:
+    """Return the JSON of each value of an object, by key. Raises :class:`msgspec.DecodeError` for an invalid key."""
+    members: dict[str, bytes] = {}
+    key, depth, start = "", 0, 0
+    for token in _TOKEN.finditer(raw):
+        character = raw[token.start()]
+        if character == _STRING:
+            if depth == 1 and token[2] is not None:
+                if start:
+                    members[key] = raw[start : token.start()].strip(_BETWEEN)
+                key, start = _string.decode(token[1]), token.end()
+        elif character in _OPENING:
+            depth += 1
+        else:
+            depth -= 1
+            if depth == 0 and start:
+                members[key] = raw[start : token.start()].strip(_BETWEEN)
+                break
+    return members
+
+
+def object_without_nesting(raw: bytes) -> bytes:
+    """Return an object's apiVersion, kind and metadata without managedFields; nothing else of it can be trusted."""
+    parts = split_members(raw)
+    metadata = split_members(parts.get("metadata", b"{}"))
+    metadata.pop("managedFields", None)
+    kept: dict[str, msgspec.Raw] = {
+        field: msgspec.Raw(parts[field]) for field in ("apiVersion", "kind") if field in parts
+    }
+    kept["metadata"] = msgspec.Raw(msgspec.json.encode({key: msgspec.Raw(value) for key, value in metadata.items()}))
+    return msgspec.json.encode(kept)

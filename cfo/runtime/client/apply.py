@@ -15,6 +15,7 @@ owns everything below it: a scalar, an atomic list or map, an empty container.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +26,9 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.runtime.objects.unstructured import Object, resource_version_of
+from cfo.runtime.objects.unstructured import Object
 
-__all__ = ["ABSENT_VERSION", "ApplyIntent", "UnchangedApplies", "is_applied"]
+__all__ = ["ABSENT_VERSION", "ApplyIntent", "UnchangedApplies", "encode_string_data", "is_applied"]
 
 ABSENT_VERSION: Final = "1"
 """A resourceVersion that no stored object has, since etcd's first revision is 1 before anything is written.
@@ -60,6 +61,16 @@ class ApplyIntent:
     subresource: str = ""
 
 
+def encode_string_data(obj: Object) -> Object:
+    """Return a Secret with its ``stringData`` encoded into ``data``, and any other object unchanged."""
+    strings = obj.get("stringData")
+    if not strings or obj.get("kind") != "Secret" or obj.get("apiVersion") != "v1":
+        return obj
+    encoded = {name: base64.b64encode(value.encode()).decode() for name, value in strings.items()}
+    rest = {name: value for name, value in obj.items() if name != "stringData"}
+    return {**rest, "data": {**(obj.get("data") or {}), **encoded}}
+
+
 def is_applied(intent: ApplyIntent, current: Mapping[str, Any], managers: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether sending ``intent`` would leave ``current`` unchanged.
 
@@ -78,7 +89,8 @@ def is_applied(intent: ApplyIntent, current: Mapping[str, Any], managers: Sequen
         and (entry.get("subresource") or "") == intent.subresource
     ]
     if len(own_entries) > 1 or desired.get("kind") != current.get("kind"):
-        return False
+        return False  # not what an API server stores: let it decide
+    # Under another version, the fields can have other names: the apply converts the entry.
     if any(entry.get("apiVersion") != desired.get("apiVersion") for entry in own_entries):
         return False
     desired_metadata, metadata = desired.get("metadata") or {}, current.get("metadata") or {}
@@ -116,7 +128,7 @@ def _matches(owned: Mapping[str, Any], desired: Any, current: Any) -> bool:
 
 def _matches_fields(owned: Mapping[str, Any], desired: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
     if owned.keys() - {"."} != {f"f:{name}" for name in desired}:
-        return False
+        return False  # an apply would add a field, or remove one that we no longer desire
     return all(_matches(owned[f"f:{name}"], value, current.get(name)) for name, value in desired.items())
 
 
@@ -132,7 +144,7 @@ def _matches_elements(owned: Mapping[str, Any], desired: list[Any], current: lis
     positions = []
     for item, child in _pair_with_keys(desired, keys):
         if child is None:
-            return False
+            return False  # we do not own the element yet
         position = _position(current, partial(_has_key, keys[child]))
         if position is None or not _matches(owned[child], item, current[position]):
             return False
@@ -206,9 +218,8 @@ class UnchangedApplies:
     """Remembers applies whose responses showed that nothing changed.
 
     A remembered apply stays valid as long as the object is the same in everything that the apply can depend on: all
-    fields except its resourceVersion and, unless the apply sets it, its status. If fields of the object are not known
-    (``exact``), its resourceVersion must be the same. ``size`` is the number of remembered applies; the least recently
-    used are evicted first.
+    fields except its resourceVersion and, unless the apply sets it, its status. ``size`` is the number of remembered
+    applies; the least recently used are evicted first.
     """
 
     def __init__(self, size: int = 10_000) -> None:
@@ -218,23 +229,19 @@ class UnchangedApplies:
     def __len__(self) -> int:
         return len(self._states)
 
-    def contains(
-        self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]], *, exact: bool = False
-    ) -> bool:
+    def contains(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether ``intent`` is known to change nothing in this state of the object."""
         key = _key(intent, current)
         state = self._states.get(key)
-        if state is None or state != _digest(_state(intent, current, managers, exact)):
-            return False
+        if state is None or state != _digest(_state(intent, current, managers)):
+            return False  # the object has changed since, so that the apply may change it
         self._states.move_to_end(key)
         return True
 
-    def remember(
-        self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]], *, exact: bool = False
-    ) -> None:
+    def remember(self, intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> None:
         """Record that ``intent`` changed nothing in this state of the object."""
         key = _key(intent, current)
-        self._states[key] = _digest(_state(intent, current, managers, exact))
+        self._states[key] = _digest(_state(intent, current, managers))
         self._states.move_to_end(key)
         if len(self._states) > self._size:
             self._states.popitem(last=False)
@@ -244,9 +251,7 @@ def _key(intent: ApplyIntent, current: Object) -> tuple[str, bytes]:
     return str((current.get("metadata") or {}).get("uid")), _digest(intent)
 
 
-def _state(intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]], exact: bool) -> list[Any]:
-    if exact:
-        return [resource_version_of(current)]
+def _state(intent: ApplyIntent, current: Object, managers: Sequence[Mapping[str, Any]]) -> list[Any]:
     metadata = {key: value for key, value in (current.get("metadata") or {}).items() if key != "resourceVersion"}
     state = {**current, "metadata": metadata}
     if "status" not in intent.desired:

@@ -11,28 +11,20 @@ server, even if the cache covers it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 import orjson
 
-from cfo.runtime.client.api_request import APIRequest
-from cfo.runtime.client.apply import ApplyIntent
+from cfo.runtime.client.apply import ApplyIntent, UnchangedApplies, encode_string_data, is_applied
+from cfo.runtime.client.config import ClientConfig
+from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.errors import NotFound
-from cfo.runtime.client.object_cache import ClientCache, NullCache
-from cfo.runtime.client.preconditions import require_controller, require_whole
-from cfo.runtime.client.reads import Reads
-from cfo.runtime.client.recorded_requests import RecordedRequests
-from cfo.runtime.client.request_body import (
-    delete_options,
-    encode_string_data,
-    selector_params,
-    set_controller_owner,
-)
-from cfo.runtime.client.request_target import RequestTarget, resolve_collection, resolve_object
-from cfo.runtime.client.server_side_apply import ServerSideApply
-from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.object_cache import ClientCache, StoredObject
+from cfo.runtime.client.recorded_requests import RecordedRequests, RequestTarget, cache_key
+from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -40,17 +32,20 @@ from cfo.runtime.objects.unstructured import (
     ObjectKind,
     TypedObject,
     gvk_of,
+    is_deleting,
     key_of,
     kind_of,
     name_of,
     namespace_of,
+    resource_version_of,
+    set_controller_owner,
     to_object,
+    uid_of,
 )
 
-if TYPE_CHECKING:
-    from cfo.runtime.client.discovery import RESTMapper  # imports this package's transport
+__all__ = ["Client", "PatchType", "Propagation", "connect"]
 
-__all__ = ["Client", "PatchType", "Propagation"]
+_APPLY = "application/apply-patch+yaml"
 
 T = TypeVar("T")
 TypedT = TypeVar("TypedT", bound=TypedObject)
@@ -91,10 +86,9 @@ class Client:
         self.transport = transport
         self.mapper = mapper
         self.field_manager = field_manager
-        self._cache = cache if cache is not None else NullCache()
+        self._cache = cache or ClientCache()
         self._requests = RecordedRequests(transport, mapper, self._cache)
-        self._reads = Reads(self._requests)
-        self._server_side_apply = ServerSideApply(self._requests, self._reads)
+        self._unchanged = UnchangedApplies()
 
     def with_field_manager(self, field_manager: str) -> Self:
         """Return a client that writes as another field manager and shares everything else with this one."""
@@ -114,12 +108,12 @@ class Client:
 
         ``live`` reads from the API server even if the cache covers the object.
         """
-        obj = await self._reads.get(kind.gvk, key, live=live)
+        obj = await self._requests.get(kind.gvk, key, live=live)
         return kind.decode(obj) if obj is not None else None
 
     async def get_subresource(self, kind: ObjectKind[Any], key: NamespacedName, subresource: str) -> Object | None:
         """Return the API server's response for a subresource (``scale``, ``status``), or ``None``."""
-        return await self._reads.get_subresource(kind.gvk, key, subresource)
+        return await self._requests.get_subresource(kind.gvk, key, subresource)
 
     async def list(
         self,
@@ -135,7 +129,7 @@ class Client:
         The cache also answers if an informer has a label selector whose requirements are all in ``label_selector``.
         Requests to the API server are in pages of 500; the list is restarted if the continue token expires.
         """
-        found = await self._reads.list(kind.gvk, namespace, label_selector, field_selector, live=live)
+        found = await self._requests.list(kind.gvk, namespace, label_selector, field_selector, live=live)
         return [kind.decode(obj) for obj in found]
 
     # Writes.
@@ -170,11 +164,11 @@ class Client:
         """
         kind, obj = kind_of(obj), to_object(obj)
         if subresource:
-            target = changed = await resolve_object(self.mapper, gvk or gvk_of(obj), key or key_of(obj), subresource)
+            target = changed = await self._requests.resolve_object(gvk or gvk_of(obj), key or key_of(obj), subresource)
         else:
-            target = await resolve_collection(self.mapper, gvk_of(obj), namespace_of(obj))
+            target = await self._requests.resolve_collection(gvk_of(obj), namespace_of(obj))
             changed = target._replace(key=target.key._replace(name=name_of(obj)))
-            await require_controller(self._requests, self._reads, changed, obj)
+            await self._requests.require_controller(changed, obj)
         request = APIRequest("POST", target.path, verb="create", resource=target.label)
         created: Object | TypedObject = kind.decode(await self._write(request, changed, obj, dry_run=dry_run))
         return created
@@ -193,14 +187,9 @@ class Client:
         If ``metadata.resourceVersion`` is set, a concurrent change by another client is not overwritten, but raises
         :class:`~cfo.runtime.client.errors.Conflict`. ``gvk``: the kind of the object if ``obj`` has the kind of the
         subresource (a Scale).
-
-        If the kind has a transform (``ManagerOptions.transforms``), the object is first read from the API server.
-        Raises :class:`~cfo.runtime.client.partial_objects.PartialObjectError` if ``obj`` lacks fields that the
-        transform removes: read the object with ``live=True``, or use :meth:`patch` or :meth:`apply`.
         """
         kind, obj = kind_of(obj), to_object(obj)
-        target = await resolve_object(self.mapper, gvk or gvk_of(obj), key_of(obj), subresource)
-        await require_whole(self._requests, self._reads, target, obj, subresource)
+        target = await self._requests.resolve_object(gvk or gvk_of(obj), key_of(obj), subresource)
         request = APIRequest("PUT", target.path, verb="update", resource=target.label)
         updated: Object | TypedObject = kind.decode(await self._write(request, target, obj, dry_run=dry_run))
         return updated
@@ -216,7 +205,7 @@ class Client:
         dry_run: bool = False,
     ) -> T:
         """Patch an object and return it as persisted."""
-        target = await resolve_object(self.mapper, kind.gvk, key, subresource)
+        target = await self._requests.resolve_object(kind.gvk, key, subresource)
         request = APIRequest("PATCH", target.path, content_type=patch_type.value, verb="patch", resource=target.label)
         return kind.decode(await self._write(request, target, body, dry_run=dry_run))
 
@@ -268,10 +257,46 @@ class Client:
         desired = encode_string_data(to_object(obj))
         if owner is not None:
             desired = set_controller_owner(desired, to_object(owner))
+        kind, gvk = kind_of(obj), gvk_of(desired)
         intent = ApplyIntent(desired, field_manager or self.field_manager, subresource)
-        result = await self._server_side_apply.apply(intent, force=force, dry_run=dry_run)
-        applied: Object | TypedObject = kind_of(obj).decode(result)
+        cached = cache_key(self.mapper, gvk, key_of(desired))
+        stored = self._cache.stored(gvk, cached)
+        # A dry run must reach the server; only the object and its status have managedFields that the cache can compare;
+        # and after a write with unknown outcome, the cached state may be outdated.
+        comparable = None
+        if not dry_run and subresource in {"", "status"} and not self._cache.is_uncertain(gvk, cached):
+            comparable = stored
+        current: Object = orjson.loads(comparable.object) if comparable is not None else {}
+        if comparable is not None and self._is_unchanged(intent, current, comparable):
+            unchanged: Object | TypedObject = kind.decode(current)
+            return unchanged
+        target = await self._requests.resolve_object(gvk, key_of(desired), subresource)
+        if not subresource:  # a subresource never recreates its object
+            await self._requests.require_controller(target, desired)
+        request = APIRequest(
+            "PATCH",
+            target.path,
+            content_type=_APPLY,
+            idempotent=not resource_version_of(desired),  # repeated, it would conflict with its own first attempt
+            verb="apply",
+            resource=target.label,
+        )
+        params = {"fieldManager": intent.manager, "force": "true" if force else "false", **_dry_run(dry_run)}
+        uid = stored.uid if stored is not None else None
+        result = await self._requests.write(request, target, desired, params=params, cached_uid=uid)
+        if comparable is not None and resource_version_of(result) == comparable.resource_version:
+            with suppress(orjson.JSONEncodeError):  # nested too deeply
+                self._unchanged.remember(intent, current, comparable.managers)
+        applied: Object | TypedObject = kind.decode(result)
         return applied
+
+    def _is_unchanged(self, intent: ApplyIntent, current: Object, stored: StoredObject) -> bool:
+        try:
+            return is_applied(intent, current, stored.managers) or self._unchanged.contains(
+                intent, current, stored.managers
+            )
+        except (orjson.JSONEncodeError, RecursionError):  # nested too deeply to compare
+            return False
 
     async def delete(
         self,
@@ -290,19 +315,20 @@ class Client:
         :class:`~cfo.runtime.client.errors.Conflict` is raised.
         """
         gvk = kind.gvk
-        target = await resolve_object(self.mapper, gvk, key)
+        target = await self._requests.resolve_object(gvk, key)
         preconditions = {"uid": uid, "resourceVersion": resource_version}
-        options = {
+        given = {
             "preconditions": {name: value for name, value in preconditions.items() if value} or None,
             "propagationPolicy": propagation_policy,
             "gracePeriodSeconds": grace_period_seconds,
             "dryRun": ["All"] if dry_run else None,
         }
+        options = {name: value for name, value in given.items() if value is not None}
         cached_uid = self._requests.cached_uid(target)
         request = APIRequest(
             "DELETE",
             target.path,
-            body=delete_options(options),
+            body=orjson.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options}) if options else None,
             idempotent=uid is not None,  # without a uid, a second DELETE might delete an object created after the first
             verb="delete",
             resource=target.label,
@@ -315,38 +341,31 @@ class Client:
         if dry_run:
             return True
         response = orjson.loads(body)
-        if response.get("kind") == "Status":
-            deleted_uid = (response.get("details") or {}).get("uid") or uid or cached_uid
-            if deleted_uid:
+        if is_deleting(response):  # finalizers or a grace period delay the deletion
+            self._requests.record_response(target, response, body)
+        else:  # a Status, or the final state of the object
+            is_status = response.get("kind") == "Status"
+            reported = (response.get("details") or {}).get("uid") or uid or cached_uid
+            if deleted_uid := reported if is_status else uid_of(response):
                 self._cache.record_deletion(gvk, target.key, deleted_uid)
-        else:
-            self._requests.record_deleted_object(target, response, body)
         return True
 
-    async def delete_collection(
-        self,
-        kind: ObjectKind[Any],
-        *,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        propagation_policy: Propagation | str | None = None,
-    ) -> None:
-        """Request the deletion of all matching objects; for a namespaced kind, in one namespace."""
-        gvk = kind.gvk
-        target = await resolve_collection(self.mapper, gvk, namespace)
-        request = APIRequest(
-            "DELETE",
-            target.path,
-            params=selector_params(label_selector, field_selector),
-            body=delete_options({"propagationPolicy": propagation_policy}),
-            verb="deletecollection",
-            resource=target.label,
-        )
-        body = await self._requests.send_write(request, target)
-        for item in orjson.loads(body).get("items") or ():
-            item.update(apiVersion=gvk.api_version, kind=gvk.kind)
-            self._requests.record_deleted_object(target._replace(key=key_of(item)), item, orjson.dumps(item))
-
     async def _write(self, request: APIRequest, changed: RequestTarget, body: Any, *, dry_run: bool) -> Object:
-        return await self._requests.write(request, changed, body, field_manager=self.field_manager, dry_run=dry_run)
+        params = {"fieldManager": self.field_manager, **_dry_run(dry_run)}
+        return await self._requests.write(request, changed, body, params=params)
+
+
+def _dry_run(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
+
+
+@asynccontextmanager
+async def connect(config: ClientConfig, *, field_manager: str) -> AsyncIterator[Client]:
+    """Return an async context manager with a client that has no cache: each read is a request.
+
+    It is for programs and tests that run no manager. ``field_manager`` is the field manager of its writes. Entering it
+    sends no request. Operators use the client of their :class:`~cfo.runtime.manager.manager.Manager` instead, which
+    reads from informers.
+    """
+    async with Transport(config) as transport:
+        yield Client(transport, RESTMapper(transport), field_manager=field_manager)

@@ -234,7 +234,7 @@ def _proxy_for(server: str, environ: Mapping[str, str]) -> str:
     except ValueError:
         address = None
     if address is not None and address.is_loopback:
-        return ""
+        return ""  # a proxy on another host would connect to itself
     for entry in (environ.get("NO_PROXY") or environ.get("no_proxy") or "").lower().split(","):
         if _matches_no_proxy(entry.strip(), host, parts.port, address):
             return ""

@@ -12,7 +12,7 @@ caller should retry later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -22,10 +22,9 @@ import anyio
 import orjson
 import structlog
 
-from cfo.runtime.client.api_request import JSON, APIRequest
 from cfo.runtime.client.errors import APIError, NotFound, TransportError, UnknownKind
 from cfo.runtime.client.ratelimit import BucketRateLimiter
-from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.transport import JSON, APIRequest, Transport
 from cfo.runtime.objects.unstructured import GVK, GVR
 from cfo.runtime.process.clock import Clock, SystemClock
 
@@ -158,17 +157,21 @@ class RESTMapper:
         Raises :class:`~cfo.runtime.client.errors.UnknownKind` if the kind is not served, :class:`DiscoveryIncomplete`
         if the server of its group does not respond or the response is no discovery, and the errors of requests.
         """
-        found = await self._look_up(gvk.group, gvk.version, lambda known: known.kinds.get(gvk.kind), since)
+        document = self._document(gvk.group)
+        begun = document.reads_begun if since is None else since.others if gvk.group else since.core
+        await self._ensure_read(document)
+        found = await self._find(document, gvk)
+        if found is None and await self._wait_for_read(document):
+            found = await self._find(document, gvk)
         if found is None:
-            raise UnknownKind(f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"')
-        return found
-
-    async def resource_for(self, gvr: GVR) -> Resource:
-        """Return the resource with this plural name; raises the same errors as :meth:`resource`."""
-        found = await self._look_up(gvr.group, gvr.version, lambda known: (known.resources or {}).get(gvr.resource))
-        if found is None:
-            raise UnknownKind(f'no matches for resource "{gvr}" in version "{gvr.version}"')
-        return found
+            await self._read_since(document, begun)
+            found = await self._find(document, gvk)
+        if found is not None:
+            return found
+        known = document.version(gvk.group, gvk.version)
+        if known is not None and known.stale:
+            raise DiscoveryIncomplete(f"{gvk.api_version} is registered, but its API server does not respond")
+        raise UnknownKind(f'no matches for kind "{gvk.kind}" in version "{gvk.api_version}"')
 
     async def resources(self) -> list[list[Resource]]:
         """Return all resources that are served: one list for each version, the preferred version of a group first.
@@ -209,47 +212,24 @@ class RESTMapper:
         for name, version in versions.items():
             await self._read_version(group, name, version)
         if not versions:
-            return False
+            return False  # kube-aggregator lists every registered group, reachable or not
         if all(version.stale for version in versions.values()):
             raise DiscoveryIncomplete(f"{group} is registered, but its API server does not respond")
         return True
 
-    async def _look_up(
-        self,
-        group: str,
-        version: str,
-        find: Callable[[_Version], Resource | None],
-        since: DiscoveryPosition | None = None,
-    ) -> Resource | None:
-        document = self._document(group)
-        begun = document.reads_begun if since is None else since.others if group else since.core
-        await self._ensure_read(document)
-        found = await self._find(document, group, version, find)
-        if found is None and await self._wait_for_read(document):
-            found = await self._find(document, group, version, find)
-        if found is None:
-            await self._read_since(document, begun)
-            found = await self._find(document, group, version, find)
-        known = document.version(group, version)
-        if found is None and known is not None and known.stale:
-            raise DiscoveryIncomplete(f"{group}/{version} is registered, but its API server does not respond")
-        return found
-
-    async def _find(
-        self, document: _Document, group: str, version: str, find: Callable[[_Version], Resource | None]
-    ) -> Resource | None:
-        known = document.version(group, version)
+    async def _find(self, document: _Document, gvk: GVK) -> Resource | None:
+        known = document.version(gvk.group, gvk.version)
         if known is None:
             return None
-        await self._read_version(group, version, known)
-        return find(known)
+        await self._read_version(gvk.group, gvk.version, known)
+        return known.kinds.get(gvk.kind)
 
     def _document(self, group: str) -> _Document:
         return self._others if group else self._core
 
     async def _ensure_read(self, document: _Document) -> None:
         if not document.outdated:
-            return
+            return  # a CRD that was added since is found after a lookup fails
         try:
             await self._read_since(document, document.reads_begun)
         except (APIError, TransportError, DiscoveryIncomplete) as error:
@@ -263,7 +243,7 @@ class RESTMapper:
         Such a read started too early to prove that a kind is not served, but it may still find the kind.
         """
         if not document.lock.locked():
-            return False
+            return False  # nothing is being read, so that a second lookup would find the same
         async with document.lock:
             return True
 
@@ -271,8 +251,8 @@ class RESTMapper:
         """Read a root document, unless a read that began after read number ``begun`` has completed."""
         async with document.lock:
             if document.reads_completed > begun and not document.outdated:
-                return
-            if (delay := self._bucket.when(None)) > 0:
+                return  # another lookup has read it while this one waited for the lock
+            if (delay := self._bucket.when()) > 0:
                 await self._clock.sleep(delay)
             document.reads_begun += 1
             document.outdated = False
@@ -289,7 +269,7 @@ class RESTMapper:
             APIRequest("GET", document.path, accept=_ACCEPT, headers=headers, compress=True, verb="discover")
         )
         if response.code == 304:
-            return
+            return  # unchanged, by its ETag
         with _parsing(document.path):
             content = orjson.loads(response.body)
             kind = content["kind"]
@@ -309,7 +289,7 @@ class RESTMapper:
     async def _read_version(self, group: str, version: str, known: _Version) -> None:
         """Read the resources of a version, unless the root document contained them."""
         if known.resources is not None:
-            return
+            return  # an aggregated document has the resources of all versions
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
             response = await self._transport.request(APIRequest("GET", path, compress=True, verb="discover"))

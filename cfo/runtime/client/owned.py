@@ -16,7 +16,6 @@ import structlog
 from cfo.runtime.client.apply import ABSENT_VERSION
 from cfo.runtime.client.client import Client, Propagation
 from cfo.runtime.client.errors import APIError, BadRequest, Conflict, Forbidden, Invalid
-from cfo.runtime.client.request_body import set_controller_owner
 from cfo.runtime.objects.unstructured import (
     GVK,
     Object,
@@ -28,6 +27,7 @@ from cfo.runtime.objects.unstructured import (
     name_of,
     namespace_of,
     resource_version_of,
+    set_controller_owner,
     uid_of,
 )
 

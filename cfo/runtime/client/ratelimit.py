@@ -12,7 +12,6 @@ __all__ = [
     "Backoff",
     "BucketRateLimiter",
     "ExponentialRateLimiter",
-    "MaxOfRateLimiter",
     "RateLimiter",
     "default_rate_limiter",
 ]
@@ -77,7 +76,7 @@ class BucketRateLimiter:
         self._tokens = float(burst)
         self._refilled_at = self._clock.monotonic()
 
-    def when(self, item: Hashable) -> float:
+    def when(self) -> float:
         """Reserve a token and return the seconds until it is available."""
         self._refill()
         self._tokens -= 1.0
@@ -96,32 +95,14 @@ class BucketRateLimiter:
         self._refilled_at = now
         return self._tokens
 
-    def forget(self, item: Hashable) -> None:
-        """Do nothing: the bucket does not track items."""
 
-    def num_requeues(self, item: Hashable) -> int:
-        """Return 0: the bucket does not track items."""
-        return 0
-
-
-class MaxOfRateLimiter:
-    """Combines rate limiters: the longest wait applies."""
-
-    def __init__(self, *limiters: RateLimiter) -> None:
-        self._limiters = limiters
+class _DefaultRateLimiter(ExponentialRateLimiter):
+    def __init__(self, clock: Clock | None) -> None:
+        super().__init__()
+        self._bucket = BucketRateLimiter(clock=clock)
 
     def when(self, item: Hashable) -> float:
-        """Count a failure in every limiter and return the longest wait."""
-        return max(limiter.when(item) for limiter in self._limiters)
-
-    def forget(self, item: Hashable) -> None:
-        """Reset the failures of ``item`` in every limiter."""
-        for limiter in self._limiters:
-            limiter.forget(item)
-
-    def num_requeues(self, item: Hashable) -> int:
-        """Return the highest count of all limiters."""
-        return max(limiter.num_requeues(item) for limiter in self._limiters)
+        return max(super().when(item), self._bucket.when())
 
 
 def default_rate_limiter(clock: Clock | None = None) -> RateLimiter:
@@ -129,7 +110,7 @@ def default_rate_limiter(clock: Clock | None = None) -> RateLimiter:
 
     It backs off from 5 ms to 1000 s for each item, and allows 10 items per second with a burst of 100 in total.
     """
-    return MaxOfRateLimiter(ExponentialRateLimiter(), BucketRateLimiter(clock=clock))
+    return _DefaultRateLimiter(clock)
 
 
 class Backoff:

@@ -1,27 +1,79 @@
-"""The requests of a client, whose responses are recorded in the cache.
+"""The requests of a client: what they address, and what the cache learns from their responses.
 
-After a write whose outcome is unknown (no response, or a 5xx response), the object is marked as uncertain.
+The cache serves reads that it covers. After a write whose outcome is unknown (no response, or a 5xx response), the
+object is marked as uncertain, and its next read goes to the API server.
 """
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from cfo.runtime.client.api_request import APIRequest
-from cfo.runtime.client.errors import APIError, NotFound, TransportError, UnknownKind
+from cfo.runtime.client.discovery import Resource, RESTMapper
+from cfo.runtime.client.errors import (
+    APIError,
+    Expired,
+    Forbidden,
+    NotFound,
+    OwnerDeleted,
+    TransportError,
+    UnknownKind,
+)
 from cfo.runtime.client.object_cache import ClientCache
-from cfo.runtime.client.request_body import encode_body
-from cfo.runtime.client.request_target import RequestTarget
-from cfo.runtime.client.transport import Transport
-from cfo.runtime.objects.unstructured import Object, is_deleting, key_of, uid_of
+from cfo.runtime.client.transport import APIRequest, Transport
+from cfo.runtime.objects.errors import TerminalError
+from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, controller_of, is_deleting, key_of, uid_of
 
-if TYPE_CHECKING:
-    from cfo.runtime.client.discovery import RESTMapper  # imports this package's transport
+__all__ = ["EncodingError", "RecordedRequests", "RequestTarget", "cache_key", "selector_params"]
 
-__all__ = ["RecordedRequests"]
+_PAGE_SIZE = 500
+_PAGED_LIST_ATTEMPTS = 2
+
+
+class EncodingError(TerminalError, ValueError):
+    """Raised for an object that cannot be written as JSON: it is nested too deeply (over 254 levels), or not JSON.
+
+    A retry cannot help, so a reconcile that raises it is logged once, and repeated only when something changes.
+    """
+
+
+class RequestTarget(NamedTuple):
+    """An object, a subresource of an object, or (with an empty name) a collection."""
+
+    gvk: GVK
+    resource: Resource
+    key: NamespacedName
+    subresource: str = ""
+
+    @property
+    def path(self) -> str:
+        """The URL path."""
+        return self.resource.path(self.key.namespace, self.key.name, self.subresource)
+
+    @property
+    def label(self) -> str:
+        """The name of the resource in errors and metrics: ``pods`` or ``pods/status``."""
+        name = str(self.resource.gvr)
+        return f"{name}/{self.subresource}" if self.subresource else name
+
+
+def cache_key(mapper: RESTMapper, gvk: GVK, key: NamespacedName) -> NamespacedName:
+    """Return the key under which the cache stores the object: without a namespace if the kind is cluster-scoped.
+
+    Makes no request; a kind that discovery has not reported yet counts as namespaced.
+    """
+    resource = mapper.cached(gvk)
+    return key._replace(namespace="") if resource is not None and not resource.namespaced else key
+
+
+def selector_params(label_selector: str, field_selector: str) -> dict[str, str]:
+    """Return the query parameters for the selectors that are not empty."""
+    selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: value for name, value in selectors.items() if value}
 
 
 class RecordedRequests:
@@ -31,6 +83,166 @@ class RecordedRequests:
         self.transport = transport
         self.mapper = mapper
         self.cache = cache
+
+    # What a request addresses.
+
+    async def resolve_collection(self, gvk: GVK, namespace: str, *, all_namespaces: bool = False) -> RequestTarget:
+        """Resolve all objects of a kind in a namespace.
+
+        ``all_namespaces`` allows an empty namespace, which then means every namespace. Raises :class:`ValueError` for a
+        missing namespace, and all exceptions of :meth:`~cfo.runtime.client.discovery.RESTMapper.resource`.
+        """
+        resource = await self.mapper.resource(gvk)
+        if not resource.namespaced:
+            namespace = ""
+        elif not namespace and not all_namespaces:
+            # Without a namespace, the path would be that of all namespaces.
+            raise ValueError(f"{gvk}: namespace is missing: the kind is namespaced")
+        return RequestTarget(gvk, resource, NamespacedName(namespace, ""))
+
+    async def resolve_object(self, gvk: GVK, key: NamespacedName, subresource: str = "") -> RequestTarget:
+        """Resolve one object; raises :class:`ValueError` also for a name that no object can have."""
+        # An empty name would result in the collection's path: deleting one object would delete all of them.
+        if not key.name or key.name in {".", ".."} or "/" in key.name or "%" in key.name:
+            raise ValueError(
+                f"{gvk}: name {key.name!r}: must not be empty, '.' or '..', and must not contain '/' or '%'"
+            )
+        target = await self.resolve_collection(gvk, key.namespace)
+        return target._replace(key=target.key._replace(name=key.name), subresource=subresource)
+
+    # Reads.
+
+    async def get(self, gvk: GVK, key: NamespacedName, *, live: bool) -> Object | None:
+        """Return a copy of the object, or ``None`` if it does not exist (see :meth:`Client.get`)."""
+        cached = cache_key(self.mapper, gvk, key)
+        is_covered = not live and self.cache.covers(gvk, cached.namespace)
+        if is_covered and not self.cache.is_uncertain(gvk, cached):
+            return self.cache.get(gvk, cached)
+        target = await self.resolve_object(gvk, key)
+        cached_uid = self.cached_uid(target)
+        try:
+            body = await self.send(APIRequest("GET", target.path, verb="get", resource=target.label))
+        except NotFound:
+            self.record_not_found(target, cached_uid)
+            return None
+        obj: Object = orjson.loads(body)
+        # Only an answer to an open question is stored: the watch delivers the result of any other live read.
+        if self.cache.is_uncertain(gvk, target.key):
+            self.record_response(target, obj, body)
+        return obj
+
+    async def get_subresource(self, gvk: GVK, key: NamespacedName, subresource: str) -> Object | None:
+        """Return the API server's response for a subresource (``scale``, ``status``), or ``None``."""
+        target = await self.resolve_object(gvk, key, subresource)
+        request = APIRequest("GET", target.path, verb="get", resource=target.label)
+        try:
+            obj: Object = orjson.loads(await self.send(request))
+        except NotFound:
+            return None
+        return obj
+
+    async def list(
+        self, gvk: GVK, namespace: str, label_selector: str, field_selector: str, *, live: bool
+    ) -> builtins.list[Object]:
+        """Return copies of the objects that match (see :meth:`Client.list`)."""
+        if not live and not field_selector:  # the cache has no field values, only metadata, without decoding objects
+            cached = cache_key(self.mapper, gvk, NamespacedName(namespace, "")).namespace
+            if self.cache.covers(gvk, cached, label_selector):
+                for key in self.cache.uncertain_keys(gvk, cached):
+                    await self.get(gvk, key, live=False)
+                return self.cache.list(gvk, cached, label_selector)
+        target = await self.resolve_collection(gvk, namespace, all_namespaces=True)
+        params = selector_params(label_selector, field_selector)
+        for _ in range(_PAGED_LIST_ATTEMPTS):
+            try:
+                return [item async for item in self._pages(target, {**params, "limit": str(_PAGE_SIZE)})]
+            except Expired:
+                continue
+        # Pages of a large collection may expire each time before the last one is read; one page cannot expire.
+        return [item async for item in self._pages(target, params)]
+
+    async def _pages(self, target: RequestTarget, params: dict[str, str]) -> AsyncIterator[Object]:
+        while True:
+            request = APIRequest("GET", target.path, params=params, compress=True, verb="list", resource=target.label)
+            page = orjson.loads(await self.send(request))
+            for item in page.get("items") or ():
+                item.setdefault("apiVersion", target.gvk.api_version)
+                item.setdefault("kind", target.gvk.kind)
+                yield item
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return
+            params = {**params, "continue": token}
+
+    # Writes.
+
+    async def require_controller(self, target: RequestTarget, obj: Object) -> None:
+        """If another client deleted ``obj``, raise :class:`OwnerDeleted` unless its controller still exists.
+
+        When the cache of an owner lags, its objects that the garbage collector deletes look like objects that must be
+        repaired. So the controller is read from the API server, and its state is stored in the cache.
+        """
+        controller = controller_of(obj)
+        # Without a known deletion, the object is new, or the cache has it: no reason for a request.
+        if controller is None or self.cache.controller_of_deleted(target.gvk, target.key) != controller["uid"]:
+            return
+        gvk = GVK.parse(controller["apiVersion"], controller["kind"])
+        key = cache_key(self.mapper, gvk, NamespacedName(target.key.namespace, controller["name"]))
+        stored = self.cache.stored(gvk, key)
+        try:
+            found = await self.get(gvk, key, live=True)
+        except Forbidden:
+            return  # the check is a precaution; an operator without this permission must still work
+        except UnknownKind:
+            found = None
+        if found is None or uid_of(found) != controller["uid"]:
+            state = "was deleted"
+        elif is_deleting(found) and stored is not None and not is_deleting(orjson.loads(stored.object)):
+            state = "is being deleted"
+        else:
+            return  # a controller that is known to be deleted may need the object, for example for its finalizer
+        if found is not None:
+            self.cache.record_write(gvk, orjson.dumps(found))
+        raise OwnerDeleted(f"{target.label} {target.key}: not recreated, because {gvk.kind} {key} {state}")
+
+    async def write(
+        self,
+        request: APIRequest,
+        changed: RequestTarget,
+        body: Any,
+        *,
+        params: Mapping[str, str],
+        cached_uid: str | None = None,
+    ) -> Object:
+        """Send an object or a patch; return the object in the response.
+
+        ``params`` are query parameters; with ``dryRun`` nothing is recorded. ``cached_uid`` is the uid of the cached
+        object (``None``: it is looked up). Raises :class:`EncodingError` for a body that is not JSON.
+        """
+        try:
+            encoded = orjson.dumps(body)
+        except orjson.JSONEncodeError as error:
+            raise EncodingError(
+                f"cannot encode the object for {request.verb} of {request.resource}: {error}"
+            ) from error
+        request = replace(request, params=params, body=encoded)
+        if "dryRun" in params:
+            persisted: Object = orjson.loads(await self.send(request))
+            return persisted
+        uid_before = self.cached_uid(changed) if cached_uid is None else cached_uid
+        try:
+            response = await self.send_write(request, changed)
+        except NotFound as error:
+            # A create, and other requests of a subresource, can miss another object: a namespace, for example.
+            is_missing = request.method in {"PATCH", "PUT"} and error.details.get("name") == changed.key.name
+            if is_missing and error.details.get("kind") == changed.resource.gvr.resource:
+                self.record_not_found(changed, uid_before)
+            raise
+        obj: Object = orjson.loads(response)
+        # The response of a subresource can have another kind, such as Scale or Eviction.
+        if obj.get("kind") == changed.gvk.kind:
+            self.record_response(changed, obj, response)
+        return obj
 
     async def send(self, request: APIRequest) -> bytes:
         """Send a request; return the body of the response."""
@@ -48,37 +260,12 @@ class RecordedRequests:
         """Send a write of ``changed``; if its outcome is unknown, mark the object as uncertain."""
         try:
             return await self.send(request)
-        except TransportError as error:
-            if error.outcome_unknown:
-                self._mark_uncertain(changed)
+        except (TransportError, APIError) as error:
+            # The API server may have stored the write before it failed to respond, or responded with a 5xx.
+            is_unknown = error.outcome_unknown if isinstance(error, TransportError) else error.code >= 500
+            if is_unknown and changed.key.name:  # a create with generateName has no name that could be read
+                self.cache.mark_uncertain(changed.gvk, changed.key)
             raise
-        except APIError as error:
-            if error.code >= 500:
-                self._mark_uncertain(changed)
-            raise
-
-    async def write(
-        self, request: APIRequest, changed: RequestTarget, body: Any, *, field_manager: str, dry_run: bool
-    ) -> Object:
-        """Send an object or a patch; return the object in the response."""
-        params = {"fieldManager": field_manager, **request.params}
-        request = replace(request, params=params, body=encode_body(body, request.verb, request.resource))
-        if dry_run:
-            persisted: Object = orjson.loads(await self.send(replace(request, params={**params, "dryRun": "All"})))
-            return persisted
-        cached_uid = self.cached_uid(changed)
-        try:
-            response = await self.send_write(request, changed)
-        except NotFound as error:
-            # A create, and other requests of a subresource, can miss another object: a namespace, for example.
-            is_missing = request.method in {"PATCH", "PUT"} and error.details.get("name") == changed.key.name
-            if is_missing and error.details.get("kind") == changed.resource.gvr.resource:
-                self.record_not_found(changed, cached_uid)
-            raise
-        obj: Object = orjson.loads(response)
-        if obj.get("kind") == changed.gvk.kind:
-            self.record_response(changed, obj, response)
-        return obj
 
     # Recording.
 
@@ -87,23 +274,12 @@ class RecordedRequests:
         stored = self.cache.stored(target.gvk, target.key)
         return stored.uid if stored is not None else ""
 
-    def _mark_uncertain(self, target: RequestTarget) -> None:
-        if target.key.name:
-            self.cache.mark_uncertain(target.gvk, target.key)
-
     def record_response(self, target: RequestTarget, obj: Object, body: bytes) -> None:
         """Record the response to a write: ``obj``, whose JSON is ``body``."""
         if _was_removed(obj):
             self.cache.record_deletion(target.gvk, key_of(obj), uid_of(obj))
         else:
             self.cache.record_write(target.gvk, body)
-
-    def record_deleted_object(self, target: RequestTarget, obj: Object, body: bytes) -> None:
-        """Record the object in the response to a DELETE: its new or, without a deletionTimestamp, its final state."""
-        if is_deleting(obj):
-            self.record_response(target, obj, body)
-        elif uid_of(obj):
-            self.cache.record_deletion(target.gvk, target.key, uid_of(obj))
 
     def record_not_found(self, target: RequestTarget, uid_before: str) -> None:
         """Record that the object was not found; ``uid_before`` was the cached uid before the request.
@@ -121,5 +297,6 @@ def _was_removed(obj: Object) -> bool:
     """
     metadata = obj.get("metadata") or {}
     if not is_deleting(obj) or metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"):
-        return False
+        return False  # a pod in its grace period has no finalizer, and still exists
+    # A Namespace has finalizers in its spec, too; the namespace controller removes them.
     return not (obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"))

@@ -27,11 +27,20 @@ class Attempts:
     """The attempts at one request.
 
     ``idempotent``: sending the request twice has the same effect as once. ``read_only``: the request changes nothing,
-    so its outcome is never unknown. ``limit``: seconds for all attempts together.
+    so its outcome is never unknown. ``limit``: seconds for all attempts together, until ``deadline``.
     """
 
     def __init__(
-        self, verb: str, resource: str, host: str, *, idempotent: bool, read_only: bool, limit: float, clock: Clock
+        self,
+        verb: str,
+        resource: str,
+        host: str,
+        *,
+        idempotent: bool,
+        read_only: bool,
+        limit: float,
+        deadline: float,
+        clock: Clock,
     ) -> None:
         self._verb = verb
         self._resource = resource
@@ -40,7 +49,7 @@ class Attempts:
         self._read_only = read_only
         self._limit = limit
         self._clock = clock
-        self._deadline = clock.monotonic() + limit
+        self._deadline = deadline
         self._connection_failures = 0
         self._retry_after_responses = 0
         self._may_have_executed = False
@@ -58,7 +67,7 @@ class Attempts:
         self._connection_failures += 1
         if (
             _is_permanent(error)
-            or (sent and not self._idempotent)
+            or (sent and not self._idempotent)  # it may have been executed
             or self._connection_failures > _MAX_CONNECTION_RETRIES
             or not self._allows(delay)
         ):
@@ -69,7 +78,7 @@ class Attempts:
         delay = error.retry_after
         self._retry_after_responses += 1
         if error.code not in {429, 503} or delay is None:
-            raise error
+            raise error  # only with Retry-After does the server say that it did not execute the request
         if self._retry_after_responses > _MAX_RETRY_AFTER_RETRIES or not self._allows(delay):
             raise error
         return delay

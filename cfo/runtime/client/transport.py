@@ -16,10 +16,10 @@ import ssl
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import aiohttp
 import anyio
@@ -29,7 +29,6 @@ from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
-from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig, ConfigError
 from cfo.runtime.client.credentials import CredentialError, Credentials
 from cfo.runtime.client.errors import APIError, ResponseTooLarge, TransportError, error_for
@@ -40,7 +39,9 @@ from cfo.runtime.client.write_gate import write_gate
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.version import __version__
 
-__all__ = ["Exchange", "Response", "Transport"]
+__all__ = ["JSON", "APIRequest", "Exchange", "Response", "Transport"]
+
+JSON: Final = "application/json"
 
 USER_AGENT = f"cfo/{__version__} ({platform.system().lower()}/{platform.machine()})"
 
@@ -58,6 +59,35 @@ _MAX_LOGGED_WARNINGS = 512
 _MAX_ERROR_BYTES = 1 << 20
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class APIRequest:
+    """One request to the API server.
+
+    ``path`` is percent-encoded; ``params`` are not. ``timeout`` is the limit in seconds for the whole request, rate
+    limiting and retries included; the default is 75, and an explicit value is also sent to the server. ``compress``
+    accepts a gzip response, which is worthwhile for long lists. ``idempotent`` allows a retry when the connection broke
+    after the server may have received the request; ``None`` means that only a GET is retried. ``new_connection`` avoids
+    the pool, because an idle connection may be dead. ``max_response_bytes`` limits the body of a successful response,
+    decompressed (0: no limit). ``verb`` and ``resource`` identify the request in errors and metrics; the defaults are
+    ``method`` and ``path``.
+    """
+
+    method: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = JSON
+    accept: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    compress: bool = False
+    idempotent: bool | None = None
+    new_connection: bool = False
+    max_response_bytes: int = 0
+    verb: str = ""
+    resource: str = ""
 
 
 class Response(NamedTuple):
@@ -107,7 +137,7 @@ class _GatedRequest(aiohttp.ClientRequest):
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Send the request; raises :class:`~cfo.runtime.client.write_gate.WriteRejected`."""
         gate = write_gate.get()
-        if gate is not None and self.method not in ("GET", "HEAD"):
+        if gate is not None and self.method not in ("GET", "HEAD"):  # a former leader may still read
             gate.check()
         return await super().send(conn)
 
@@ -126,7 +156,6 @@ class Transport:
         *,
         qps: float | None = None,
         burst: int | None = None,
-        user_agent: str = USER_AGENT,
         observe: Callable[[Exchange], None] | None = None,
         clock: Clock | None = None,
         tracing: Tracing | None = None,
@@ -138,7 +167,6 @@ class Transport:
         self._bucket: BucketRateLimiter | None = None
         if qps is not None and qps > 0:
             self._bucket = BucketRateLimiter(qps, burst or max(1, round(2 * qps)), self._clock)
-        self._user_agent = user_agent
         self._observe = observe
         self._base = config.server.rstrip("/")
         self.host = URL(config.server).authority.rpartition("@")[2]
@@ -172,7 +200,7 @@ class Transport:
         age may be dead, too.
         """
         if unresponsive is None or unresponsive is not self._session:
-            return
+            return  # another request that timed out has replaced it
         now = self._clock.monotonic()
         self._session = _new_session(keepalive_timeout=_IDLE_CONNECTION_SECONDS)
         self._retired.append((unresponsive, now))
@@ -194,9 +222,8 @@ class Transport:
     async def _request(self, request: APIRequest) -> Response:
         attempt = _first_attempt(request)
         limit = _TIMEOUT_SECONDS if request.timeout is None else request.timeout
-        read_only = request.method == "GET"
-        idempotent = read_only if request.idempotent is None else request.idempotent
-        attempts = self._attempts(attempt, idempotent=idempotent, read_only=read_only, limit=limit)
+        deadline = self._clock.monotonic() + limit
+        attempts: Attempts | None = None  # most requests need no second attempt
         awaiting_response = False
         session = self._session
         try:
@@ -210,29 +237,28 @@ class Transport:
                             return Response(response.status, await _read_body(response, request), response.headers)
                     except (APIError, aiohttp.ClientError) as error:
                         awaiting_response = False
+                        attempts = attempts or self._attempts(attempt, limit, deadline)
                         delay = attempts.delay_after(error)
                         code = str(error.code) if isinstance(error, APIError) else "<error>"
                         attempt = attempt._replace(retry_of=code)
                     await self._clock.sleep(delay)
         except TimeoutError:
             await self._replace_pool(session)
+            attempts = attempts or self._attempts(attempt, limit, deadline)
             raise attempts.timed_out(awaiting_response) from None
 
     @asynccontextmanager
-    async def stream(
-        self, request: APIRequest, *, read_timeout: float | None = None
-    ) -> AsyncIterator[aiohttp.StreamReader]:
+    async def stream(self, request: APIRequest) -> AsyncIterator[aiohttp.StreamReader]:
         """Send a GET with a long-running response (a watch) and yield its body; nothing is retried.
 
-        ``read_timeout``: seconds without a byte after which reading fails. The fields ``timeout``, ``idempotent`` and
-        ``new_connection`` of ``request`` have no effect: a stream has no time limit once the response begins, and
-        always gets its own connection. Connection failures, also while the body is read inside the ``async with``, are
-        raised as :class:`~cfo.runtime.client.errors.TransportError`. Error responses are raised as
-        :class:`~cfo.runtime.client.errors.APIError`.
+        ``timeout``, ``idempotent`` and ``new_connection`` of ``request`` have no effect: a stream has no time limit
+        once the response begins, and always gets its own connection. Connection failures, also while the body is read
+        inside the ``async with``, are raised as :class:`~cfo.runtime.client.errors.TransportError`. Error
+        responses are raised as :class:`~cfo.runtime.client.errors.APIError`.
         """
         attempt = _first_attempt(request, is_stream=True)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=read_timeout)
-        attempts = self._attempts(attempt, idempotent=False, read_only=True, limit=_TIMEOUT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+        attempts = self._attempts(attempt, _TIMEOUT_SECONDS, self._clock.monotonic() + _TIMEOUT_SECONDS)
         try:
             async with AsyncExitStack() as stack:
                 try:
@@ -246,14 +272,16 @@ class Transport:
         except aiohttp.ClientError as error:
             raise attempts.failure(error) from error
 
-    def _attempts(self, attempt: _Attempt, *, idempotent: bool, read_only: bool, limit: float) -> Attempts:
+    def _attempts(self, attempt: _Attempt, limit: float, deadline: float) -> Attempts:
+        read_only = attempt.request.method == "GET"
         return Attempts(
             attempt.verb,
             attempt.resource,
             self.host,
-            idempotent=idempotent,
+            idempotent=read_only if attempt.request.idempotent is None else attempt.request.idempotent,
             read_only=read_only,
             limit=limit,
+            deadline=deadline,
             clock=self._clock,
         )
 
@@ -266,7 +294,7 @@ class Transport:
             await self._authenticate(attempt, renew)
             async with self._send(attempt, timeout) as response:
                 if response.status == 401 and not renew and self.config.credentials is not None:
-                    continue
+                    continue  # an expired token; static credentials cannot be renewed
                 self._log_warnings(response)
                 if response.status >= 300 and response.status != 304:
                     raise self._error(attempt, response, await _read_error(response))
@@ -293,11 +321,11 @@ class Transport:
                 problem = "the transport is closed"
                 raise TransportError(problem, outcome_unknown=False, verb=attempt.verb, resource=attempt.resource)
             raise RuntimeError("the transport was never entered: use 'async with Transport(...)'")
-        rate_limit_delay = self._bucket.when(None) if self._bucket is not None else None
+        rate_limit_delay = self._bucket.when() if self._bucket is not None else None
         if rate_limit_delay:
             await self._clock.sleep(rate_limit_delay)
         headers = CIMultiDict(attempt.headers)
-        headers["User-Agent"] = self._user_agent
+        headers["User-Agent"] = USER_AGENT
         if self._credentials.authorization:
             headers["Authorization"] = self._credentials.authorization
         headers.extend(self.config.headers)

@@ -29,7 +29,6 @@ from .predicate import ResourceVersionChanged as ResourceVersionChanged
 from .predicate import ValueChanged as ValueChanged
 from .predicate import and_ as and_
 from .predicate import from_functions as from_functions
-from .predicate import has_labels as has_labels
 from .predicate import not_ as not_
 from .predicate import on_update as on_update
 from .predicate import or_ as or_

@@ -26,7 +26,7 @@ from cfo.runtime.client.tracing import Tracing
 from cfo.runtime.controller.cause import Cause, Causes, CauseType
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
-from cfo.runtime.controller.source import InformerSync, Kind, Source
+from cfo.runtime.controller.source import Source
 from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
 from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
@@ -42,8 +42,6 @@ _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 _NO_CAUSES = Causes()
 _NO_SPAN: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 _reconcile_causes: ContextVar[Causes] = ContextVar("cfo_reconcile_causes", default=_NO_CAUSES)
-
-_INFORMER_SOURCES = (InformerSync, Kind)
 
 _EXPECTED = (APIError, TransportError, UnknownKind, ReconcileError, TerminalError)
 """Errors that are logged without a stack trace, because their message is sufficient."""
@@ -150,21 +148,8 @@ class Controller:
     def watch(self, source: Source) -> None:
         """Add a source; start it immediately if the controller is running."""
         self._sources.append(source)
-        if isinstance(source, _INFORMER_SOURCES):
-            source.informer.acquire()
         if self._tasks is not None:
-            self._tasks.start_soon(self._start, source)
-
-    def unwatch(self, source: Source) -> None:
-        """Stop a source and forget it; requests that it has added stay in the queue.
-
-        Its informer is dropped if nothing else uses it. Raises :class:`ValueError` if it is not a source of this
-        controller.
-        """
-        self._sources.remove(source)
-        source.stop()
-        if isinstance(source, _INFORMER_SOURCES):
-            source.informer.release()
+            self._tasks.start_soon(source.start, self.name, self.queue)
 
     def stop(self) -> None:
         """Stop accepting requests; :meth:`run` returns when the current reconciles have finished."""
@@ -181,7 +166,7 @@ class Controller:
                 async with anyio.create_task_group() as tasks:
                     self._tasks = tasks
                     await self._sync()
-                    if not self._stopping.is_set():
+                    if not self._stopping.is_set():  # without all sources, a reconcile would take objects for deleted
                         async with anyio.create_task_group() as workers:
                             for _ in range(self.options.max_concurrent_reconciles):
                                 workers.start_soon(self._work)
@@ -194,23 +179,14 @@ class Controller:
             for source in self._sources:
                 source.stop()
 
-    async def _start(self, source: Source) -> None:
-        await source.start(self.name, self.queue)
-        if source not in self._sources:
-            source.stop()  # removed while it started
-
     async def _sync(self) -> None:
         """Wait until all sources have synced or a stop is requested."""
 
         async def sync() -> None:
             for source in tuple(self._sources):
-                await self._start(source)
+                await source.start(self.name, self.queue)
             for source in tuple(self._sources):
-                try:
-                    await source.wait_for_sync()
-                except LookupError:
-                    if source in self._sources:
-                        raise
+                await source.wait_for_sync()
 
         await first_of(sync, self._stopping.wait)
 
@@ -272,7 +248,7 @@ class Controller:
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
-                    raise
+                    raise  # our own cancellation: the process stops, or the timeout has passed
                 raise RuntimeError("an operation that the reconcile awaited was cancelled") from error
             finally:
                 if timer is not None:
@@ -301,6 +277,7 @@ class Controller:
         self._metrics.errors.inc()
         if any(isinstance(leaf, _PANICS) and not isinstance(leaf, UnknownKind) for leaf in errors):
             self._metrics.panics.inc()
+        # One error of several that a retry can remove is enough for a retry.
         if all(isinstance(leaf, TerminalError) for leaf in errors):
             self.queue.forget(request)
             self._metrics.terminal_errors.inc()

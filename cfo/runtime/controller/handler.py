@@ -13,7 +13,7 @@ from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.controller.reconcile import Request
-from cfo.runtime.objects.unstructured import GVK, ObjectKind
+from cfo.runtime.objects.unstructured import ObjectKind
 
 __all__ = [
     "EnqueueRequestForObject",
@@ -77,7 +77,7 @@ class EnqueueRequestForOwner:
             for reference in entry.meta.owner_references:
                 if reference.kind != self.owner.kind or (self.only_controller and not reference.controller):
                     continue
-                if GVK.parse(reference.api_version, reference.kind).group == self.owner.group:
+                if reference.api_version.rpartition("/")[0] == self.owner.group:
                     found[Request(namespace, reference.name)] = None
         return found
 

@@ -170,28 +170,6 @@ class Lifecycle:
         else:
             self._pending.append(task)
 
-    async def remove(self, runnable: Runnable | RunnableFunction) -> None:
-        """Stop a runnable and forget it; returns when it has finished.
-
-        It is cancelled at the end of the grace period. Raises :class:`ValueError` if it was not added.
-        """
-        for task in self._pending:
-            if task.runnable is runnable:
-                self._pending.remove(task)
-                return
-        found = next((task for task in self._running if task.runnable is runnable), None)
-        if found is None:
-            raise ValueError(f"{runnable!r}: was not added")
-        if not found.finished.is_set():
-            found.stop()
-            timeout, scope = self._grace_period, found.scope
-            timer = self._clock.call_later(timeout, scope.cancel) if timeout is not None and scope else None
-            await found.finished.wait()
-            if timer is not None:
-                timer.cancel()
-        if found in self._running:
-            self._running.remove(found)
-
     def stop(self) -> None:
         """Request a graceful stop; :meth:`run` returns when it is complete."""
         self._stopping.set()

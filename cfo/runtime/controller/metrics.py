@@ -36,26 +36,30 @@ _SIZE_BUCKETS = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 419430
 _LATENCY_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 
+class _Depths(dict[int, Gauge]):
+    """``workqueue_depth`` of one queue by priority."""
+
+    def __init__(self, gauge: Gauge, name: str) -> None:
+        super().__init__()
+        self._gauge = gauge
+        self._name = name
+
+    def __missing__(self, priority: int) -> Gauge:
+        gauge = self[priority] = self._gauge.labels(self._name, self._name, str(priority))
+        return gauge
+
+
 class QueueMetrics:
     """The ``workqueue_*`` metrics of one queue."""
 
     def __init__(self, metrics: Metrics, name: str) -> None:
-        self._name = name
-        self._depth = metrics.queue_depth
-        self._depths: dict[int, Gauge] = {}
+        self.depth = _Depths(metrics.queue_depth, name)
         self.adds = metrics.queue_adds.labels(name, name)
         self.retries = metrics.queue_retries.labels(name, name)
         self.queued_seconds = metrics.queue_duration.labels(name, name)
         self.work_seconds = metrics.work_duration.labels(name, name)
         self._unfinished = metrics.unfinished_work.labels(name, name)
         self._longest = metrics.longest_running.labels(name, name)
-
-    def depth(self, priority: int) -> Gauge:
-        """``workqueue_depth`` of one priority."""
-        gauge = self._depths.get(priority)
-        if gauge is None:
-            gauge = self._depths[priority] = self._depth.labels(self._name, self._name, str(priority))
-        return gauge
 
     def observe_running(self, ages: Callable[[], list[float]]) -> None:
         """Call ``ages`` (seconds that each item has been processed) at every scrape."""

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.cache.store import Event
-from cfo.runtime.objects.resource.errors import InvalidResource
+from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.unstructured import ObjectKind
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "ValueChanged",
     "and_",
     "from_functions",
-    "has_labels",
     "not_",
     "on_update",
     "or_",
@@ -138,17 +137,6 @@ def from_functions(
         if event.new is None:
             return event.old is None or delete(event.old)
         return create(event.new) if event.old is None else update(event.old, event.new)
-
-    return predicate
-
-
-def has_labels(*keys: str) -> Predicate:
-    """Return a predicate that passes any event of an object that has all labels ``keys`` in its old or new state."""
-
-    def predicate(event: Event) -> bool:
-        return any(
-            entry is not None and all(key in entry.meta.labels for key in keys) for entry in (event.old, event.new)
-        )
 
     return predicate
 

@@ -2,16 +2,15 @@
 
 An item is in the queue at most once, no matter how often it is added. While a worker processes an item, the queue does
 not hand it out again: if it is added meanwhile, it waits until :meth:`WorkQueue.done`. Therefore two workers never
-reconcile the same object at the same time, and no change is lost. An item can be added with a delay (``after``) or with
-a back-off that grows with each failure (``rate_limited``); if an item is added several times, the earliest time and the
-highest priority apply. Items with a higher priority are handed out first; items of equal priority are handed out in the
-order in which they became ready.
+reconcile the same object at the same time, and no change is lost. An item can be added with a delay
+(``after``), which :meth:`WorkQueue.backoff` returns for a failed item; if an item is added several times, the earliest
+time and the highest priority apply. Items with a higher priority are handed out first; items of equal priority are
+handed out in the order in which they became ready.
 
 Each entry has the causes that queued it (:mod:`.cause`). To compare the states of an updated object, a cause
 refers to both; a queue holds at most 4 MiB of such states and records later causes without them.
 
-A queue belongs to one event loop and uses no locks; only :meth:`WorkQueue.get` and
-:meth:`WorkQueue.shut_down_with_drain` wait.
+A queue belongs to one event loop and uses no locks; only :meth:`WorkQueue.get` waits.
 """
 
 from __future__ import annotations
@@ -103,8 +102,6 @@ class WorkQueue(Generic[Item]):
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._shut_down = False
-        self._idle: asyncio.Event = asyncio.Event()
-        self._idle.set()
         if metrics:
             metrics.observe_running(self._ages)
 
@@ -121,11 +118,6 @@ class WorkQueue(Generic[Item]):
     def processing(self) -> int:
         """The number of items that workers are processing."""
         return len(self._processing)
-
-    @property
-    def shutting_down(self) -> bool:
-        """Whether :meth:`shut_down` was called."""
-        return self._shut_down
 
     def causes(self, item: Item) -> Causes:
         """Return the causes of ``item`` while a worker processes it, else no causes."""
@@ -147,19 +139,15 @@ class WorkQueue(Generic[Item]):
         *,
         priority: int = 0,
         after: float = 0.0,
-        rate_limited: bool = False,
         cause: Cause = _GENERIC,
     ) -> None:
-        """Add ``item`` now, after ``after`` seconds, or after the rate limiter's delay (the earlier of both).
+        """Add ``item`` now, or after ``after`` seconds.
 
         ``cause`` is merged with the causes of an item that is ready already. For a delayed item, the causes are those
         of its earliest time. Has no effect after :meth:`shut_down`.
         """
         if self._shut_down:
-            return
-        if rate_limited:
-            limited = self._limiter.when(item)
-            after = min(after, limited) if after > 0 else limited
+            return  # the next process reconciles all objects after its start
         now = self._clock.monotonic()
         ready_at = now + after if after > 0 else None
         if ready_at is not None and self._metrics:
@@ -168,13 +156,13 @@ class WorkQueue(Generic[Item]):
         if entry is None:
             self._insert(item, priority, ready_at, now, self._hold(Causes.of(cause)))
         elif entry.ready_at is None:
-            if ready_at is None:
+            if ready_at is None:  # a delay is covered by the entry that is ready already
                 self._held -= entry.causes.held
                 entry.causes = self._hold(entry.causes.followed_by(cause))
             if priority > entry.priority:
                 self._raise_priority(entry, priority)
         elif ready_at is None or ready_at < entry.ready_at or priority > entry.priority:
-            self._make_stale(entry)
+            self._make_stale(entry)  # an entry within a heap cannot change its order
             causes = entry.causes
             if ready_at is None or ready_at < entry.ready_at:
                 self._held -= causes.held
@@ -185,10 +173,6 @@ class WorkQueue(Generic[Item]):
     def add_after(self, item: Item, seconds: float, *, priority: int = 0, cause: Cause = _GENERIC) -> None:
         """Add ``item`` after ``seconds``."""
         self.add(item, priority=priority, after=seconds, cause=cause)
-
-    def add_rate_limited(self, item: Item, *, priority: int = 0) -> None:
-        """Count a failure of ``item`` and add it after the rate limiter's delay."""
-        self.add(item, priority=priority, rate_limited=True)
 
     def backoff(self, item: Item) -> float:
         """Count a failure of ``item`` and return the seconds to wait, without adding it."""
@@ -220,7 +204,7 @@ class WorkQueue(Generic[Item]):
                 await getter
             except asyncio.CancelledError:
                 if getter.done() and not getter.cancelled():
-                    self._wake(1)
+                    self._wake(1)  # this getter was woken for an item, which another one must take
                 elif getter in self._getters:
                     self._getters.remove(getter)
                 raise
@@ -229,15 +213,13 @@ class WorkQueue(Generic[Item]):
         """Mark ``item``, which :meth:`get` returned, as finished, so that it can be handed out again."""
         running = self._processing.pop(item, None)
         if running is None:
-            return
+            return  # as in client-go, a second call is ignored
         if self._metrics:
             self._metrics.work_seconds.observe(self._clock.monotonic() - running.started_at)
         entry = self._entries.get(item)
-        if entry is not None and entry.ready_at is None:
+        if entry is not None and entry.ready_at is None:  # added while it was processed
             heapq.heappush(self._ready, (-entry.priority, entry.order, entry))
             self._wake(1)
-        if not self._processing:
-            self._idle.set()
 
     def shut_down(self) -> None:
         """Accept and hand out no more items; callers that wait in :meth:`get` get :class:`QueueShutDown`."""
@@ -246,11 +228,6 @@ class WorkQueue(Generic[Item]):
             self._timer.cancel()
             self._timer = None
         self._wake(len(self._getters))
-
-    async def shut_down_with_drain(self) -> None:
-        """Call :meth:`shut_down` and wait until all items that were handed out are :meth:`done`."""
-        self.shut_down()
-        await self._idle.wait()
 
     def _hold(self, causes: Causes) -> Causes:
         """Count the states that ``causes`` refer to, or return the causes without states if they are too many."""
@@ -287,15 +264,15 @@ class WorkQueue(Generic[Item]):
         self._ready_count += 1
         if self._metrics:
             self._metrics.adds.inc()
-            self._metrics.depth(entry.priority).inc()
-        if entry.item not in self._processing:
+            self._metrics.depth[entry.priority].inc()
+        if entry.item not in self._processing:  # else done() hands it out: no object is reconciled twice at a time
             heapq.heappush(self._ready, (-entry.priority, entry.order, entry))
             self._wake(1)
 
     def _raise_priority(self, entry: _Entry[Item], priority: int) -> None:
         if self._metrics:
-            self._metrics.depth(entry.priority).dec()
-            self._metrics.depth(priority).inc()
+            self._metrics.depth[entry.priority].dec()
+            self._metrics.depth[priority].inc()
         entry.stale = True
         self._order += 1
         raised = _Entry(entry.item, priority, self._order, None, entry.queued_at)
@@ -308,15 +285,14 @@ class WorkQueue(Generic[Item]):
         while self._ready:
             _, _, entry = heapq.heappop(self._ready)
             if entry.stale:
-                continue
+                continue  # its replacement has a higher priority, and is in the heap as well
             del self._entries[entry.item]
             self._ready_count -= 1
             now = self._clock.monotonic()
             self._held -= entry.causes.held
             self._processing[entry.item] = _Running(now, entry.causes)
-            self._idle.clear()
             if self._metrics:
-                self._metrics.depth(entry.priority).dec()
+                self._metrics.depth[entry.priority].dec()
                 self._metrics.queued_seconds.observe(now - entry.queued_at)
             return entry
         return None
@@ -336,7 +312,7 @@ class WorkQueue(Generic[Item]):
         first = self._waiting[0][0]
         if self._timer:
             if self._timer_at <= first:
-                return
+                return  # the timer sets the next one
             self._timer.cancel()
         self._timer_at = first
         self._timer = self._clock.call_later(max(0.0, first - self._clock.monotonic()), self._release_due)

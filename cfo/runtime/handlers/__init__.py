@@ -85,8 +85,8 @@ from cfo.runtime.handlers.progress_storage import (
     StatusProgressStorage,
 )
 from cfo.runtime.handlers.registry import OperatorRegistry, get_default_registry, set_default_registry
+from cfo.runtime.handlers.resource_selectors import EVERYTHING, Resource
 from cfo.runtime.handlers.running import Handlers, add_to
-from cfo.runtime.handlers.selectors import EVERYTHING, Resource
 from cfo.runtime.handlers.settings import OperatorSettings
 from cfo.runtime.handlers.storage import (
     AnnotationsDiffBaseStorage,

@@ -15,7 +15,7 @@ from cfo.runtime.handlers.execution import Invocation, call_handler
 from cfo.runtime.handlers.filters import Token
 from cfo.runtime.handlers.patching import json_patch
 from cfo.runtime.handlers.progress import HandlerState
-from cfo.runtime.handlers.selectors import Resource
+from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation
 from cfo.runtime.webhook.registration import Webhook
 

@@ -11,7 +11,7 @@ from cfo.runtime.handlers.diffs import Diff, FieldPath, compute_diff, reduce_dif
 from cfo.runtime.handlers.environment import Environment, ObjectLogger
 from cfo.runtime.handlers.filters import is_changed, matches_changes, matches_metadata, matches_value
 from cfo.runtime.handlers.registry import without_repetitions
-from cfo.runtime.handlers.selectors import Resource
+from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.objects.unstructured import has_finalizer, is_deleting
 
 __all__ = ["Cause", "Change", "detect_change", "matches", "select_changing"]

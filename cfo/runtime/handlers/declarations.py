@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from cfo.runtime.handlers.diffs import FieldPath
 from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.filters import MetaFilter
-from cfo.runtime.handlers.selectors import Selector
+from cfo.runtime.handlers.resource_selectors import Selector
 
 __all__ = [
     "Activity",

@@ -22,7 +22,7 @@ from cfo.runtime.handlers.declarations import (
 from cfo.runtime.handlers.diffs import FieldSpec, parse_field
 from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.registry import OperatorRegistry, get_default_registry
-from cfo.runtime.handlers.selectors import Selector
+from cfo.runtime.handlers.resource_selectors import Selector
 
 __all__ = [
     "cleanup",
@@ -148,9 +148,9 @@ def resume(*resource: Any, deleted: bool | None = None, **settings: Any) -> Call
     """Call the function once for each object that existed before the start (``deleted``: also if it is being deleted).
 
     ``resource`` and the keywords ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut`` and
-    ``category`` select the resources (:class:`~cfo.runtime.handlers.selectors.Selector`). The other keywords of this
-    and of all functions for resources are ``id``, ``param``, ``errors``, ``timeout``, ``retries``, ``backoff``, the
-    filters ``labels``, ``annotations``, ``when``, ``field`` and ``value``, and ``registry``.
+    ``category`` select the resources (:class:`~cfo.runtime.handlers.resource_selectors.Selector`). The other keywords
+    of this and of all functions for resources are ``id``, ``param``, ``errors``, ``timeout``, ``retries``, ``backoff``,
+    the filters ``labels``, ``annotations``, ``when``, ``field`` and ``value``, and ``registry``.
     """
     return _resource(partial(ChangingHandler, initial=True, deleted=bool(deleted)), *resource, **settings)
 

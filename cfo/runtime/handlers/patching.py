@@ -12,7 +12,7 @@ from cfo.runtime.client.write_gate import WriteRejected
 from cfo.runtime.handlers.bodies import Patch
 from cfo.runtime.handlers.diffs import FieldPath, compute_diff, resolve
 from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.selectors import Resource
+from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.objects.unstructured import Object, key_of, resource_version_of, uid_of
 
 __all__ = ["apply_patch", "json_patch", "make_plain", "merged", "plain"]

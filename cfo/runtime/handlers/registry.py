@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from cfo.runtime.handlers.declarations import Activity, ActivityHandler, ChangingHandler, Handler, ResourceHandler
-from cfo.runtime.handlers.selectors import Resource
+from cfo.runtime.handlers.resource_selectors import Resource
 
 __all__ = ["OperatorRegistry", "get_default_registry", "set_default_registry", "without_repetitions"]
 

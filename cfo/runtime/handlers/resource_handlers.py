@@ -35,7 +35,7 @@ from cfo.runtime.handlers.execution import Invocation, call_handler, call_handle
 from cfo.runtime.handlers.memories import Memories, Memory
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress
-from cfo.runtime.handlers.selectors import Resource
+from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.handlers.source import EventSource, PendingEvent
 from cfo.runtime.handlers.timers import Timer
 from cfo.runtime.objects.unstructured import Object, has_finalizer, is_deleting, key_of

@@ -24,7 +24,7 @@ from cfo.runtime.handlers.declarations import Activity, ResourceHandler, Webhook
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.registry import OperatorRegistry
 from cfo.runtime.handlers.resource_handlers import ResourceHandlers
-from cfo.runtime.handlers.selectors import Resource, Selector, resources_of
+from cfo.runtime.handlers.resource_selectors import Resource, Selector, resources_of
 from cfo.runtime.handlers.settings import OperatorSettings
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import CUSTOM_RESOURCE_DEFINITION, SECRET

@@ -22,7 +22,7 @@ from cfo.runtime.handlers.execution import Invocation, call_handler, deliver_res
 from cfo.runtime.handlers.memories import Memory
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState
-from cfo.runtime.handlers.selectors import Resource
+from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.handlers.source import EventSource
 from cfo.runtime.objects.unstructured import NamespacedName, Object, is_deleting, uid_of
 

@@ -1,14 +1,13 @@
 from .builder import Builder as Builder
 from .builder import SelectionKeywords as SelectionKeywords
-from .elected_controllers import ElectedControllers as ElectedControllers
 from .events import EVENT_RULES as EVENT_RULES
 from .events import EventRecorder as EventRecorder
 from .events import EventType as EventType
 from .leaderelection import LeaderElectionOptions as LeaderElectionOptions
 from .leaderelection import LeadershipLost as LeadershipLost
 from .leaderelection import leader_election_rules as leader_election_rules
+from .leadership import ElectedControllers as ElectedControllers
 from .manager import Manager as Manager
 from .manager import ManagerOptions as ManagerOptions
-from .metrics_server import SECURE_METRICS_RULES as SECURE_METRICS_RULES
 from .metrics_server import MetricsTLS as MetricsTLS
 from .otel import OpenTelemetryTracing as OpenTelemetryTracing

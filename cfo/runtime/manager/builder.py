@@ -16,7 +16,7 @@ from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueReque
 from cfo.runtime.controller.predicate import Predicate
 from cfo.runtime.controller.reconcile import Reconciler
 from cfo.runtime.controller.source import InformerSync, Kind, Source
-from cfo.runtime.manager.elected_controllers import ElectedControllers
+from cfo.runtime.manager.leadership import ElectedControllers
 from cfo.runtime.objects.unstructured import GVK, ObjectKind
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ class Builder:
         self._primary: GVK | None = None
         self._watches: list[_Watch] = []
         self._sources: list[Source] = []
-        self._predicates: tuple[Predicate, ...] = ()
         self._options = ControllerOptions()
         self._group: ElectedControllers | None = None
 
@@ -136,11 +135,6 @@ class Builder:
         self._sources.append(source)
         return self
 
-    def with_predicates(self, *predicates: Predicate) -> Self:
-        """Apply ``predicates`` to every watched kind, in addition to the predicates of each watch."""
-        self._predicates += predicates
-        return self
-
     def elected_by(self, group: ElectedControllers | None) -> Self:
         """Run the controller only while the Lease of ``group`` is held (:meth:`Manager.elect`); ``None``: always."""
         self._group = group
@@ -207,9 +201,8 @@ class Builder:
 
     def _source(self, watch: _Watch) -> Kind:
         return Kind(
-            self._manager.cache.shared_informer(watch.gvk, **watch.selection),
+            self._manager.cache.informer(watch.gvk, **watch.selection),
             self._handler(watch),
-            *self._predicates,
             *watch.predicates,
             mapper=self._manager.mapper,
             optional=watch.optional,

@@ -29,16 +29,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from math import ceil
 from random import random as default_random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import anyio
 import orjson
 import structlog
 from anyio.abc import TaskStatus
 
-from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.errors import AlreadyExists, APIError, Conflict, NotFound, TransportError
-from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.client.write_gate import WriteRejected
 from cfo.runtime.controller.lifecycle import StopImmediately
 from cfo.runtime.controller.metrics import Metrics
@@ -53,7 +52,6 @@ __all__ = [
     "LeaderElector",
     "LeadershipLost",
     "LeaseLock",
-    "Lock",
     "leader_election_rules",
 ]
 
@@ -117,31 +115,12 @@ class LeadershipLost(StopImmediately):
     """Raised when this process loses leadership; all leader-only work must stop immediately."""
 
 
-class Lock(Protocol):
-    """Stores the Lease; each method times out after ``timeout`` seconds.
+class LeaseLock:
+    """A Lease on an API server; each method times out after ``timeout`` seconds.
 
     All methods raise :class:`~cfo.runtime.client.errors.APIError` and
-    :class:`~cfo.runtime.client.errors.TransportError`.
-    """
-
-    async def get(self, *, timeout: float) -> Object | None:
-        """Return the Lease, or ``None`` if it does not exist."""
-        ...
-
-    async def create(self, lease: Object, *, timeout: float) -> Object:
-        """Create the Lease; return it as persisted."""
-        ...
-
-    async def update(self, lease: Object, *, timeout: float) -> Object:
-        """Replace the Lease, which must still have the resourceVersion of ``lease``; return it as persisted."""
-        ...
-
-
-class LeaseLock(Lock):
-    """A Lease on an API server.
-
-    Use a dedicated ``transport`` without a rate limit, because a renewal that waits for other requests may be too late.
-    Discovery is not used.
+    :class:`~cfo.runtime.client.errors.TransportError`. Use a dedicated ``transport`` without a rate limit, because a
+    renewal that waits for other requests may be too late. Discovery is not used.
     """
 
     def __init__(self, transport: Transport, key: NamespacedName) -> None:
@@ -161,7 +140,7 @@ class LeaseLock(Lock):
         return await self._request("POST", "create", self._path, timeout, lease)
 
     async def update(self, lease: Object, *, timeout: float) -> Object:
-        """Replace the Lease; return it as persisted."""
+        """Replace the Lease, which must still have the resourceVersion of ``lease``; return it as persisted."""
         return await self._request("PUT", "update", f"{self._path}/{self._name}", timeout, lease)
 
     async def _request(self, method: str, verb: str, path: str, timeout: float, body: Object | None = None) -> Object:
@@ -192,7 +171,7 @@ class LeaderElector:
 
     def __init__(
         self,
-        lock: Lock,
+        lock: LeaseLock,
         options: LeaderElectionOptions,
         *,
         clock: Clock | None = None,
@@ -233,7 +212,7 @@ class LeaderElector:
         if not self._leading:
             raise WriteRejected("not written: this process is not the leader")
         expired_for = -self._remaining()
-        if expired_for >= 0:
+        if expired_for >= 0:  # earlier than the Lease ends, so that a request in flight ends before it, too
             raise WriteRejected(
                 f"not written: leadership ended {expired_for:.1f} s ago, {self.options.renew_deadline:g} s after the "
                 f"last renewal of Lease {self.options.namespace}/{self.options.name}"
@@ -250,7 +229,7 @@ class LeaderElector:
         """
         _log.info("Attempting to acquire leader lease", lease=self._lease_name, identity=self.options.identity)
         if not await self._acquire():
-            return
+            return  # stopped while another replica was the leader: there is nothing to release
         self._metrics.is_leader.set(1)
         _log.info("Successfully acquired lease", lease=self._lease_name, identity=self.options.identity)
         self._record("became leader")
@@ -295,6 +274,7 @@ class LeaderElector:
             remaining = self._remaining()
             if remaining <= 0:
                 raise LeadershipLost(f"Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s")
+            # A renewal counts from its start, so that a slow one may have expired when its response arrives.
             if await self._try_acquire_or_renew(min(remaining, deadline / 2)) and self._remaining() > 0:
                 return
             if self.leader not in ("", self.options.identity):
@@ -306,7 +286,7 @@ class LeaderElector:
         """Try once to acquire or renew the Lease; log API, network and decoding errors and return false."""
         try:
             if self._leading:
-                try:
+                try:  # without a read: a renewal of an unchanged Lease is one request
                     await self._write(self._lease, timeout)
                 except (Conflict, NotFound) as error:
                     self._metrics.slow_path.inc()
@@ -325,11 +305,12 @@ class LeaderElector:
 
     async def _acquire_if_free(self, timeout: float) -> bool:
         lease = await self._lock.get(timeout=timeout)
-        if lease is None:
+        if lease is None:  # deleted by hand, or never created
             self._observe({})
             await self._write({}, timeout)
             return True
         self._observe(lease)
+        # A released Lease has no holder; our own is from a container that was restarted in the same pod.
         if self.leader not in ("", self.options.identity) and self._is_held():
             _log.debug("Lease is held by another replica", lease=self._lease_name, leader=self.leader)
             return False
@@ -337,7 +318,7 @@ class LeaderElector:
         return True
 
     def _observe(self, lease: Object) -> None:
-        if self._spec != (lease.get("spec") or {}):
+        if self._spec != (lease.get("spec") or {}):  # by our own clock, because those of other nodes may differ
             self._observed_at = self._clock.boottime()
         self._lease = lease
         if self.leader != self._reported_leader:

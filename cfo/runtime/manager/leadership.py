@@ -1,19 +1,128 @@
-"""The leader election of a manager, and the Leases of single controllers."""
+"""The leader election of a manager, and of controllers that need a separate Lease in addition.
+
+Operators that share a cluster divide its objects by a label, for example one operator for each major version. The
+controllers of one part must not run twice, although each operator is the leader of its own replicas. So they wait for a
+Lease that is named after their part, and stop before it is released.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.write_gate import WriteGate, write_gate
+from cfo.runtime.controller.controller import Controller
 from cfo.runtime.controller.metrics import Metrics
-from cfo.runtime.manager.elected_controllers import ElectedControllers
 from cfo.runtime.manager.events import EventRecorder
-from cfo.runtime.manager.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions, LeaderElector, LeadershipLost, LeaseLock
 from cfo.runtime.objects.unstructured import NamespacedName
-from cfo.runtime.process.clock import Clock
+from cfo.runtime.process.clock import Clock, first_of
 
-__all__ = ["Leadership"]
+__all__ = ["ElectedControllers", "Leadership"]
+
+
+class _BothGates(WriteGate):
+    """Allows what two gates allow."""
+
+    def __init__(self, outer: WriteGate | None, inner: WriteGate) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def check(self) -> None:
+        """Raise :class:`~cfo.runtime.client.write_gate.WriteRejected` unless both allow writing."""
+        if self._outer is not None:
+            self._outer.check()
+        self._inner.check()
+
+
+class ElectedControllers:
+    """Runs controllers while this process holds a Lease; a runnable of the manager's leader.
+
+    ``new_elector`` returns the elector for a transport. Created by :meth:`Manager.elect`.
+    """
+
+    needs_leader = True
+
+    def __init__(self, name: str, transport: Transport, new_elector: Callable[[Transport], LeaderElector]) -> None:
+        self.name = name
+        self._transport = transport
+        self.elector = new_elector(transport)
+        self._controllers: list[Controller] = []
+        self._tasks: TaskGroup | None = None
+        self._gate: WriteGate | None = None
+        self._acquired = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process holds the Lease at this moment."""
+        return self.elector.is_leader
+
+    def add_controller(self, controller: Controller) -> None:
+        """Add a controller; it starts immediately if this process holds the Lease."""
+        self._controllers.append(controller)
+        if self._tasks is not None and not self._stopping.is_set():
+            self._tasks.start_soon(self._run_controller, controller)
+
+    def stop(self) -> None:
+        """Stop the controllers, then release the Lease; :meth:`run` returns afterwards."""
+        self._stopping.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Acquire the Lease and run the controllers until :meth:`stop`; report the start immediately.
+
+        Raises :class:`LeadershipLost` when the Lease was lost, and the exceptions of controllers.
+        """
+        task_status.started()
+        try:
+            async with self._transport, anyio.create_task_group() as tasks:
+                tasks.start_soon(self._elect)
+                await first_of(self._acquired.wait, self._stopping.wait)
+                if self._acquired.is_set():
+                    await self._run_controllers()
+                self.elector.stop()
+        except BaseExceptionGroup as group:
+            lost, _ = group.split(LeadershipLost)
+            if lost is not None:
+                raise LeadershipLost(str(_first(lost))) from group
+            raise
+
+    async def _elect(self) -> None:
+        write_gate.set(None)  # the election writes the Lease on which the gate depends
+        await self.elector.run(task_status=_Started(self._acquired))
+
+    async def _run_controllers(self) -> None:
+        self._gate = _BothGates(write_gate.get(), self.elector)
+        async with anyio.create_task_group() as self._tasks:
+            for controller in self._controllers:
+                self._tasks.start_soon(self._run_controller, controller)
+            await self._stopping.wait()
+            for controller in self._controllers:
+                controller.stop()
+        self._tasks = None
+
+    async def _run_controller(self, controller: Controller) -> None:
+        write_gate.set(self._gate)
+        await controller.run()
+
+
+class _Started(TaskStatus[None]):
+    """A task status that sets an event."""
+
+    def __init__(self, event: asyncio.Event) -> None:
+        self._event = event
+
+    def started(self, value: None = None) -> None:
+        self._event.set()
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 class Leadership:

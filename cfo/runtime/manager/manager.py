@@ -19,7 +19,6 @@ from aiohttp import web
 from anyio.abc import TaskStatus
 
 from cfo.runtime.cache.cache import Cache
-from cfo.runtime.cache.reflector import ReflectorOptions
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
@@ -29,10 +28,9 @@ from cfo.runtime.controller.availability import Availability
 from cfo.runtime.controller.controller import Controller
 from cfo.runtime.controller.lifecycle import Lifecycle, Phase, Runnable, RunnableFunction
 from cfo.runtime.controller.metrics import Metrics
-from cfo.runtime.manager.elected_controllers import ElectedControllers
 from cfo.runtime.manager.events import EventBroadcaster, EventRecorder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
-from cfo.runtime.manager.leadership import Leadership
+from cfo.runtime.manager.leadership import ElectedControllers, Leadership
 from cfo.runtime.manager.servers import Servers
 from cfo.runtime.objects.unstructured import ByKind, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock
@@ -41,7 +39,6 @@ from cfo.runtime.process.logs import hide_local_variables
 from cfo.runtime.process.watchdog import EventLoopWatchdog
 
 if TYPE_CHECKING:
-    from cfo.runtime.client.partial_objects import Transform
     from cfo.runtime.manager.debug import DebugReports
     from cfo.runtime.manager.metrics_server import MetricsTLS
     from cfo.runtime.webhook.options import WebhookOptions
@@ -66,9 +63,7 @@ class ManagerOptions:
     while it is the leader (``None``: this is the only replica). ``webhook`` configures the webhook server (``None``: no
     webhooks). ``debug_bind_address`` is a loopback address for the reports of :mod:`.debug`, or ``metrics`` to serve
     them on the metrics server, which then needs ``metrics_tls`` (``0``: no reports). ``tracing`` traces reconciles,
-    requests and webhooks (:class:`.OpenTelemetryTracing`; ``None``: no traces). ``transforms`` remove fields of the
-    objects of a kind before they are cached (:func:`~cfo.runtime.cache.transform.drop_fields`, or a function).
-    ``watch_list`` lets informers request their lists as events of the watch, where the API server supports it.
+    requests and webhooks (:class:`.OpenTelemetryTracing`; ``None``: no traces).
     """
 
     field_manager: str = "cfo"
@@ -85,8 +80,6 @@ class ManagerOptions:
     burst: int | None = None
     leader_election: LeaderElectionOptions | None = None
     webhook: WebhookOptions | None = None
-    transforms: ByKind[Transform] = field(default_factory=dict)
-    watch_list: bool = False
 
 
 class Manager:
@@ -119,7 +112,6 @@ class Manager:
         self._events = EventBroadcaster(self.api_reader, clock=self.clock)
         self.health = Health()
         self._controllers: dict[str, Controller] = {}
-        self._groups: dict[str, ElectedControllers] = {}
         self._context: AbstractAsyncContextManager[Self] | None = None
         self._availability = Availability(self.mapper, self.cache, clock=self.clock)
         self._leadership = Leadership(
@@ -168,29 +160,9 @@ class Manager:
         self._controllers[controller.name] = controller
         controller.tracing = self.options.tracing
         if group is not None:
-            self._groups[controller.name] = group
             group.add_controller(controller)
         else:
             self.add(controller)
-
-    async def remove_controller(self, controller: Controller) -> None:
-        """Stop a controller and forget it; returns when its running reconciles have finished.
-
-        Informers that only its sources use are dropped, with their memory. Informers that the program itself requested
-        from the cache stay, until :meth:`Cache.release`. A controller of the same name can be added again. Do not call
-        it from a reconcile of the controller, for which it would wait. Raises :class:`ValueError` if the manager does
-        not have the controller.
-        """
-        if self._controllers.get(controller.name) is not controller:
-            raise ValueError(f"controller {controller.name!r}: is not a controller of this manager")
-        group = self._groups.pop(controller.name, None)
-        if group is not None:
-            await group.remove_controller(controller)
-        else:
-            await self._lifecycle.remove(controller)
-        del self._controllers[controller.name]
-        for source in controller.sources:
-            controller.unwatch(source)
 
     def elect(self, options: LeaderElectionOptions) -> ElectedControllers:
         """Return a group of controllers that run only while this process, as the leader, also holds another Lease.
@@ -246,7 +218,6 @@ class Manager:
         kind: ObjectKind[Any],
         setup: Callable[[Manager], Awaitable[None] | None],
         *,
-        teardown: Callable[[Manager], Awaitable[None] | None] | None = None,
         hint: str = "",
     ) -> None:
         """Call ``setup`` once with this manager, as soon as the API server serves ``kind``.
@@ -255,19 +226,12 @@ class Manager:
         established. An exception in ``setup`` stops the manager. Waiting for a missing kind requires the permission to
         list and watch CustomResourceDefinitions (:data:`~cfo.runtime.controller.availability.AVAILABILITY_RULES`).
 
-        With a ``teardown``, that function is called when the kind is no longer served, because its CRD was deleted, and
-        ``setup`` is called again when it is served again. Typically it removes controllers
-        (:meth:`remove_controller`). It requires the same permission. Without it, what ``setup`` started stays:
-        informers of the kind report their objects as deleted, and wait for the kind.
+        If the CRD is deleted later, what ``setup`` started stays: informers of the kind report their objects as
+        deleted, and wait for the kind.
 
         ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
         """
-        self._availability.when_available(
-            kind.gvk,
-            lambda: setup(self),
-            teardown=(lambda: teardown(self)) if teardown is not None else None,
-            hint=hint,
-        )
+        self._availability.when_available(kind.gvk, lambda: setup(self), hint=hint)
 
     def add_metrics_server_routes(self, routes: Iterable[web.RouteDef], *, public_paths: Collection[str] = ()) -> None:
         """Serve more routes with the metrics, as controller-runtime's ``AddMetricsServerExtraHandler``.
@@ -363,8 +327,6 @@ class Manager:
             namespaces=self.options.namespaces,
             selectors=self.options.selectors,
             clock=self.clock,
-            transforms=self.options.transforms,
-            options=ReflectorOptions(watch_list=self.options.watch_list),
         )
 
     def _debug_reports(self) -> DebugReports:

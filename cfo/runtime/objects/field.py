@@ -40,10 +40,8 @@ __all__ = [
     "internal",
     "invalid",
     "key",
-    "not_found",
     "not_supported",
     "required",
-    "too_few",
     "too_long",
     "too_many",
     "type_invalid",
@@ -122,7 +120,6 @@ class _Omit:
 OMIT: Final = _Omit()
 
 _MESSAGES = {
-    "FieldValueNotFound": "Not found",
     "FieldValueRequired": "Required value",
     "FieldValueDuplicate": "Duplicate value",
     "FieldValueInvalid": "Invalid value",
@@ -130,7 +127,6 @@ _MESSAGES = {
     "FieldValueForbidden": "Forbidden",
     "FieldValueTooLong": "Too long",
     "FieldValueTooMany": "Too many",
-    "FieldValueTooFew": "Too few",
     "FieldValueTypeInvalid": "Invalid value",
     "InternalError": "Internal error",
 }
@@ -249,11 +245,6 @@ def duplicate(path: Path | str, value: Any) -> FieldError:
     return FieldError("FieldValueDuplicate", str(path), value)
 
 
-def not_found(path: Path | str, value: Any) -> FieldError:
-    """Return the error for a reference to something that does not exist."""
-    return FieldError("FieldValueNotFound", str(path), value)
-
-
 def too_long(path: Path | str, value: Any, limit: int) -> FieldError:
     """Return the error for a string of more than ``limit`` bytes."""
     if limit < 0:
@@ -267,12 +258,6 @@ def too_many(path: Path | str, actual: int | None, limit: int) -> FieldError:
     unit = "item" if limit == 1 else "items"
     value = OMIT if actual is None or actual < 0 else actual
     return FieldError("FieldValueTooMany", str(path), value, f"must have at most {limit} {unit}")
-
-
-def too_few(path: Path | str, actual: int, limit: int) -> FieldError:
-    """Return the error for a list or map with fewer than ``limit`` entries."""
-    unit = "item" if limit == 1 else "items"
-    return FieldError("FieldValueTooFew", str(path), actual, f"must have at least {limit} {unit}")
 
 
 def internal(path: Path | str, detail: str) -> FieldError:

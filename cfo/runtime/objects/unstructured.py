@@ -37,6 +37,7 @@ __all__ = [
     "owner_references_of",
     "resource_version_of",
     "set_condition",
+    "set_controller_owner",
     "to_object",
     "uid_of",
 ]
@@ -222,6 +223,21 @@ def owner_reference(
     if block_owner_deletion is not None:
         reference["blockOwnerDeletion"] = block_owner_deletion
     return reference
+
+
+def set_controller_owner(obj: Object, owner: Object, *, block_owner_deletion: bool | None = None) -> Object:
+    """Return a copy of the object with ``owner`` as its controller.
+
+    Raises :class:`ValueError` if ``owner`` is in another namespace.
+    """
+    if namespace_of(owner) and namespace_of(owner) != namespace_of(obj):
+        raise ValueError(
+            f"{gvk_of(obj)} {key_of(obj)}: its owner {key_of(owner)} is in another namespace; "
+            "the garbage collector would delete it"
+        )
+    reference = owner_reference(owner, block_owner_deletion=block_owner_deletion)
+    others = [other for other in owner_references_of(obj) if other.get("uid") != reference["uid"]]
+    return {**obj, "metadata": {**(obj.get("metadata") or {}), "ownerReferences": [*others, reference]}}
 
 
 def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:

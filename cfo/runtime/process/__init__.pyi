@@ -1,6 +1,5 @@
 from . import logs as logs
 from .clock import Clock as Clock
-from .clock import FakeClock as FakeClock
 from .clock import SystemClock as SystemClock
 from .clock import micro_time as micro_time
 from .clock import rfc3339 as rfc3339

@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
 import anyio
 
-__all__ = ["Clock", "FakeClock", "SystemClock", "Timer", "first_of", "micro_time", "rfc3339", "sleep_unless"]
+__all__ = ["Clock", "SystemClock", "Timer", "first_of", "micro_time", "rfc3339", "sleep_unless"]
 
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
 
@@ -56,9 +54,7 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of the operating system."""
 
-    def monotonic(self) -> float:
-        """Return seconds since an arbitrary fixed point; never goes backwards."""
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
     def boottime(self) -> float:
         """Return seconds since boot, including suspended time (``CLOCK_BOOTTIME``, Linux; else ``CLOCK_MONOTONIC``)."""
@@ -75,80 +71,6 @@ class SystemClock:
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` in the running event loop after ``seconds``."""
         return asyncio.get_running_loop().call_later(seconds, callback)
-
-
-class _FakeTimer:
-    __slots__ = ("callback",)
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
-class FakeClock:
-    """A clock for tests: time passes only in :meth:`advance` and :meth:`suspend`."""
-
-    def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
-        self._start = now
-        self._elapsed = 0.0
-        self._suspended = 0.0
-        self._timers: list[tuple[float, int, _FakeTimer]] = []
-        self._order = itertools.count()
-
-    def monotonic(self) -> float:
-        """Return the sum of all :meth:`advance` calls, in seconds."""
-        return self._elapsed
-
-    def boottime(self) -> float:
-        """Return the sum of all :meth:`advance` and :meth:`suspend` calls, in seconds."""
-        return self._elapsed + self._suspended
-
-    def now(self) -> datetime:
-        """Return the current date and time in UTC."""
-        return self._start + timedelta(seconds=self._elapsed + self._suspended)
-
-    async def sleep(self, seconds: float) -> None:
-        """Sleep until :meth:`advance` has moved the clock by ``seconds``."""
-        if seconds <= 0:
-            await asyncio.sleep(0)
-            return
-        passed = asyncio.Event()
-        timer = self.call_later(seconds, passed.set)
-        try:
-            await passed.wait()
-        finally:
-            timer.cancel()
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call ``callback`` when :meth:`advance` has moved the clock by ``seconds``."""
-        timer = _FakeTimer(callback)
-        heapq.heappush(self._timers, (self._elapsed + seconds, next(self._order), timer))
-        return timer
-
-    @property
-    def timers(self) -> int:
-        """The number of pending callbacks, including sleepers."""
-        return sum(timer.callback is not None for _, _, timer in self._timers)
-
-    def suspend(self, seconds: float) -> None:
-        """Simulate a suspended machine: :meth:`boottime` and :meth:`now` advance, timers do not."""
-        self._suspended += seconds
-
-    def advance(self, seconds: float) -> None:
-        """Move the clock by ``seconds`` and run the callbacks that become due, in order.
-
-        Sleepers resume when the test next awaits something.
-        """
-        end = self._elapsed + seconds
-        while self._timers and self._timers[0][0] <= end:
-            due, _, timer = heapq.heappop(self._timers)
-            self._elapsed = max(self._elapsed, due)
-            callback, timer.callback = timer.callback, None
-            if callback is not None:
-                callback()
-        self._elapsed = end
 
 
 async def first_of(*functions: Callable[[], Awaitable[object]]) -> None:

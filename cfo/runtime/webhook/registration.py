@@ -17,8 +17,8 @@ from cfo.runtime.objects.resource.declaration import plural_of
 from cfo.runtime.objects.unstructured import GVK, Object, ObjectKind
 from cfo.runtime.webhook.admission import Defaulter, Handler, Operation, Validator
 from cfo.runtime.webhook.conversion import Converter
-from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
+from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
 
 __all__ = ["CONVERSION_PATH", "Webhook", "Webhooks"]
 

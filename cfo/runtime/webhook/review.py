@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from cfo.runtime.cache.nesting import split_members
+from cfo.runtime.cache.wire import split_members
 from cfo.runtime.objects.unstructured import GVK, GVR, Object
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation, UserInfo
 

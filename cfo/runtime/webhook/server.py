@@ -34,11 +34,11 @@ from cfo.runtime.process.listener import KEEP_ALIVE, Listener, bind_socket
 from cfo.runtime.webhook.admission import AdmissionResponse, denied, errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.conversion import convert
-from cfo.runtime.webhook.handlers import respond
 from cfo.runtime.webhook.metrics import WebhookMetrics
 from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhook, Webhooks
 from cfo.runtime.webhook.request_bodies import MAX_BODY, MAX_BYTES, READ_TIMEOUT, RequestBodies, TooManyBytes
 from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
+from cfo.runtime.webhook.review_handlers import respond
 from cfo.runtime.webhook.shared_port import verify_sharing
 from cfo.runtime.webhook.worker import MAX_INLINE, ReviewWorker
 

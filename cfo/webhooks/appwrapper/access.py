@@ -12,8 +12,6 @@ from cfo.runtime import GVK, APIError, Client, DiscoveryIncomplete, TransportErr
 from cfo.runtime.client import Resource
 from cfo.runtime.webhook import UserInfo
 
-__all__ = ["Access", "AccessReviewer"]
-
 _MAX_CONCURRENT_REVIEWS: Final = 16
 
 

@@ -14,8 +14,6 @@ from cfo.runtime import FieldError, Object
 from cfo.runtime.objects.field import MAX_ERRORS, OMIT, Path, invalid, too_many, type_invalid
 from cfo.webhooks.shapes import Shape, items_of, mapping_of, mismatches
 
-__all__ = ["COMPONENTS", "MAX_COMPONENTS", "count_errors", "json_type_errors", "too_many_pod_sets"]
-
 COMPONENTS: Final = Path("spec", "components")
 
 MAX_COMPONENTS: Final = 100

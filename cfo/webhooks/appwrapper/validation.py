@@ -44,10 +44,9 @@ from cfo.runtime.objects.field import (
     type_invalid,
 )
 from cfo.webhooks.appwrapper.access import Access
-from cfo.webhooks.appwrapper.defaulting import MAX_LABEL_VALUE
 from cfo.webhooks.appwrapper.json_types import COMPONENTS, count_errors, json_type_errors, too_many_pod_sets
 
-__all__ = ["component_kinds", "create_errors", "create_warnings", "update_errors"]
+MAX_LABEL_VALUE: Final = 63
 
 _REQUIRED_VERBS: Final = frozenset({"create", "delete", "get"})
 _MAX_REPLICAS: Final = 2**31 - 1

@@ -1,21 +1,32 @@
-"""The defaulting and validating webhook of AppWrappers, and its registration with a manager."""
+"""The defaulting and validating webhook of AppWrappers, and its registration with a manager.
+
+The webhook also validates the RayClusters that will be created from the components. The API server calls the webhook of
+RayClusters only when a component is created, or when KubeRay creates the cluster of a RayJob or RayService. A refusal
+at that time would leave an admitted AppWrapper that cannot run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
-from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper import APPWRAPPER, QUEUE_NAME_LABEL, RAY_SPECS, USER_ID_LABEL, USER_LABEL, PathError, value_at
+from cfo.api.appwrapper.inference import EMBEDDED_KINDS
 from cfo.config import AppWrapperConfiguration
 from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, Rule, gvk_of
-from cfo.runtime.webhook import AdmissionRequest, Operation
+from cfo.runtime.objects.field import Path
+from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo
 from cfo.webhooks.appwrapper.access import AccessReviewer
-from cfo.webhooks.appwrapper.defaulting import set_labels
-from cfo.webhooks.appwrapper.embedded import planned_objects
-from cfo.webhooks.appwrapper.json_types import count_errors, json_type_errors
-from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, create_warnings, update_errors
-
-__all__ = ["AppWrapperWebhook", "rules", "setup"]
+from cfo.webhooks.appwrapper.json_types import COMPONENTS, count_errors, json_type_errors
+from cfo.webhooks.appwrapper.validation import (
+    MAX_LABEL_VALUE,
+    component_kinds,
+    create_errors,
+    create_warnings,
+    update_errors,
+)
 
 EmbeddedValidators = Mapping[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]]
 """Return the errors with which an object would be refused if it were created in the namespace of a request, by kind."""
@@ -69,6 +80,77 @@ class AppWrapperWebhook:
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         """Allow every deletion."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedObject:
+    """A RayCluster that will be created from a component.
+
+    ``template_path`` is the path of the component's template in the AppWrapper, ``spec_path`` that of the
+    RayClusterSpec.
+    """
+
+    obj: Object
+    template_path: Path
+    spec_path: Path
+
+    def located(self, error: FieldError) -> FieldError:
+        """Return an error in :attr:`obj` with the path of the field in the AppWrapper."""
+        field = str(error.field)
+        if field == "spec" or field.startswith("spec."):
+            return error._replace(field=f"{self.spec_path}{field[len('spec') :]}")
+        return error._replace(field=str(self.template_path.child(field)))
+
+
+def planned_objects(appwrapper: Object) -> Iterator[PlannedObject]:
+    """Yield the RayClusters that will be created from ``appwrapper``, which passed validation."""
+    for index, component in enumerate(appwrapper["spec"]["components"]):
+        template: Object = component["template"]
+        path = RAY_SPECS.get(gvk_of(template))
+        if path is None:
+            continue
+        try:
+            spec = value_at(template, path)
+        except PathError:
+            continue  # such as a RayJob that runs in an existing cluster
+        at = COMPONENTS.index(index)
+        kind, metadata = EMBEDDED_KINDS[gvk_of(template)], _metadata(template)
+        if gvk_of(template) != kind:  # KubeRay generates the name
+            metadata["generateName"] = f"{metadata.pop('name', '')}-"
+        obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+        yield PlannedObject(obj, at.child("template"), at.child(*path.split(".")))
+
+
+def _metadata(template: Mapping[str, Any]) -> Object:
+    """Return the metadata that a RayCluster gets from a component; KubeRay copies labels and annotations."""
+    metadata: Mapping[str, Any] = template.get("metadata") or {}
+    found = {name: metadata[name] for name in ("name", "generateName") if metadata.get(name)}
+    for name in ("labels", "annotations"):
+        values = metadata.get(name) or {}
+        found[name] = {key: value for key, value in values.items() if isinstance(value, str)}
+    return found
+
+
+_INVALID_CHARACTER = re.compile(r"[^-_.A-Za-z0-9]")
+
+
+def set_labels(appwrapper: Object, user: UserInfo, default_queue_name: str) -> None:
+    """Set the labels of the creator, replacing existing ones, and the label of the default queue if there is none.
+
+    An existing but empty queue label is kept: it means that the AppWrapper must not be queued.
+    """
+    metadata = appwrapper["metadata"] = appwrapper.get("metadata") or {}
+    labels = metadata["labels"] = metadata.get("labels") or {}
+    if default_queue_name:
+        labels.setdefault(QUEUE_NAME_LABEL, default_queue_name)
+    labels[USER_LABEL] = sanitized_label(user.username)
+    labels[USER_ID_LABEL] = sanitized_label(user.uid)
+
+
+def sanitized_label(text: str) -> str:
+    """Convert ``text`` to a valid label value: its first 63 bytes, with ``_`` for each invalid character."""
+    cut = text.encode()[:MAX_LABEL_VALUE].decode(errors="replace")
+    return _INVALID_CHARACTER.sub("_", cut).strip("-_.")
 
 
 def setup(manager: Manager, config: AppWrapperConfiguration, validators: EmbeddedValidators | None = None) -> None:

@@ -7,11 +7,11 @@ the dashboard, and mutual TLS between all Ray nodes. After that, users cannot ch
   functions.
 * :mod:`.defaulting`: apply the injection plan to a RayCluster, and warn the user about replaced and reverted fields.
 * :mod:`.validation`: reject RayClusters that are invalid or differ from the injection plan.
-* :mod:`.injection_plan`: decide for each group which entries to inject, keep or remove.
-* :mod:`.oauth_proxy`, :mod:`.auth_proxy`, :mod:`.mtls`: the containers, volumes and settings to inject.
+* :mod:`.injection_plan`: the settings of the injection, and the decision for each group which entries to inject, keep
+  or remove.
+* :mod:`.proxies`, :mod:`.mtls`: the containers, volumes and settings to inject.
 * :mod:`.pod_additions`: add them to a pod template, find, restore and remove them.
 * :mod:`.json_types`: check that a RayCluster has the JSON types that these modules rely on, and not too many entries.
-* :mod:`.injection_settings`: the settings of the injection.
 """
 
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook, setup

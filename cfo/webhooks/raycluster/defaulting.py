@@ -9,23 +9,21 @@ from typing import Final
 
 from cfo.api.raycluster.enforcement import merged
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.runtime import Object, annotations_of, is_deleting, name_of
 from cfo.webhooks.raycluster.injection_plan import (
     MTLS,
     OAUTH,
     Action,
+    InjectionSettings,
     InjectionStep,
     Review,
     plan_injection,
     required_changes,
 )
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import json_type_errors
-from cfo.webhooks.raycluster.oauth_proxy import is_proxy_first, move_proxies_to_end
 from cfo.webhooks.raycluster.pod_additions import ray_container_index
-
-__all__ = ["DefaultingResult", "default"]
+from cfo.webhooks.raycluster.proxies import is_proxy_first, move_proxies_to_end
 
 _DNS_1035_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _KUBERAY_NAME_LIMIT: Final = 53

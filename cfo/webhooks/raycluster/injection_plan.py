@@ -6,7 +6,7 @@ A new RayCluster gets all enabled features. On an update, the injected entries o
 of the operator or other images do not change a pod template, and RayClusters created without the entries never get
 them. Only the user's own edit can change them: a new worker group gets the same entries as the head group, and if
 another actor provides TLS or authentication from now on, or no longer does, the operator's entries are removed or
-injected (:mod:`cfo.api.raycluster.responsibility`).
+injected (:mod:`cfo.api.raycluster.facts`).
 
 A new RayCluster can contain injected entries already: an export of another one, or this webhook was called before
 another webhook that hands the RayCluster to another actor. They are removed if another actor is responsible.
@@ -14,29 +14,70 @@ another webhook that hands the RayCluster to another actor. They are removed if 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from enum import Enum, auto
 from typing import Final
 
 from cfo.api.raycluster.cluster import PodGroup
 from cfo.api.raycluster.enforcement import Enforcement, enforce
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.responsibility import Actor, Concern, Request
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts, Request
+from cfo.config import AuthenticationConfiguration
 from cfo.runtime import Object
-from cfo.webhooks.raycluster.auth_proxy import auth_proxy_additions, known_auth_proxy_additions
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import has_json_types
-from cfo.webhooks.raycluster.mtls import (
-    head_service_replacement,
-    known_mtls_additions,
-    mtls_additions,
-    with_command,
-)
-from cfo.webhooks.raycluster.oauth_proxy import proxy_additions
+from cfo.webhooks.raycluster.mtls import head_service_replacement, known_mtls_additions, mtls_additions, with_command
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
+from cfo.webhooks.raycluster.proxies import auth_proxy_additions, known_auth_proxy_additions, proxy_additions
 
-__all__ = ["MTLS", "OAUTH", "Action", "Feature", "InjectionStep", "Review", "plan_injection", "required_changes"]
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """The images of the injected containers; the defaults of the first two equal the Go operator's."""
+
+    oauth_proxy: str = (
+        "registry.redhat.io/openshift4/ose-oauth-proxy"
+        "@sha256:1ea6a01bf3e63cdcf125c6064cbd4a4a270deaf0f157b3eabb78f60556840366"
+    )
+    cert_generator: str = (
+        "registry.redhat.io/ubi9@sha256:770cf07083e1c85ae69c25181a205b7cdef63c11b794c89b3b487d4670b4c328"
+    )
+    oauth2_proxy: str = "quay.io/oauth2-proxy/oauth2-proxy:v7.15.3"
+    kube_rbac_proxy: str = "quay.io/brancz/kube-rbac-proxy:v0.21.0"
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Images:
+        """Return the images in the variables ``OAUTH_PROXY_IMAGE``, ``CERT_GENERATOR_IMAGE`` and so on.
+
+        An unset or empty variable means the default.
+        """
+        given = {image.name: environment.get(f"{image.name.upper()}_IMAGE") for image in fields(cls)}
+        return cls(**{name: image for name, image in given.items() if image})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectionSettings:
+    """The settings for one admission request.
+
+    ``version`` is the operator's version, written into the version annotation of new RayClusters. ``oauth`` is whether
+    dashboards get OpenShift's OAuth proxy: it is configured, and the platform is OpenShift. ``authentication`` is the
+    configuration of the proxies that dashboards get instead; ``None`` if they do not. ``mtls`` is whether Ray nodes use
+    mutual TLS. ``ingress_domain`` is the domain of the client's host; empty if there is none. ``kuberay_features`` are
+    the features of other actors that are known to be active (:mod:`cfo.api.raycluster.facts`).
+    ``requests_certificates`` is whether Ray nodes request their certificates from the operator, instead of signing them
+    with the key of the CA.
+    ``profile`` is the name of the profile of the namespace, and ``enforced`` is what it enforces.
+    """
+
+    version: str
+    oauth: bool
+    mtls: bool
+    authentication: AuthenticationConfiguration | None = None
+    ingress_domain: str = ""
+    kuberay_features: frozenset[str] = frozenset()
+    requests_certificates: bool = False
+    profile: str = ""
+    enforced: frozenset[Concern] = frozenset()
+    images: Images = field(default_factory=Images)
 
 
 class Action(Enum):
@@ -82,7 +123,10 @@ def _proxy_additions(facts: RayClusterFacts, group: PodGroup, settings: Injectio
     if not group.is_head:
         return None
     if settings.authentication is not None:
-        return auth_proxy_additions(facts, settings.authentication, settings.images)
+        images = settings.images
+        return auth_proxy_additions(
+            facts, settings.authentication, rbac_image=images.kube_rbac_proxy, oauth2_image=images.oauth2_proxy
+        )
     return proxy_additions(facts, settings.images.oauth_proxy)
 
 

@@ -18,8 +18,6 @@ from cfo.runtime import FieldError
 from cfo.runtime.objects.field import MAX_ERRORS, OMIT, invalid, too_many, type_invalid
 from cfo.webhooks.shapes import Shape, items_of, mapping_of, mismatches
 
-__all__ = ["MAX_ENTRIES", "MAX_LIST", "MAX_WORKER_GROUPS", "count_errors", "has_json_types", "json_type_errors"]
-
 MAX_WORKER_GROUPS: Final = 500
 
 MAX_LIST: Final = 1000

@@ -28,23 +28,9 @@ import orjson
 from cfo.api.raycluster.certificates import CERTIFICATE_USAGES, REQUEST_VOLUME, SIGNER_NAME
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.naming import head_host_names, head_service_host, is_host_name
+from cfo.api.raycluster.names import head_host_names, head_service_host, is_host_name
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
-
-__all__ = [
-    "CA_DIRECTORY",
-    "CA_KEY_DIRECTORY",
-    "IDENTITY_DIRECTORY",
-    "TIMEOUT_SECONDS",
-    "TLS_DIRECTORY",
-    "certificate_command",
-    "head_service_replacement",
-    "known_mtls_additions",
-    "mtls_additions",
-    "request_command",
-    "with_command",
-]
 
 CA_DIRECTORY: Final = "/home/ray/workspace/ca"
 CA_KEY_DIRECTORY: Final = "/home/ray/workspace/ca-key"
@@ -112,11 +98,7 @@ def mtls_additions(
         certificate["command"] = certificate_command(head_host_names(facts.cluster, domain) if is_head else ())
         mount, volume = _CA_KEY_MOUNT, _secret_volume(_CA_KEY_VOLUME, facts, "ca.key")
     certificate["volumeMounts"] = [dict(item) for item in (*_MOUNTS, mount)]
-    volumes = (
-        _secret_volume(_CA_VOLUME, facts, "ca.crt"),
-        {"name": _CERTIFICATE_VOLUME, "emptyDir": {}},
-        dict(volume),
-    )
+    volumes = (_secret_volume(_CA_VOLUME, facts, "ca.crt"), {"name": _CERTIFICATE_VOLUME, "emptyDir": {}}, dict(volume))
     return PodAdditions(init_containers=(certificate,), volumes=volumes, env=_ENV, mounts=_MOUNTS)
 
 

@@ -15,17 +15,6 @@ from typing import Any, Final, TypeAlias
 from cfo.api.raycluster.cluster import RBAC_PROXY_CONTAINER
 from cfo.runtime import Object
 
-__all__ = [
-    "PROXY_CONTAINER",
-    "PROXY_CONTAINERS",
-    "Change",
-    "PodAdditions",
-    "PodSpec",
-    "are_equal_entries",
-    "mount_key",
-    "ray_container_index",
-]
-
 PodSpec: TypeAlias = dict[str, Any]
 
 PROXY_CONTAINER: Final = "oauth-proxy"

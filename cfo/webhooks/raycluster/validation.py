@@ -14,14 +14,9 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.raycluster.authentication import PROXY_PORT_NAME
-from cfo.api.raycluster.cluster import (
-    PodGroup,
-    head_pod_spec,
-    is_managed_by_multikueue,
-    pod_path,
-)
+from cfo.api.raycluster.cluster import PodGroup, head_pod_spec, is_managed_by_multikueue, pod_path
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
 from cfo.runtime.objects.field import MAX_ERRORS, forbidden, invalid, required, too_long
 from cfo.webhooks.raycluster.defaulting import default
@@ -30,12 +25,12 @@ from cfo.webhooks.raycluster.injection_plan import (
     OAUTH,
     Action,
     Feature,
+    InjectionSettings,
     InjectionStep,
     Review,
     plan_injection,
     required_changes,
 )
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
 from cfo.webhooks.raycluster.json_types import count_errors, json_type_errors
 from cfo.webhooks.raycluster.pod_additions import (
     PROXY_CONTAINER,
@@ -45,8 +40,6 @@ from cfo.webhooks.raycluster.pod_additions import (
     mount_key,
     ray_container_index,
 )
-
-__all__ = ["create_errors", "replica_warnings", "submission_errors", "update_errors"]
 
 _MAX_REPLICA_WARNINGS: Final = 10
 

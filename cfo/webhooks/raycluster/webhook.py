@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.responsibility import Concern
+from cfo.api.raycluster.facts import Concern
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.runtime import (
     APIError,
@@ -21,10 +21,8 @@ from cfo.runtime import (
 )
 from cfo.runtime.webhook import AdmissionRequest, Denied
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors, replica_warnings, submission_errors, update_errors
-
-__all__ = ["RayClusterWebhook", "setup"]
 
 # From apimachinery's SimpleNameGenerator: no vowels, and no characters that can be mistaken for others.
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -141,7 +139,7 @@ def setup(
     """Register the webhook of RayClusters with ``manager``, which serves it on every replica; return it.
 
     ``version`` is written into the version annotation of new RayClusters. ``environment`` can contain the images (see
-    :meth:`~cfo.webhooks.raycluster.injection_settings.Images.from_environment`). For the other parameters see
+    :meth:`~cfo.webhooks.raycluster.injection_plan.Images.from_environment`). For the other parameters see
     :class:`RayClusterWebhook`.
     """
     webhook = RayClusterWebhook(

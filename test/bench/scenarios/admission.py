@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime.objects.kinds import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects.unstructured import GVK, Object
 from test.bench.api_server import APIServer, api_server

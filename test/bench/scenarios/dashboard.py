@@ -9,7 +9,7 @@ from typing import Final
 import aiohttp
 import yaml
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Goal, Sample, benchmark
 from test.bench.operators import run_operator

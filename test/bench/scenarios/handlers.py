@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime.handlers.bodies import Patch
 from cfo.runtime.handlers.storage import AnnotationsDiffBaseStorage
 from cfo.runtime.objects.unstructured import key_of

@@ -13,7 +13,7 @@ import orjson
 import structlog
 
 from cfo.runtime import load_config
-from cfo.runtime.client import ApplyIntent, is_applied
+from cfo.runtime.client.apply import ApplyIntent, is_applied
 from cfo.runtime.controller.controller import Controller
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Request, Result

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import Any
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime.objects.unstructured import Object
 from test.bench.api_server import APIServer, api_server, run_concurrently
 from test.bench.harness import Case, Goal, Sample, benchmark

@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, names_of
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.objects.kinds import INGRESS, SECRET

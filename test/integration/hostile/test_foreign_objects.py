@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE, names_of
 from cfo.runtime.client.client import Client
 from cfo.runtime.objects.kinds import INGRESS, POD, SERVICE, SERVICE_ACCOUNT
 from cfo.runtime.objects.rbac import Rule

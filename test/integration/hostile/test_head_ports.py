@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import names_of
 from cfo.runtime.objects.kinds import INGRESS, NETWORK_POLICY
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import Object

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import CLUSTER_LABEL, names_of
+from cfo.api.raycluster.names import CLUSTER_LABEL, names_of
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.resources import COOKIE_KEY
 from cfo.runtime.objects.kinds import SECRET

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import names_of
 from cfo.operator import webhook_configurations
 from cfo.runtime.client.client import Client
 from cfo.runtime.objects.kinds import INGRESS, LEASE, NETWORK_POLICY, POD

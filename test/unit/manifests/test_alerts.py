@@ -14,13 +14,12 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux import FLUX_SETUP
 from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch
-from cfo.controllers.appwrapper.metrics import PhaseMetrics
+from cfo.controllers.appwrapper.reconciler import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
-from cfo.controllers.inferencestack.claims import ClaimMetrics
-from cfo.controllers.inferencestack.metrics import StackMetrics
+from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
 from cfo.manifests.monitoring import alerts
 from cfo.operator import new_manager
@@ -140,7 +139,7 @@ def failing_reconciles(operator: Operator) -> None:
 
 
 def growing_queue(operator: Operator) -> None:
-    operator.manager.metrics.queue("mine").depth(0).set(101)
+    operator.manager.metrics.queue("mine").depth[0].set(101)
 
 
 def lost_leadership(operator: Operator) -> None:

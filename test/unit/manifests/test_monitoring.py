@@ -12,13 +12,12 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux import FLUX_SETUP
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch
-from cfo.controllers.appwrapper.metrics import PhaseMetrics
+from cfo.controllers.appwrapper.reconciler import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
-from cfo.controllers.inferencestack.claims import ClaimMetrics
-from cfo.controllers.inferencestack.metrics import StackMetrics
+from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
 from cfo.features.inferencestack import METRICS_SERVICES
 from cfo.features.monitoring import METRICS_SERVICE

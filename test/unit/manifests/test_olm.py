@@ -15,6 +15,7 @@ from cfo.manifests import default_image
 from cfo.version import __version__
 from hack.generate.olm import channels, validate
 from hack.release.semver import Version
+from test.support.olm import CREATED_BY_OLM, MANAGE, RESOURCES, Permission, missing, permissions
 
 ROOT = Path(__file__).parents[3]
 
@@ -317,46 +318,6 @@ def test_channels_equal_the_graph_that_opm_renders(monkeypatch: pytest.MonkeyPat
 # The permissions that OLM v1 requires of the installing service account, derived as in
 # https://operator-framework.github.io/operator-controller/howto/derive-service-account
 
-MANAGE = ("create", "get", "list", "watch", "update", "patch", "delete")
-RESOURCES = {
-    "ClusterRole": ("rbac.authorization.k8s.io", "clusterroles"),
-    "ConfigMap": ("", "configmaps"),
-    "CustomResourceDefinition": ("apiextensions.k8s.io", "customresourcedefinitions"),
-    "PodDisruptionBudget": ("policy", "poddisruptionbudgets"),
-    "Secret": ("", "secrets"),
-    "Service": ("", "services"),
-}
-"""The resources of the kinds in the bundle."""
-CREATED_BY_OLM = (
-    ("", "serviceaccounts"),
-    ("", "services"),  # of the webhooks
-    ("", "secrets"),
-    ("apps", "deployments"),
-    ("rbac.authorization.k8s.io", "clusterroles"),
-    ("rbac.authorization.k8s.io", "clusterrolebindings"),
-    ("rbac.authorization.k8s.io", "roles"),
-    ("rbac.authorization.k8s.io", "rolebindings"),
-    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
-    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
-    ("cert-manager.io", "issuers"),  # for the certificates of the webhooks
-    ("cert-manager.io", "certificates"),
-)
-"""The resources that OLM creates for a CSV with permissions and webhooks."""
-
-Permission = tuple[str, str, str, str]
-"""Group and resource (or a URL), name (empty: any), verb."""
-
-
-def permissions(rules: list[dict[str, Any]]) -> set[Permission]:
-    return {
-        (group, resource, name, verb)
-        for rule in rules
-        for group in rule.get("apiGroups", ["URL"])
-        for resource in (rule["resources"] if "resources" in rule else rule["nonResourceURLs"])
-        for name in rule.get("resourceNames") or [""]
-        for verb in rule["verbs"]
-    }
-
 
 def installer() -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the installer's rules, and the ClusterExtension that it installs."""
@@ -381,14 +342,6 @@ def required(bundle: list[dict[str, Any]], extension: str) -> set[Permission]:
         if obj["kind"] in ("ClusterRole", "Role"):
             found |= permissions(obj["rules"])
     return found | {("olm.operatorframework.io", "clusterextensions/finalizers", extension, "update")}
-
-
-def missing(granted: set[Permission], wanted: set[Permission]) -> set[Permission]:
-    return {
-        (group, resource, name, verb)
-        for group, resource, name, verb in wanted
-        if not {(group, resource, name, verb), (group, resource, "", verb)} & granted
-    }
 
 
 def test_installer_has_all_permissions_that_the_bundle_requires(bundle: list[dict[str, Any]]) -> None:

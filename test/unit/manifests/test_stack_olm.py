@@ -19,9 +19,9 @@ from hack.generate.olm import stack_install, stack_package, validate
 from hack.generate.olm.stack_install import installer_rules
 from hack.generate.olm.stack_package import cluster_service_version
 from hack.release.semver import Version
+from test.support.charts import render_chart
 from test.support.manifests import by_key
-from test.unit.manifests.test_chart import render_chart
-from test.unit.manifests.test_olm import CREATED_BY_OLM, MANAGE, RESOURCES, missing, permissions
+from test.support.olm import CREATED_BY_OLM, MANAGE, RESOURCES, missing, permissions
 
 ROOT = Path(__file__).parents[3]
 MAJORS = ("v1", "v2")

@@ -15,20 +15,20 @@ from unittest.mock import AsyncMock
 import orjson
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager
-from cfo.runtime.webhook.handlers import DefaultingHandler, respond
 from cfo.runtime.webhook.review import read_review, write_review
+from cfo.runtime.webhook.review_handlers import DefaultingHandler, respond
 from cfo.runtime.webhook.worker import ReviewWorker
-from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
 from test.support.ray_clusters import ray_cluster, worker
 
-MAX_MODULES = 20
+MAX_MODULES = 19
 
 
 @contextmanager

@@ -4,8 +4,7 @@ As everywhere, reconcilers work on the wire form; the CRDs are generated from th
 typed spec can parse one with them.
 """
 
-from cfo.api.flux.models.fluxjob import FluxJob, fluxjob_crd
-from cfo.api.flux.models.fluxsetup import FluxSetup, fluxsetup_crd
 from cfo.api.flux.models.minicluster import MiniCluster, MiniClusterSpec, minicluster_crd
+from cfo.api.flux.models.queue import FluxJob, FluxSetup, fluxjob_crd, fluxsetup_crd
 
 __all__ = ["FluxJob", "FluxSetup", "MiniCluster", "MiniClusterSpec", "fluxjob_crd", "fluxsetup_crd", "minicluster_crd"]

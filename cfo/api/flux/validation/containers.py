@@ -1,4 +1,4 @@
-"""Rules for the containers of a MiniCluster and their volumes."""
+"""Rules for the containers of a MiniCluster, their volumes and their Services."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cfo.api.flux.containers import is_runner, runners
-from cfo.api.flux.validation.syntax import between, choice, dns_label, dns_subdomain, environment_errors
+from cfo.api.flux.facts import is_runner, runners
+from cfo.api.flux.validation.syntax import MAX_DNS_LABEL, between, choice, dns_label, dns_subdomain, environment_errors
 from cfo.api.quantity import is_quantity
 from cfo.runtime import FieldError
 from cfo.runtime.objects.field import OMIT, Path, duplicate, forbidden, invalid, not_supported, required, too_many
-
-__all__ = ["MAX_CONTAINERS", "container_errors", "service_errors"]
 
 MAX_CONTAINERS: Final = 100
 """The maximum number of containers in a list."""
@@ -180,3 +178,35 @@ def _source_errors(volume: Mapping[str, Any], path: Path) -> Iterator[FieldError
             yield required(at)
         elif target.startswith("/") or ".." in target.split("/"):
             yield invalid(at, target, "must be a relative path without '..'")
+
+
+def service_name_errors(spec: Mapping[str, Any], path: Path, cluster: str) -> Iterator[FieldError]:
+    """Yield the errors in the names of sidecars with ports; each must name a different Service.
+
+    A MiniCluster with the name ``cluster`` has a Service with the name ``network.headlessName`` or its own, and each of
+    its sidecars one with the name ``CONTAINER``, or ``CLUSTER-CONTAINER`` if another MiniCluster has the former. Linear
+    in the number of containers.
+    """
+    headless = (spec.get("network") or {}).get("headlessName") or cluster
+    owners = {cluster: "the MiniCluster", headless: "network.headlessName"}
+    containers = spec.get("containers") or ()
+    sidecars = [
+        (index, str(container["name"]))
+        for index, container in enumerate(containers)
+        if container.get("ports") and container.get("name") and not is_runner(container, containers)
+    ]
+    owners |= {name: f"container {name}" for _, name in sidecars if name not in owners}
+    for index, name in sidecars:
+        at, fallback = path.child("containers").index(index).child("name"), f"{cluster}-{name}"
+        if name[:1].isdigit():
+            yield invalid(at, name, "must begin with a letter, because it is the name of a Service")
+        if len(fallback) > MAX_DNS_LABEL:
+            limit = MAX_DNS_LABEL - len(cluster) - 1
+            yield invalid(
+                at, name, f"must be at most {limit} characters, because its Service may be named NAME-CONTAINER"
+            )
+        if name == headless:
+            yield invalid(at, name, "must not equal network.headlessName, because both are names of Services")
+        if fallback in owners:
+            detail = f"its Service may be named {fallback}, which is the name of the Service of {owners[fallback]}"
+            yield invalid(at, name, detail)

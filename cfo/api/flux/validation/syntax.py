@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from cfo.api.value_count import has_more_values_than
-from cfo.runtime import FieldError, LabelSelector
+from cfo.runtime import FieldError, LabelSelector, Object
 from cfo.runtime.cache import SelectorError
-from cfo.runtime.objects.field import OMIT, Path, invalid, not_supported, required
-
-__all__ = [
-    "MAX_DNS_LABEL",
-    "annotation_errors",
-    "between",
-    "choice",
-    "count_errors",
-    "dns_label",
-    "dns_subdomain",
-    "environment_errors",
-    "label_errors",
-    "selector_errors",
-    "service_name",
-]
+from cfo.runtime.objects.field import MAX_ERRORS, OMIT, Path, invalid, not_supported, required
 
 MAX_DNS_LABEL: Final = 63
 _MAX_SUBDOMAIN: Final = 253
@@ -37,11 +24,14 @@ _SHELL_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DNS_LABEL_RULE: Final = "lower-case letters, digits and '-', with a letter or digit at both ends"
 
 
-def count_errors(path: Path, spec: Mapping[str, Any]) -> list[FieldError]:
-    """Return an error if ``spec`` has more than :data:`MAX_VALUES` values. To be called before any other check."""
-    if not has_more_values_than(MAX_VALUES, spec):
-        return []
-    return [invalid(path, OMIT, f"must have at most {MAX_VALUES} values, at all levels")]
+def checked_spec(obj: Object, errors: Callable[[Object], Iterator[FieldError]]) -> list[FieldError]:
+    """Return the ``errors`` in an object, at most one more than are reported.
+
+    If its spec has more than :data:`MAX_VALUES` values, nothing else is checked.
+    """
+    if has_more_values_than(MAX_VALUES, obj.get("spec") or {}):
+        return [invalid(Path("spec"), OMIT, f"must have at most {MAX_VALUES} values, at all levels")]
+    return list(islice(errors(obj), MAX_ERRORS + 1))
 
 
 def dns_label(path: Path, value: str, limit: int = MAX_DNS_LABEL) -> Iterator[FieldError]:

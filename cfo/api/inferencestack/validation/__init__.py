@@ -11,15 +11,12 @@ warning is what existing stacks may contain. An update is rejected only for erro
 (:func:`validate_update`), so that stacks from before this validation can still be changed. The controller does not
 render a stack with errors, and reports them in its status.
 
-* :mod:`.stack`: the whole validation.
-* :mod:`.limits`: the size of a stack, checked first.
-* :mod:`.fields`: JSON types and unknown fields.
-* :mod:`.naming`: the label ``operatorVersion``, and names that are derived from the stack.
-* :mod:`.warnings`: what will not work as expected.
-* :mod:`.settings`, :mod:`.scaling`, :mod:`.volumes`, :mod:`.ports`, :mod:`.gpus`: settings, with all defaults.
+* :mod:`.fields`: the size of a stack, JSON types and unknown fields, checked first.
+* :mod:`.settings`, :mod:`.pods`: settings, with all defaults.
+* :mod:`.stack`: names that are derived from the stack, warnings, and the whole validation.
 """
 
-from cfo.api.inferencestack.validation.limits import MAX_APPLICATIONS
+from cfo.api.inferencestack.validation.fields import MAX_APPLICATIONS
 from cfo.api.inferencestack.validation.stack import Validation, validate, validate_update
 
 __all__ = ["MAX_APPLICATIONS", "Validation", "validate", "validate_update"]

@@ -1,4 +1,8 @@
-"""Whether a spec has only known fields with the correct JSON types.
+"""Whether a stack is not too large, and its spec has only known fields with the correct JSON types.
+
+The size is checked before anything else reads the stack.
+The template is merged into each application, so what is rendered can be far larger than the stack: a template of 1 MB
+in 100 applications makes 100 MB. All other work on a stack is linear in the counted values, so the limits bound it.
 
 The CRD preserves unknown fields, because existing stacks contain fields of older charts. A field whose name is almost
 that of a known one is certainly a mistake, and an error: the original accepts it and ignores it. Other unknown fields
@@ -17,10 +21,24 @@ from typing import Any, Final
 import orjson
 
 from cfo.api.builtin_types import TypeProblem, TypeTable, builtin_types, type_problems
-from cfo.runtime import FieldError
-from cfo.runtime.objects.field import MAX_ERRORS, OMIT, forbidden, too_many, type_invalid
+from cfo.runtime import FieldError, Object
+from cfo.runtime.objects.field import MAX_ERRORS, OMIT, Path, forbidden, invalid, too_many, type_invalid
 
-__all__ = ["FieldReport", "check_fields", "stack_types"]
+MAX_APPLICATIONS: Final = 100
+"""The maximum number of applications. Each of them has at least two objects."""
+
+MAX_DEPTH: Final = 32
+"""The maximum number of nested maps and lists."""
+
+MAX_KEY: Final = 317
+"""The maximum length of a key: that of the longest qualified name, such as a label's. Messages contain keys."""
+
+MAX_WEIGHT: Final = 50_000
+"""The maximum number of values of the stack with the template in each application; a string counts as one value for
+each 100 characters."""
+
+_SPEC: Final = Path("spec")
+_CHARACTERS: Final = 100
 
 _MAX_UNKNOWN: Final = 50
 """The maximum number of different unknown fields; the search for the nearest known one makes each expensive."""
@@ -46,6 +64,57 @@ _DEAD_FIELDS: Final[Mapping[tuple[str, str], str]] = {
 }
 """Fields of older charts or of Deployments, which never had an effect, or no longer have one."""
 
+_TOO_MANY_UNKNOWN: Final = f"must have at most {_MAX_UNKNOWN} different unknown fields"
+
+
+def limit_errors(stack: Object) -> list[FieldError]:
+    """Return an error if ``stack`` exceeds a limit, or its spec or applications are not maps."""
+    spec = stack.get("spec")
+    if spec is None:
+        return []
+    if not isinstance(spec, dict):
+        return [type_invalid(_SPEC, OMIT, "must be an object")]
+    applications = spec.get("applications")
+    if applications is not None and not isinstance(applications, dict):
+        return [type_invalid(_SPEC.child("applications"), OMIT, "must be an object")]
+    count = len(applications or {})
+    if count > MAX_APPLICATIONS:
+        return [too_many(_SPEC.child("applications"), count, MAX_APPLICATIONS)]
+    try:
+        weight = _weight(spec) + count * _weight(spec.get("applicationTemplate"))
+    except _LimitExceeded as exceeded:
+        return [invalid(_SPEC, OMIT, str(exceeded))]
+    if weight > MAX_WEIGHT:
+        detail = f"must have at most {MAX_WEIGHT} values, with the template in each of the {count} applications"
+        return [invalid(_SPEC, OMIT, detail)]
+    return []
+
+
+class _LimitExceeded(Exception):
+    """A value is nested too deeply, or has a key that is too long."""
+
+
+def _weight(value: Any) -> int:
+    """Return the weight of ``value``, or any number above :data:`MAX_WEIGHT`; reads not much more than that."""
+    weight = 0
+    pending = [(value, 1)]
+    while pending and weight <= MAX_WEIGHT:
+        item, depth = pending.pop()
+        weight += 1
+        if isinstance(item, str):
+            weight += len(item) // _CHARACTERS
+        elif isinstance(item, Mapping | list):
+            if depth > MAX_DEPTH:
+                raise _LimitExceeded(f"must have at most {MAX_DEPTH} levels")
+            if len(item) > MAX_WEIGHT:
+                return len(item)
+            if isinstance(item, Mapping):
+                if any(len(key) > MAX_KEY for key in item):
+                    raise _LimitExceeded(f"must not have keys of more than {MAX_KEY} characters")
+                item = list(item.values())
+            pending += [(child, depth + 1) for child in item]
+    return weight
+
 
 @dataclass(slots=True)
 class FieldReport:
@@ -64,7 +133,7 @@ def stack_types() -> TypeTable:
 
 
 def check_fields(spec: Mapping[str, Any]) -> FieldReport:
-    """Check the fields of ``spec``, whose size must have been limited (:mod:`.limits`)."""
+    """Check the fields of ``spec``, whose size must have been limited (:func:`limit_errors`)."""
     report = FieldReport()
     unknown: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
     types = stack_types()
@@ -93,9 +162,6 @@ def check_fields(spec: Mapping[str, Any]) -> FieldReport:
         report.errors += nulls
         report.is_typed = not nulls
     return report
-
-
-_TOO_MANY_UNKNOWN: Final = f"must have at most {_MAX_UNKNOWN} different unknown fields"
 
 
 def _null_applications(spec: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -8,22 +8,85 @@ from typing import Any, Final
 from cfo.api.inferencestack.names import COMPONENT_LABEL, INSTANCE_LABEL, NAME_LABEL
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
 from cfo.api.inferencestack.snake_case import is_config_key, snake_case
-from cfo.api.inferencestack.validation.gpus import gpu_errors
-from cfo.api.inferencestack.validation.naming import APPLICATIONS
-from cfo.api.inferencestack.validation.ports import port_errors, port_list_errors
-from cfo.api.inferencestack.validation.scaling import scaling_errors
-from cfo.api.inferencestack.validation.volumes import volume_errors
+from cfo.api.inferencestack.validation.pods import (
+    gpu_errors,
+    port_errors,
+    port_list_errors,
+    unique_errors,
+    volume_errors,
+)
 from cfo.runtime import FieldError
-from cfo.runtime.objects.field import Path, duplicate, forbidden, invalid, not_supported, required
+from cfo.runtime.objects.field import Path, forbidden, invalid, not_supported, required
 
-__all__ = ["settings_errors"]
+_COUNTS: Final = {"minReplicaCount": 0, "maxReplicaCount": 1, "idleReplicaCount": 0}
+"""The counts in the spec of a ScaledObject, and the minimum of each."""
+_MAX_COUNT: Final = 2**31 - 1
 
+APPLICATIONS: Final = Path("spec", "applications")
 _GATEWAY: Final = Path("spec", "gateway")
 _HANDLERS: Final = ("exec", "grpc", "httpGet", "tcpSocket")
 _SELECTOR_LABELS: Final = (COMPONENT_LABEL, NAME_LABEL, INSTANCE_LABEL)
 _ENGINES: Final = ("takeoff", "external")
 _CHOICES: Final = {"upgradePolicy": ("OnSpecChange", "Automatic"), "securityProfile": ("restricted",)}
 _ZERO: Final = (0, "0", "0%")
+
+
+def _scaling_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield the errors in the scaling of an application, if it is enabled."""
+    scaling: Mapping[str, Any] = section.get("scaling") or {}
+    path = path.child("scaling")
+    kind = scaling.get("type")
+    if kind is not None and kind not in ("KEDA", "HPA"):
+        yield not_supported(path.child("type"), kind, ("KEDA", "HPA"))
+        return
+    if not is_enabled(scaling):
+        return
+    spec: Mapping[str, Any] = scaling.get("spec") or {}
+    errors = list(_count_errors(spec, path.child("spec")))
+    yield from errors
+    if not errors:
+        yield from _range_errors(spec, path.child("spec"), kind)
+    if "scaleTargetRef" in spec:
+        yield forbidden(path.child("spec", "scaleTargetRef"), "the target is the Deployment of the application")
+    if kind == "HPA":
+        if not scaling.get("metrics"):
+            yield required(path.child("metrics"), "a HorizontalPodAutoscaler needs at least one metric")
+    elif not spec.get("triggers"):
+        yield from _trigger_errors(section, path)
+
+
+def _trigger_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield the errors in the generated trigger of KEDA."""
+    target: Mapping[str, Any] = section["scaling"].get("metricTarget") or {}
+    name, value = target.get("name"), target.get("value")
+    if name is not None and name != "consumerGroupSize":
+        yield not_supported(path.child("metricTarget", "name"), name, ("consumerGroupSize",))
+    if value is not None and value < 1:
+        yield invalid(path.child("metricTarget", "value"), value, "must be at least 1")
+    if not (section.get("readerConfig") or {}).get("consumerGroup"):
+        at = Path(str(path).removesuffix(".scaling")).child("readerConfig", "consumerGroup")
+        yield required(at, "KEDA scales by the queue of the consumer group")
+
+
+def _count_errors(spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    for name, minimum in _COUNTS.items():
+        value = spec.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= _MAX_COUNT:
+            shown = value if isinstance(value, str | int | float) else str(type(value).__name__)
+            yield invalid(path.child(name), shown, f"must be an integer of at least {minimum}")
+
+
+def _range_errors(spec: Mapping[str, Any], path: Path, kind: str | None) -> Iterator[FieldError]:
+    low, high = spec.get("minReplicaCount"), spec.get("maxReplicaCount")
+    if low is not None and high is not None and low > high:
+        yield invalid(path.child("minReplicaCount"), low, f"minReplicaCount {low} exceeds maxReplicaCount {high}")
+    if kind == "HPA" and low == 0:
+        yield invalid(path.child("minReplicaCount"), low, "a HorizontalPodAutoscaler cannot scale to zero; use KEDA")
+    idle = spec.get("idleReplicaCount")
+    if idle is not None and low is not None and idle >= low:
+        yield invalid(path.child("idleReplicaCount"), idle, f"must be less than minReplicaCount {low}")
 
 
 def settings_errors(stack: ResolvedStack) -> Iterator[FieldError]:
@@ -89,7 +152,7 @@ def _application_errors(
     yield from volume_errors(section, path)
     if own.get("cache") is not None and own.get("modelsVolume"):
         yield forbidden(path.child("modelsVolume"), "must not be set together with cache")
-    yield from scaling_errors(section, path)
+    yield from _scaling_errors(section, path)
     yield from gpu_errors(section, path)
 
 
@@ -135,14 +198,7 @@ def _strategy_errors(strategy: Mapping[str, Any], path: Path) -> Iterator[FieldE
 def _env_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, variable in enumerate(section.get("env") or ()):
-        at = path.child("env").index(index).child("name")
-        name = variable.get("name")
-        if not name:
-            yield required(at)
-        elif name in seen:
-            yield duplicate(at, name)
-        else:
-            seen.add(name)
+        yield from unique_errors(variable, "name", path.child("env").index(index), seen)
 
 
 def _image_errors(section: Mapping[str, Any], name: str, path: Path) -> Iterator[FieldError]:

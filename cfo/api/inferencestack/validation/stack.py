@@ -1,27 +1,139 @@
-"""The validation of a whole stack, and of its updates."""
+"""The validation of a whole stack and of its updates: names that follow from it, and warnings of what will not work."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final
 
-from cfo.api.inferencestack.names import names_of
+from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version, operator_version_of
+from cfo.api.inferencestack.names import APPLICATION_PREFIX, CHART_NAME, GATEWAY, GATEWAY_INTERNAL_PORT, names_of
 from cfo.api.inferencestack.profiles import Profile
-from cfo.api.inferencestack.resolution import resolve
-from cfo.api.inferencestack.validation.fields import check_fields
-from cfo.api.inferencestack.validation.limits import limit_errors
-from cfo.api.inferencestack.validation.naming import label_errors, name_errors
-from cfo.api.inferencestack.validation.settings import settings_errors
-from cfo.api.inferencestack.validation.warnings import label_warnings, settings_warnings
+from cfo.api.inferencestack.resolution import ResolvedStack, resolve
+from cfo.api.inferencestack.validation.fields import check_fields, limit_errors
+from cfo.api.inferencestack.validation.pods import as_integer, gpu_warnings, volume_warnings
+from cfo.api.inferencestack.validation.settings import APPLICATIONS, settings_errors
 from cfo.runtime import FieldError, Object
-from cfo.runtime.objects.field import MAX_ERRORS, Path, forbidden
+from cfo.runtime.objects.field import MAX_ERRORS, Path, forbidden, invalid
 
-__all__ = ["MAX_WARNINGS", "Validation", "validate", "validate_update"]
+_MAX_NAME: Final = 63
+_MAX_APPLICATION: Final = _MAX_NAME - len(APPLICATION_PREFIX)
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SERVICE_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 MAX_WARNINGS: Final = 20
 """The maximum number of warnings that one request returns."""
+
+
+def _label_errors(stack: Object) -> Iterator[FieldError]:
+    """Yield an error if the label ``operatorVersion`` has a value that no operator serves."""
+    value = operator_version_of(stack)
+    if value and not is_operator_version(value):
+        path = Path("metadata", "labels").key(OPERATOR_VERSION_LABEL)
+        yield invalid(path, value, "operatorVersion must be of the form v<major>, such as v2")
+
+
+def _name_errors(stack: ResolvedStack) -> Iterator[FieldError]:
+    """Yield the errors in names. The names of the stack itself are not checked if it has none yet."""
+    names = stack.names
+    override = stack.spec.get("fullnameOverride")
+    chart_name = stack.spec.get("nameOverride") or CHART_NAME
+    if not _LABEL_VALUE.fullmatch(chart_name):
+        yield invalid(Path("spec", "nameOverride"), chart_name, "must be a valid label value")
+        return
+    if names.stack or override:
+        path = Path("spec", "fullnameOverride") if override else Path("metadata", "name")
+        value = override or names.stack
+        if not _SERVICE_NAME.fullmatch(names.fullname):
+            yield invalid(
+                path,
+                value,
+                f"{names.fullname!r}, the prefix of all names, must be a DNS label that begins with a letter",
+            )
+        elif len(names.gateway) > _MAX_NAME:
+            yield invalid(
+                path, value, f"the names derived from it exceed {_MAX_NAME} characters, such as {names.gateway!r}"
+            )
+    if len(names.stack) > _MAX_NAME:
+        yield invalid(Path("metadata", "name"), names.stack, f"must have at most {_MAX_NAME} characters")
+    yield from _service_account_errors(stack)
+    for application in stack.applications:
+        yield from _application_name_errors(stack, application)
+
+
+def _service_account_errors(stack: ResolvedStack) -> Iterator[FieldError]:
+    path = Path("spec", "serviceAccount", "name")
+    name = stack.service_account.get("name")
+    if name and (not _DNS_NAME.fullmatch(name) or len(name) > 253):
+        yield invalid(path, name, "must be a DNS name")
+    elif name == "default" and stack.service_account.get("create"):
+        yield forbidden(path, "the ServiceAccount default belongs to the namespace; set create to false to use it")
+
+
+def _application_name_errors(stack: ResolvedStack, application: str) -> Iterator[FieldError]:
+    path = APPLICATIONS.key(application)
+    if not _DNS_LABEL.fullmatch(application):
+        yield invalid(path, application, "application name must be a DNS label: lower-case letters, digits and '-'")
+    elif application == GATEWAY:
+        yield forbidden(path, "reserved: the name of the gateway's own objects")
+    elif len(application) > _MAX_APPLICATION:
+        yield invalid(
+            path,
+            application,
+            f"must have at most {_MAX_APPLICATION} characters, because the label {APPLICATION_PREFIX}<name> is derived "
+            "from it",
+        )
+    else:
+        suffix = "-sidecar" if stack.applications[application].get("engine") == "external" else ""
+        longest = f"{stack.names.application(application)}{suffix}"
+        if len(longest) > _MAX_NAME:
+            yield invalid(
+                path, application, f"the names derived from it exceed {_MAX_NAME} characters, such as {longest!r}"
+            )
+
+
+def _label_warnings(stack: Object) -> Iterator[str]:
+    """Yield a warning if ``stack`` has no label ``operatorVersion``."""
+    if not operator_version_of(stack):
+        yield (
+            f"metadata.labels[{OPERATOR_VERSION_LABEL}]: not set, so no operator reconciles this stack; set it to the "
+            "major version of an operator, such as v2"
+        )
+
+
+def _settings_warnings(stack: ResolvedStack) -> Iterator[str]:
+    """Yield the warnings about the settings of ``stack``, whose JSON types are correct."""
+    yield from _port_warnings(stack)
+    for name, section in stack.applications.items():
+        path = APPLICATIONS.key(name)
+        yield from gpu_warnings(section, path)
+        if (section.get("readerConfig") or {}).get("accessToken"):
+            yield (
+                f"{path}.readerConfig.accessToken: the token is in clear in this stack and in a ConfigMap; use "
+                "accessTokenSecretRef"
+            )
+        scaling = section.get("scaling") or {}
+        if "metricTarget" in (scaling.get("spec") or {}):
+            yield f"{path}.scaling.spec.metricTarget: has no effect; use scaling.metricTarget"
+        yield from volume_warnings(section, path)
+
+
+def _port_warnings(stack: ResolvedStack) -> Iterator[str]:
+    port = as_integer((stack.gateway.get("config") or {}).get("internalPort", GATEWAY_INTERNAL_PORT))
+    service_ports = (stack.gateway.get("service") or {}).get("ports") or ()
+    is_forwarded = any(
+        service_port.get("port") == GATEWAY_INTERNAL_PORT and "targetPort" in service_port
+        for service_port in service_ports
+    )
+    if port != GATEWAY_INTERNAL_PORT and not is_forwarded:
+        yield (
+            f"spec.gateway.config.internalPort: applications and KEDA use port {GATEWAY_INTERNAL_PORT} of the "
+            "gateway's Service, which has no targetPort"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +150,8 @@ class Validation:
 
 
 def validate(stack: Object, profile: Profile) -> Validation:
-    """Validate ``stack`` with the defaults of ``profile``. The work is bounded by :mod:`.limits`."""
-    errors, warnings = list(label_errors(stack)), list(label_warnings(stack))
+    """Validate ``stack`` with the defaults of ``profile``. The work is bounded by :func:`.limit_errors`."""
+    errors, warnings = list(_label_errors(stack)), list(_label_warnings(stack))
     if exceeded := limit_errors(stack):
         return Validation((*errors, *exceeded), tuple(warnings), is_readable=False)
     spec: Mapping[str, Any] = stack.get("spec") or {}
@@ -48,8 +160,8 @@ def validate(stack: Object, profile: Profile) -> Validation:
     warnings += report.warnings
     if report.is_typed:
         resolved = resolve(stack, profile)
-        errors += islice(chain(name_errors(resolved), settings_errors(resolved)), MAX_ERRORS + 1)
-        warnings += islice(settings_warnings(resolved), MAX_WARNINGS + 1)
+        errors += islice(chain(_name_errors(resolved), settings_errors(resolved)), MAX_ERRORS + 1)
+        warnings += islice(_settings_warnings(resolved), MAX_WARNINGS + 1)
     return Validation(tuple(errors[: MAX_ERRORS + 1]), _limited(warnings), report.is_typed)
 
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.cluster import has_cluster_labels, is_owned_by, pod_labels
-from cfo.api.raycluster.kinds import ROUTE
-from cfo.api.raycluster.naming import NAMESPACE_LABEL, VERSION_ANNOTATION, digest, fit, names_of
+from cfo.api.raycluster.names import NAMESPACE_LABEL, ROUTE, VERSION_ANNOTATION, digest, fit, names_of
 from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import (
     CONFIG_MAP,

@@ -18,8 +18,7 @@ from cfo.api.raycluster.cluster import PodGroup
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.config import KubeRayConfiguration
 from cfo.runtime import Object
-from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Feature
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Feature, InjectionSettings
 from cfo.webhooks.raycluster.mtls import CA_DIRECTORY, CA_KEY_DIRECTORY, certificate_command
 from cfo.webhooks.raycluster.pod_additions import PodAdditions, mount_key, ray_container_index
 

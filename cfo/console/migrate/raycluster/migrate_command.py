@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import anyio
 import click
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import ConfigurationError, KubeRayConfiguration
 from cfo.console.errors import CommandFailed, InvalidInput, cluster_failure
 from cfo.console.migrate.output import document, table

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
+from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, label_value
 from cfo.config import KubeRayConfiguration, default_document, parse
 from cfo.console.migrate.raycluster.children import CHILD_KINDS, binding_names, is_binding_of
 from cfo.console.migrate.raycluster.planning import ObservedCluster

@@ -20,7 +20,7 @@ from typing import Final
 
 from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
 from cfo.api.raycluster.cluster import is_managed_by_multikueue, is_suspended
-from cfo.api.raycluster.naming import FINALIZER, names_of
+from cfo.api.raycluster.names import FINALIZER, names_of
 from cfo.console.migrate.raycluster.children import (
     CHILD_KINDS,
     are_restricted_by_kuberay,
@@ -46,8 +46,7 @@ from cfo.runtime import (
     labels_of,
     name_of,
 )
-from cfo.webhooks.raycluster.injection_plan import OAUTH
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import OAUTH, InjectionSettings
 from cfo.webhooks.raycluster.json_types import count_errors, has_json_types
 
 __all__ = [

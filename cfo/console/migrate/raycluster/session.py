@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
-from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL, label_value
+from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, ROUTE, label_value
 from cfo.config import KubeRayConfiguration
 from cfo.console.migrate.raycluster.applying import Executor, Outcome
 from cfo.console.migrate.raycluster.observation import Observer

@@ -6,7 +6,7 @@ The operator itself makes these changes when it starts; ``cfo migrate`` writes n
 from __future__ import annotations
 
 from cfo.api.appwrapper.names import APPWRAPPER, Phase
-from cfo.api.raycluster.naming import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION
+from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION
 from cfo.console.migrate.raycluster.children import is_operators, title
 from cfo.console.migrate.raycluster.planning import ObservedCluster
 from cfo.console.migrate.raycluster.targets import Target

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cfo.api.raycluster.cluster import uses_kuberay_tls
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import names_of
 from cfo.console.migrate.raycluster.children import is_operators
 from cfo.console.migrate.raycluster.injected import Cleaning
 from cfo.console.migrate.raycluster.policies import kuberay_network_policy, other_open_ports

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, Final
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.migrate.raycluster.children import is_by_kuberay, title
 from cfo.console.migrate.raycluster.planning import (
     SUSPENDED_ANNOTATION,

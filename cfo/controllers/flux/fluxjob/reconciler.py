@@ -6,6 +6,7 @@ write with the job's resourceVersion.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -17,7 +18,7 @@ from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
 from cfo.controllers.flux.queue.ledger import Ledger
-from cfo.controllers.flux.queue.verdict import ADMITTED
+from cfo.controllers.flux.queue.model import ADMITTED
 from cfo.runtime import (
     AlreadyExists,
     APIError,
@@ -47,44 +48,42 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import patch_checked
 
-__all__ = ["FluxJobReconciler", "setup"]
-
 _log = structlog.get_logger("cfo.controllers.flux")
 
 _NO_SETUP: Final[Object] = {}
 
 
+@dataclass(frozen=True, eq=False)
 class FluxJobReconciler:
     """Drives FluxJobs through their states."""
 
-    rules: Final = (
+    rules = (
         Rule("flux-framework.org", "fluxjobs", ("delete", "get", "list", "watch")),
         Rule("flux-framework.org", "fluxjobs/status", ("get", "patch")),
         Rule("flux-framework.org", "fluxjobs/finalizers", ("update",)),
         Rule("flux-framework.org", "miniclusters", ("create", "delete", "get", "list", "patch", "watch")),
     )
 
-    def __init__(self, client: Client, events: EventRecorder, clock: Clock, ledger: Ledger, setups: Reader) -> None:
-        self._client = client
-        self._events = events
-        self._clock = clock
-        self._ledger = ledger
-        self._setups = setups
+    client: Client
+    events: EventRecorder
+    clock: Clock
+    ledger: Ledger
+    setups: Reader
 
     async def reconcile(self, request: Request) -> Result:
         """Take one step."""
-        job = await self._client.get(FLUX_JOB, request)
+        job = await self.client.get(FLUX_JOB, request)
         if job is None or is_deleting(job):
             return Result()
-        cluster = await self._client.get(MINICLUSTER, request)
+        cluster = await self.client.get(MINICLUSTER, request)
         seen = self._observe(job, cluster)
         step = decide_step(seen)
         if seen.verdict is not None and seen.verdict.reason == ADMITTED and not step.status.is_true(QUOTA_RESERVED):
-            self._ledger.withdraw(request)
+            self.ledger.withdraw(request)
         try:
             job = await self._write_status(job, step)
         except (APIError, TransportError):
-            self._ledger.postpone(request)
+            self.ledger.postpone(request)
             raise
         self._record(job, step)
         await self._act(job, cluster, step)
@@ -92,7 +91,7 @@ class FluxJobReconciler:
 
     def _record(self, job: Object, step: Step) -> None:
         for kind, reason, message in step.events:
-            self._events.event(job, kind, reason, message)
+            self.events.event(job, kind, reason, message)
 
     def _observe(self, job: Object, cluster: Object | None) -> Observation:
         key = key_of(job)
@@ -106,11 +105,11 @@ class FluxJobReconciler:
         errors = validate_flux_job(job)
         return Observation(
             job=job,
-            now=self._clock.now(),
+            now=self.clock.now(),
             errors=error_message(errors) if errors else "",
             cluster=cluster,
-            verdict=self._ledger.verdict(key, uid_of(job), int(job["metadata"].get("generation") or 0)),
-            drained=self._ledger.is_drained(key),
+            verdict=self.ledger.verdict(key, uid_of(job), int(job["metadata"].get("generation") or 0)),
+            drained=self.ledger.is_drained(key),
             cleanup=cleanup,
             keep_seconds=int(ttl if ttl is not None else defaults.get("ttlSecondsAfterFinished") or 0),
         )
@@ -118,7 +117,7 @@ class FluxJobReconciler:
     def _setup_of(self, job: Object) -> Object:
         """Return the FluxSetup in the job's status; empty if there is none (any more)."""
         namespace, _, name = str((job.get("status") or {}).get("fluxSetup") or "").partition("/")
-        return self._setups.get(NamespacedName(namespace, name)) or _NO_SETUP
+        return self.setups.get(NamespacedName(namespace, name)) or _NO_SETUP
 
     async def _write_status(self, job: Object, step: Step) -> Object:
         """Write the status if it changed, provided that the job has not changed; return the job as stored."""
@@ -127,7 +126,7 @@ class FluxJobReconciler:
             return job
         removed: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
         patch = {"status": {**after, **removed}}
-        return await patch_checked(self._client, job, patch, unchanged=True, subresource="status")
+        return await patch_checked(self.client, job, patch, unchanged=True, subresource="status")
 
     async def _act(self, job: Object, cluster: Object | None, step: Step) -> None:
         key = key_of(job)
@@ -139,24 +138,24 @@ class FluxJobReconciler:
             except (Conflict, NotFound):
                 _log.debug("MiniCluster was deleted or replaced", object=str(key))  # its event continues
         if step.delete_job:
-            await self._client.delete(FLUX_JOB, key, uid=uid_of(job), propagation_policy=Propagation.BACKGROUND)
+            await self.client.delete(FLUX_JOB, key, uid=uid_of(job), propagation_policy=Propagation.BACKGROUND)
 
     async def _create(self, job: Object, step: Step) -> None:
         desired = desired_minicluster(job, self._setup_of(job), step.kueue_queue)
         try:
-            await self._client.create(desired)
+            await self.client.create(desired)
         except AlreadyExists:
             _log.debug("MiniCluster exists already", object=str(key_of(job)))  # its event continues
         except Invalid as error:
-            failure = failed_step(job, self._clock.now(), "InvalidMiniCluster", error.message)
+            failure = failed_step(job, self.clock.now(), "InvalidMiniCluster", error.message)
             self._record(await self._write_status(job, failure), failure)
         except (BadRequest, Forbidden) as error:  # a ResourceQuota, a policy or a webhook, which may change
-            refusal = refused_step(job, self._clock.now(), error.message)
+            refusal = refused_step(job, self.clock.now(), error.message)
             self._record(await self._write_status(job, refusal), refusal)
 
     async def _change(self, key: NamespacedName, cluster: Object, step: Step) -> None:
         if step.action is Action.DELETE:
-            await self._client.delete(MINICLUSTER, key, uid=uid_of(cluster), propagation_policy=Propagation.FOREGROUND)
+            await self.client.delete(MINICLUSTER, key, uid=uid_of(cluster), propagation_policy=Propagation.FOREGROUND)
             return
         patch: dict[str, Any] = {}
         if step.action in (Action.LAUNCH, Action.SUSPEND):
@@ -166,7 +165,7 @@ class FluxJobReconciler:
         elif step.action is Action.RESIZE and step.patch is not None:
             patch = step.patch
         if patch:
-            await patch_checked(self._client, cluster, patch)
+            await patch_checked(self.client, cluster, patch)
 
 
 def setup(manager: Manager, ledger: Ledger, notifications: Channel) -> None:

@@ -14,19 +14,8 @@ from typing import Any, Final
 import orjson
 
 from cfo.api.flux import DEFAULT_IMAGE, MINICLUSTER, QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
-from cfo.api.flux.containers import runners
+from cfo.api.flux.facts import runners
 from cfo.runtime import Object, annotations_of, labels_of, name_of, namespace_of, owner_reference
-
-__all__ = [
-    "COMMAND_ANNOTATION",
-    "SPEC_ANNOTATION",
-    "desired_minicluster",
-    "has_command",
-    "is_command_outdated",
-    "is_spec_outdated",
-    "own_queue",
-    "size_patch",
-]
 
 SPEC_ANNOTATION: Final = "flux-framework.org/fluxjob-spec"
 """Annotation of a MiniCluster: the hash of the part of the FluxJob's spec that must not change after its admission."""

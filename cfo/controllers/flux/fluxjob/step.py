@@ -1,17 +1,94 @@
-"""The input and output of the state machine of FluxJobs: what is known about a job, and the step to take."""
+"""What the state machine of FluxJobs reads and returns: an observation, the next status, and the step to take.
+
+The conditions begin with the five states of the first Flux Operator in its order, each with its type as reason, and
+exactly one of them is true. Further conditions follow: ``QuotaReserved`` with the reason why the job waits,
+``Evicted``, ``Succeeded``, ``Valid``, ``UpToDate`` and ``MiniClusterRefused``.
+"""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
-from cfo.controllers.flux.fluxjob.status import Status
-from cfo.controllers.flux.queue.verdict import Verdict
-from cfo.runtime import EventType, Object, is_controlled_by, is_deleting
+from cfo.api.flux import STATES, State
+from cfo.api.flux.facts import is_true
+from cfo.controllers.flux.queue.model import Verdict
+from cfo.runtime import EventType, Object, find_condition, is_controlled_by, is_deleting, name_of, set_condition, uid_of
+from cfo.runtime.process import micro_time
 
-__all__ = ["Action", "Observation", "Step"]
+_MESSAGE_LIMIT: Final = 4096
+
+
+def state_of(job: Mapping[str, Any]) -> State | None:
+    """Return the state of a FluxJob: the first of the five conditions that is true."""
+    return next((state for state in STATES if is_true(job, state)), None)
+
+
+class Status:
+    """A copy of the job's status that is changed, for its current generation; ``now`` is the time of the changes."""
+
+    def __init__(self, job: Object, now: datetime) -> None:
+        self.now = micro_time(now)
+        self._generation = int(job["metadata"].get("generation") or 0)
+        self._fields: Object = copy.deepcopy(job.get("status") or {})
+        self._conditions: list[Object] = self._fields.pop("conditions", None) or []
+        self.state = state_of(job)
+        self._fields.setdefault("jobid", f"{name_of(job)}-{uid_of(job)}")
+        self._fields["observedGeneration"] = self._generation
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set a field of the status; ``None`` removes it."""
+        if value is None:
+            self._fields.pop(name, None)
+        else:
+            self._fields[name] = value
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields.get(name)
+
+    def enter(self, state: State, message: str = "") -> None:
+        """Make ``state`` the only state, with this message (default: its name)."""
+        self.state = state
+        for kind in STATES:
+            self.set(kind, kind is state, kind, (message or kind) if kind is state else kind)
+
+    def clear(self, kind: str, reason: str, message: str) -> None:
+        """Make a condition false if it is true."""
+        if self.is_true(kind):
+            self.set(kind, False, reason, message)
+
+    def remove(self, kind: str) -> None:
+        """Remove a condition."""
+        self._conditions = [item for item in self._conditions if item.get("type") != kind]
+
+    def is_true(self, kind: str) -> bool:
+        """Return whether a condition is true."""
+        return self.condition(kind).get("status") == "True"
+
+    def condition(self, kind: str) -> Mapping[str, Any]:
+        """Return a condition; empty if it does not exist."""
+        return find_condition(self._conditions, kind) or {}
+
+    def as_object(self) -> Object:
+        """Return the status in its wire form."""
+        order = {kind: index for index, kind in enumerate(STATES)}
+        conditions = sorted(self._conditions, key=lambda item: order.get(item["type"], len(order)))
+        return {**self._fields, "conditions": conditions}
+
+    def set(self, kind: str, value: bool, reason: str, message: str) -> None:
+        """Set a condition."""
+        condition = {
+            "type": str(kind),
+            "status": str(value),
+            "reason": str(reason),
+            "message": str(message)[:_MESSAGE_LIMIT],
+            "observedGeneration": self._generation,
+        }
+        set_condition(self._conditions, condition, now=self.now)
 
 
 class Action(Enum):

@@ -16,7 +16,6 @@ from typing import Final
 from cfo.api.flux import (
     EVICTED,
     OBJECTS_READY,
-    QUEUE_NAME_LABEL,
     QUOTA_RESERVED,
     SUCCEEDED,
     SUSPEND_ANNOTATION,
@@ -24,7 +23,7 @@ from cfo.api.flux import (
     VALID,
     State,
 )
-from cfo.api.flux.conditions import is_false, is_true, message_of
+from cfo.api.flux.facts import is_false, is_queued_by_kueue, is_true, message_of
 from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
     is_command_outdated,
@@ -32,10 +31,8 @@ from cfo.controllers.flux.fluxjob.rendering import (
     own_queue,
     size_patch,
 )
-from cfo.controllers.flux.fluxjob.status import Status
-from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
-from cfo.controllers.flux.queue.model import Blocked
-from cfo.controllers.flux.queue.verdict import (
+from cfo.controllers.flux.fluxjob.step import Action, Observation, Status, Step
+from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
     KUEUE,
@@ -44,10 +41,9 @@ from cfo.controllers.flux.queue.verdict import (
     NO_SETUP,
     REFUSED,
     SUSPENDED,
+    Blocked,
 )
 from cfo.runtime import Object, annotations_of, find_condition, is_controlled_by, is_deleting, name_of
-
-__all__ = ["decide_step", "failed_step", "refused_step"]
 
 _ADMITTED_BY_KUEUE: Final = "AdmittedByKueue"
 _RETRYING: Final = "Retrying"
@@ -97,7 +93,7 @@ def _accept(step: Step) -> None:
 def _wait(seen: Observation, step: Step) -> None:
     """Carry out the queue's verdict about a job that holds no quota."""
     status, verdict, cluster = step.status, seen.verdict, seen.own_cluster
-    if cluster is not None and _is_by_kueue(cluster):
+    if cluster is not None and is_queued_by_kueue(cluster):
         _follow_kueue(seen, step, cluster)
         return
     if cluster is not None and (is_spec_outdated(seen.job, cluster) or is_command_outdated(seen.job, cluster)):
@@ -141,7 +137,7 @@ def _is_paused(seen: Observation, step: Step) -> bool:
 def _keep_suspended(seen: Observation, step: Step) -> None:
     """Suspend the MiniCluster of a job that holds no quota, if a user has resumed it."""
     cluster, has_quota = seen.own_cluster, step.status.is_true(QUOTA_RESERVED)
-    is_ours = cluster is not None and not _is_by_kueue(cluster)
+    is_ours = cluster is not None and not is_queued_by_kueue(cluster)
     if cluster is not None and is_ours and not has_quota and not _is_suspended(cluster) and step.action is Action.NONE:
         step.action = Action.SUSPEND
 
@@ -208,7 +204,7 @@ def _is_evicted(seen: Observation, step: Step) -> bool:
             return False
         status.set(EVICTED, True, reason, message)
         step.normal(reason, message)
-    if cluster is not None and _is_by_kueue(cluster):
+    if cluster is not None and is_queued_by_kueue(cluster):
         step.action = Action.DELETE
     elif cluster is not None and not _is_suspended(cluster):
         step.action = Action.SUSPEND
@@ -262,7 +258,7 @@ def _run(seen: Observation, step: Step, cluster: Object) -> None:
         step.action = Action.DELETE  # its pods have no command to run; the new MiniCluster has
         status.enter(State.WAITING, "Restarting the MiniCluster with the command")
         return
-    if _is_suspended(cluster) and not _is_by_kueue(cluster):
+    if _is_suspended(cluster) and not is_queued_by_kueue(cluster):
         step.action = Action.LAUNCH
         if status.state is State.READY:
             return  # the state follows when the launch is visible
@@ -325,22 +321,20 @@ def _clean_up(seen: Observation, step: Step) -> None:
         return
     ended = datetime.fromisoformat(completion)
     if seen.cleanup and seen.own_cluster is not None:
-        _at(seen, step, ended + timedelta(seconds=seen.keep_seconds), Action.DELETE)
-    ttl = seen.spec.get("ttlSecondsAfterFinished")
-    if ttl is not None:
-        remaining = (ended + timedelta(seconds=ttl) - seen.now).total_seconds()
-        if remaining <= 0:
-            step.delete_job = True
+        if (remaining := _seconds_until(ended, seen.keep_seconds, seen.now)) > 0:
+            step.requeue_after = remaining
         else:
+            step.action = Action.DELETE
+    if (ttl := seen.spec.get("ttlSecondsAfterFinished")) is not None:
+        if (remaining := _seconds_until(ended, ttl, seen.now)) > 0:
             step.requeue_after = min(step.requeue_after or remaining, remaining)
+        else:
+            step.delete_job = True
 
 
-def _at(seen: Observation, step: Step, moment: datetime, action: Action) -> None:
-    remaining = (moment - seen.now).total_seconds()
-    if remaining <= 0:
-        step.action = action
-    else:
-        step.requeue_after = remaining
+def _seconds_until(ended: datetime, seconds: int, now: datetime) -> float:
+    """Return the time until ``seconds`` after the end of the job."""
+    return (ended + timedelta(seconds=seconds) - now).total_seconds()
 
 
 def _report_ignored_changes(seen: Observation, step: Step, cluster: Object) -> None:
@@ -355,10 +349,6 @@ def _report_ignored_changes(seen: Observation, step: Step, cluster: Object) -> N
         status.set(UP_TO_DATE, False, "UpdateIgnored", message)
     else:
         status.remove(UP_TO_DATE)
-
-
-def _is_by_kueue(cluster: Object) -> bool:
-    return bool(((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL))
 
 
 def _is_suspended(cluster: Object) -> bool:

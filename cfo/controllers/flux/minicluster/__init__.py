@@ -1,17 +1,11 @@
 """The controller of MiniClusters: each is a Flux instance on the pods of an Indexed Job.
 
-:mod:`.plan` reads a spec with its defaults. Pure functions render the objects from it: :mod:`.resources`, :mod:`.pods`,
-:mod:`.volumes`, :mod:`.scripts`, :mod:`.broker` and :mod:`.curve`. :mod:`.job_changes` decides what becomes of an
-existing Job, and :mod:`.status` what the status says. :mod:`.reconciler` executes all this; it writes with
-:mod:`.objects`, :mod:`.services` and :mod:`.children`, and reads pods with :mod:`.lead`.
+:mod:`.plan` reads a spec with its defaults. Pure functions render the objects from it: :mod:`.resources`, :mod:`.pods`
+and :mod:`.scripts`. :mod:`.job_changes` decides what becomes of an existing Job, and :mod:`.status` what the status
+says. :mod:`.reconciler` executes all this; it writes with :mod:`.objects` and :mod:`.children`, and reads pods with
+:mod:`.lead`.
 """
 
 from cfo.controllers.flux.minicluster.reconciler import MiniClusterReconciler, setup
-from cfo.runtime import Rule
 
-__all__ = ["rules", "setup"]
-
-
-def rules() -> list[Rule]:
-    """Return the RBAC rules of the controller."""
-    return [*MiniClusterReconciler.rules]
+__all__ = ["MiniClusterReconciler", "setup"]

@@ -30,8 +30,6 @@ from cfo.runtime.client import (
     patch_checked,
 )
 
-__all__ = ["Children", "belongs_to"]
-
 _BACKGROUND = Propagation.BACKGROUND
 _CANNOT_START = "it is left unchanged, and the MiniCluster cannot start"
 

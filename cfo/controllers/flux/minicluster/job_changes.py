@@ -9,24 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cfo.controllers.flux.minicluster.names import JOB_LABELS_ANNOTATION, MAXIMUM_SIZE_ANNOTATION, SPEC_HASH_ANNOTATION
-from cfo.controllers.flux.minicluster.plan import Plan, size_of, spec_hash, wanted_suspend
+from cfo.controllers.flux.minicluster.plan import (
+    JOB_LABELS_ANNOTATION,
+    MAXIMUM_SIZE_ANNOTATION,
+    SPEC_HASH_ANNOTATION,
+    Plan,
+    size_of,
+    spec_hash,
+    wanted_suspend,
+)
 from cfo.controllers.flux.minicluster.resources import backoff_limit, deadline_seconds, job_label_keys, job_labels
 from cfo.runtime import Object, annotations_of, find_condition, labels_of
-
-__all__ = [
-    "end_condition",
-    "has_started",
-    "ignored_changes",
-    "is_outdated",
-    "is_suspended",
-    "job_patch",
-    "known_hosts",
-    "limited_size",
-    "maximum_size",
-    "suspension_patch",
-    "template_is_own",
-]
 
 _SIGNALLED = 128
 

@@ -12,19 +12,8 @@ from typing import Final
 import msgspec
 
 from cfo.api.flux import MINICLUSTER_LABEL
-from cfo.controllers.flux.minicluster.names import INDEX_LABEL
+from cfo.controllers.flux.minicluster.plan import INDEX_LABEL
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
-
-__all__ = [
-    "LeadPod",
-    "add_index",
-    "cluster_of",
-    "lead_of",
-    "needs_reconcile",
-    "pods_of_cluster",
-    "unlabelled_index",
-    "unlabelled_pods",
-]
 
 _COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _CLUSTER_INDEX = "minicluster"
@@ -32,7 +21,6 @@ _CLUSTER_INDEX = "minicluster"
 
 class _Terminated(msgspec.Struct, gc=False, rename="camel"):
     exit_code: int = 0
-    reason: str = ""
 
 
 class _State(msgspec.Struct, gc=False):
@@ -65,20 +53,20 @@ class LeadPod:
     exit_code: int | None = None
 
 
-def add_index(pods: Informer) -> None:
-    """Add the index that :func:`pods_of_cluster` reads to the informer of pods."""
-    pods.add_index(_CLUSTER_INDEX, _index_cluster)
+def add_index(objects: Informer) -> None:
+    """Add the index that :func:`entries_of_cluster` reads to an informer of pods or Services."""
+    objects.add_index(_CLUSTER_INDEX, _index_cluster)
 
 
-def pods_of_cluster(pods: Reader, cluster: NamespacedName) -> list[Entry]:
-    """Return the pods whose label names a MiniCluster."""
-    return pods.entries(index=(_CLUSTER_INDEX, str(cluster)))
+def entries_of_cluster(objects: Reader, cluster: NamespacedName) -> list[Entry]:
+    """Return the objects whose label names a MiniCluster."""
+    return objects.entries(index=(_CLUSTER_INDEX, str(cluster)))
 
 
-def cluster_of(pod: Entry) -> NamespacedName | None:
-    """Return the MiniCluster that a pod's label names."""
-    name = pod.meta.labels.get(MINICLUSTER_LABEL)
-    return NamespacedName(pod.key.namespace, name) if name else None
+def cluster_of(obj: Entry) -> NamespacedName | None:
+    """Return the MiniCluster that the label of a pod or Service names."""
+    name = obj.meta.labels.get(MINICLUSTER_LABEL)
+    return NamespacedName(obj.key.namespace, name) if name else None
 
 
 def unlabelled_index(pod: Entry) -> str | None:
@@ -142,6 +130,6 @@ def _state_of(pod: Entry, container: str) -> LeadPod:
     return LeadPod(status.phase)
 
 
-def _index_cluster(pod: Entry) -> list[str]:
-    cluster = cluster_of(pod)
+def _index_cluster(obj: Entry) -> list[str]:
+    cluster = cluster_of(obj)
     return [str(cluster)] if cluster is not None else []

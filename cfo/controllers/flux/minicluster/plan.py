@@ -1,7 +1,7 @@
-"""Reads the spec of a MiniCluster, with all defaults filled in: what the rendering functions need to know.
+"""Reads the spec of a MiniCluster, with all defaults filled in, and names its objects.
 
 The defaults are those of the Go operator's schema and of its reconciler. They are filled in here as well, because the
-API server only fills in defaults of the CRD that is installed.
+API server only fills in defaults of the CRD that is installed. Names that users see are identical to the Go operator's.
 """
 
 from __future__ import annotations
@@ -14,23 +14,36 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.flux import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
-from cfo.api.flux.containers import runners
+from cfo.api.flux import SUSPEND_ANNOTATION
+from cfo.api.flux.facts import is_queued_by_kueue, runners
 from cfo.runtime import Object, annotations_of, name_of, namespace_of
 
-__all__ = [
-    "DEFAULT_BACKOFF_LIMIT",
-    "DEFAULT_DEADLINE_SECONDS",
-    "Plan",
-    "is_queued_by_kueue",
-    "size_of",
-    "spec_hash",
-    "wanted_suspend",
-]
+INDEX_LABEL: Final = "job-index"
+"""Label of each pod of the Job: its index; of the service pod: ``services``."""
+
+JOB_NAME_LABEL: Final = "job-name"
+"""Label with the Job's name, which the Job controller sets on the Job's pods; the headless Service selects by it."""
+
+JOB_LABELS_ANNOTATION: Final = "flux-framework.org/job-labels"
+"""Annotation of the Job: the keys of ``spec.jobLabels`` that it has, joined by commas; others are not removed."""
+
+SPEC_HASH_ANNOTATION: Final = "flux-framework.org/spec-hash"
+"""Annotation of the Job: the hash of the part of the MiniCluster's spec that a Job cannot change once it exists."""
+
+MAXIMUM_SIZE_ANNOTATION: Final = "flux-framework.org/maximum-size"
+"""Annotation of the Job: the number of hosts that its brokers know, which is the limit of scaling."""
+
+SCRIPTS_PATH: Final = "/flux_operator/"
+"""The directory in which all containers find the scripts and the certificate."""
+
+CERTIFICATE_KEY: Final = "curve.cert"
+"""The key of the certificate in the Secret, and its file name in :data:`SCRIPTS_PATH`."""
+
+BROKER_PORT: Final = 8050
+"""The port on which the brokers listen."""
 
 DEFAULT_BACKOFF_LIMIT: Final = 100
 DEFAULT_DEADLINE_SECONDS: Final = 31_500_000
-
 _APP_IMAGE = "ghcr.io/rse-ops/accounting:app-latest"
 _VIEW_IMAGE = "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble"
 _LOG_LEVEL = 6
@@ -50,6 +63,26 @@ _MUTABLE = frozenset(
     }
 )
 """The fields of the spec that an existing Job follows, or that do not concern it."""
+
+
+def config_map_name(name: str) -> str:
+    """Return the name of the ConfigMap with the scripts; the volume in the pods has the same name."""
+    return f"{name}-entrypoint"
+
+
+def secret_name(name: str) -> str:
+    """Return the name of the Secret with the certificate."""
+    return f"{name}-curve"
+
+
+def service_pod_name(name: str) -> str:
+    """Return the name of the pod that runs ``spec.services``."""
+    return f"{name}-services"
+
+
+def lead_host(name: str) -> str:
+    """Return the host name of the lead broker's pod."""
+    return f"{name}-0"
 
 
 @dataclass(frozen=True)
@@ -205,11 +238,6 @@ def size_of(spec: Mapping[str, Any]) -> int:
     """Return ``spec.size``, which is 1 if it is not set."""
     size = spec.get("size")
     return 1 if size is None else int(size)
-
-
-def is_queued_by_kueue(cluster: Mapping[str, Any]) -> bool:
-    """Return whether the labels of the Job name a queue of Kueue, which then decides when the Job starts."""
-    return bool(((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL))
 
 
 def wanted_suspend(cluster: Mapping[str, Any]) -> bool | None:

@@ -1,4 +1,8 @@
-"""The pods of a MiniCluster: the template of the Job's pods, and the service pod."""
+"""The pods of a MiniCluster with their volumes: the template of the Job's pods, and the service pod.
+
+Volumes that the spec defines are named by their key. The same key in several containers is one volume; each container
+mounts only those that it lists.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,107 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cfo.api.flux import MINICLUSTER_LABEL
-from cfo.controllers.flux.minicluster.names import INDEX_LABEL, JOB_NAME_LABEL, SCRIPTS_PATH, service_pod_name
-from cfo.controllers.flux.minicluster.plan import Plan
-from cfo.controllers.flux.minicluster.volumes import (
-    container_mounts,
-    init_mounts,
-    pod_volumes,
-    user_mounts,
-    user_volumes,
+from cfo.controllers.flux.minicluster.plan import (
+    CERTIFICATE_KEY,
+    INDEX_LABEL,
+    JOB_NAME_LABEL,
+    SCRIPTS_PATH,
+    Plan,
+    config_map_name,
+    secret_name,
+    service_pod_name,
 )
+from cfo.controllers.flux.minicluster.scripts import script_files
 from cfo.runtime import Object
 
-__all__ = ["desired_service_pod", "pod_template"]
+_HOME_VOLUME = "flux-operator-home"
+_SOFTWARE_VOLUME = "spack-software"
+_EXECUTABLE = 0o777
+_DEFAULT_MODE = 0o644
+
+
+def _pod_volumes(plan: Plan) -> list[Object]:
+    scripts = [{"key": key, "path": path, "mode": _EXECUTABLE} for key, (path, _) in sorted(script_files(plan).items())]
+    sources = [
+        {"configMap": {"name": config_map_name(plan.name), "items": scripts}},
+        {"secret": {"name": secret_name(plan.name), "items": [{"key": CERTIFICATE_KEY, "path": CERTIFICATE_KEY}]}},
+    ]
+    return [
+        {"name": _SOFTWARE_VOLUME, "emptyDir": {}},
+        {"name": _HOME_VOLUME, "emptyDir": {}},
+        {"name": plan.view_name, "emptyDir": {}},
+        {"name": config_map_name(plan.name), "projected": {"sources": sources, "defaultMode": _DEFAULT_MODE}},
+        *_user_volumes(plan.containers),
+    ]
+
+
+def _init_mounts(plan: Plan) -> list[Object]:
+    return [
+        {"name": _HOME_VOLUME, "mountPath": "/home/flux-operator"},
+        {"name": plan.view_name, "mountPath": plan.mount_path},
+        {"name": config_map_name(plan.name), "mountPath": SCRIPTS_PATH, "readOnly": True},
+    ]
+
+
+def _container_mounts(plan: Plan, container: Mapping[str, Any]) -> list[Object]:
+    software = {"name": _SOFTWARE_VOLUME, "mountPath": "/opt/software"}
+    return [*_init_mounts(plan), software, *_user_mounts(container)]
+
+
+def _user_volumes(containers: Iterable[Mapping[str, Any]]) -> list[Object]:
+    """Return the volumes that ``containers`` define; of several definitions of a key, the first counts."""
+    found: dict[str, Object] = {}
+    for container in containers:
+        for name, volume in sorted((container.get("volumes") or {}).items()):
+            found.setdefault(name, {"name": name, **_source(volume)})
+    return list(found.values())
+
+
+def _user_mounts(container: Mapping[str, Any]) -> list[Object]:
+    """Return the mounts of the volumes that ``container`` lists."""
+    mounts: list[Object] = []
+    for name, volume in sorted((container.get("volumes") or {}).items()):
+        mount: Object = {"name": name, "mountPath": _path(volume)}
+        if volume.get("readOnly"):
+            mount["readOnly"] = True
+        mounts.append(mount)
+    return mounts
+
+
+def _source(volume: Mapping[str, Any]) -> Object:
+    """Return the source of a volume; the order in which the kinds are tested is the Go operator's."""
+    if volume.get("csiDriver"):
+        attributes = volume.get("csiDriverAttributes")
+        return {"csi": {"driver": volume["csiDriver"], **({"volumeAttributes": attributes} if attributes else {})}}
+    if volume.get("secretName"):
+        return {"secret": {"secretName": volume["secretName"]}}
+    if volume.get("emptyDir"):
+        return {"emptyDir": _empty_dir(volume)}
+    if volume.get("hostPath"):
+        return {"hostPath": {"path": volume["hostPath"], "type": "Directory"}}
+    if volume.get("configMapName"):
+        items = [{"key": key, "path": path} for key, path in sorted((volume.get("items") or {}).items())]
+        return {"configMap": {"name": volume["configMapName"], **({"items": items} if items else {})}}
+    if volume.get("claimName"):
+        return {"persistentVolumeClaim": {"claimName": volume["claimName"]}}
+    return {"emptyDir": {}}
+
+
+def _empty_dir(volume: Mapping[str, Any]) -> Object:
+    empty_dir: Object = {}
+    if volume.get("emptyDirMedium"):
+        medium = str(volume["emptyDirMedium"])
+        empty_dir["medium"] = "Memory" if medium.lower() == "memory" else medium
+    if volume.get("emptyDirSizeLimit"):
+        empty_dir["sizeLimit"] = volume["emptyDirSizeLimit"]
+    return empty_dir
+
+
+def _path(volume: Mapping[str, Any]) -> str:
+    """Return where a volume is mounted; one with ``emptyDir: true`` is shared memory."""
+    if volume.get("emptyDir") and not volume.get("csiDriver") and not volume.get("secretName"):
+        return "/dev/shm"  # noqa: S108 - a path in the user's container
+    return str(volume.get("path") or "")
 
 
 def pod_template(plan: Plan) -> Object:
@@ -25,7 +118,7 @@ def pod_template(plan: Plan) -> Object:
     spec = {
         **_common_pod_spec(plan),
         "shareProcessNamespace": bool(plan.spec.get("shareProcessNamespace")),
-        "volumes": pod_volumes(plan),
+        "volumes": _pod_volumes(plan),
         "initContainers": [_init_container(plan)],
         "containers": [_container(plan, index, item) for index, item in enumerate(plan.containers)],
         **_optional(
@@ -50,7 +143,7 @@ def desired_service_pod(plan: Plan) -> Object:
     spec = {
         **_common_pod_spec(plan),
         "hostname": name,
-        "volumes": user_volumes(plan.services),
+        "volumes": _user_volumes(plan.services),
         "containers": [_service_container(plan, item) for item in plan.services],
         **_optional(imagePullSecrets=_pull_secrets(plan.services)),
     }
@@ -97,7 +190,7 @@ def _init_container(plan: Plan) -> Object:
         "image": plan.view_image,
         "imagePullPolicy": "Always" if view.get("pullAlways") else "IfNotPresent",
         "command": ["/bin/bash", f"{SCRIPTS_PATH}flux-init.sh"],
-        "volumeMounts": init_mounts(plan),
+        "volumeMounts": _init_mounts(plan),
         "stdin": True,
         "tty": True,
         **_optional(workingDir=view.get("workingDir"), resources=_resources(view)),
@@ -113,13 +206,13 @@ def _container(plan: Plan, index: int, container: Mapping[str, Any]) -> Object:
     return {
         **_base_container(container, plan.name if is_runner else str(container.get("name") or "")),
         **({} if keeps_entrypoint else {"command": command}),
-        "volumeMounts": container_mounts(plan, container),
+        "volumeMounts": _container_mounts(plan, container),
     }
 
 
 def _service_container(plan: Plan, container: Mapping[str, Any]) -> Object:
     base = _base_container(container, str(container.get("name") or plan.name))
-    return {**base, "volumeMounts": user_mounts(container)}
+    return {**base, "volumeMounts": _user_mounts(container)}
 
 
 def _base_container(container: Mapping[str, Any], name: str) -> Object:

@@ -8,6 +8,7 @@ a reconcile that was interrupted anywhere is continued by the next.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -27,15 +28,13 @@ from cfo.controllers.flux.minicluster.job_changes import (
 from cfo.controllers.flux.minicluster.lead import (
     add_index,
     cluster_of,
+    entries_of_cluster,
     lead_of,
     needs_reconcile,
-    pods_of_cluster,
     unlabelled_pods,
 )
-from cfo.controllers.flux.minicluster.names import INDEX_LABEL
 from cfo.controllers.flux.minicluster.objects import Informers, ObjectWriter
-from cfo.controllers.flux.minicluster.plan import size_of
-from cfo.controllers.flux.minicluster.services import add_index as add_service_index
+from cfo.controllers.flux.minicluster.plan import INDEX_LABEL, size_of
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
 from cfo.runtime import (
     CONFIG_MAP,
@@ -71,8 +70,6 @@ from cfo.runtime import (
 from cfo.runtime.client import apply_status, patch_checked
 from cfo.runtime.manager import SelectionKeywords
 
-__all__ = ["MiniClusterReconciler", "setup"]
-
 _log = structlog.get_logger("cfo.controllers.flux")
 
 _LABELLED_PODS: Final = 20
@@ -82,10 +79,11 @@ _NEXT_BATCH_SECONDS: Final = 0.1
 """How long to wait before the next pods are labelled; the cache then contains the labels of most pods of the batch."""
 
 
+@dataclass(frozen=True, eq=False)
 class MiniClusterReconciler:
     """Brings the objects of a MiniCluster to the state that it describes."""
 
-    rules: Final = (
+    rules = (
         Rule("flux-framework.org", "miniclusters", ("get", "list", "patch", "watch", "delete")),
         Rule("flux-framework.org", "miniclusters/status", ("get", "patch")),
         Rule("flux-framework.org", "miniclusters/finalizers", ("update",)),
@@ -96,25 +94,24 @@ class MiniClusterReconciler:
         Rule("", "pods", (*READ, "create", "delete", "patch")),
     )
 
-    def __init__(self, client: Client, events: EventRecorder, clock: Clock, informers: Informers) -> None:
-        self._client = client
-        self._events = events
-        self._clock = clock
-        self._informers = informers
+    client: Client
+    events: EventRecorder
+    clock: Clock
+    informers: Informers
 
     async def reconcile(self, request: Request) -> Result:
         """Bring one MiniCluster up to date."""
-        cluster = await self._client.get(MINICLUSTER, request)
+        cluster = await self.client.get(MINICLUSTER, request)
         if cluster is None or is_deleting(cluster):
             return Result()
-        children = Children(self._client, self._events, cluster)
+        children = Children(self.client, self.events, cluster)
         job = self._own_job(cluster) or await self._adopted_job(children)
         size = limited_size(cluster, job)
         if size != size_of(cluster.get("spec") or {}) and end_condition(job) is None:
             await self._put_size_back(cluster, size)
             return Result()  # the change of the MiniCluster is the next event
         errors = validate_minicluster(cluster)
-        objects = ObjectWriter(children, self._informers)
+        objects = ObjectWriter(children, self.informers)
         if errors:
             children.add_problem("Invalid", "The spec is invalid, so no objects are created.")
             job = await objects.follow_suspension(job)
@@ -130,7 +127,7 @@ class MiniClusterReconciler:
         return Result(requeue_after=_NEXT_BATCH_SECONDS if unlabelled_remain else requeue_after)
 
     def _own_job(self, cluster: Object) -> Object | None:
-        entry = self._informers.jobs.entry(key_of(cluster))
+        entry = self.informers.jobs.entry(key_of(cluster))
         return entry.object() if entry is not None and belongs_to(entry, cluster) else None
 
     async def _adopted_job(self, children: Children) -> Object | None:
@@ -142,13 +139,13 @@ class MiniClusterReconciler:
         conditions = (cluster.get("status") or {}).get("conditions")
         if not conditions or find_condition(conditions, OBJECTS_READY) is not None:
             return None
-        job = await self._client.get(JOB, key_of(cluster), live=True)
+        job = await self.client.get(JOB, key_of(cluster), live=True)
         return await children.label(job) if job is not None and is_controlled_by(job, cluster) else None
 
     async def _put_size_back(self, cluster: Object, size: int) -> None:
         asked = size_of(cluster["spec"])
-        await patch_checked(self._client, cluster, {"spec": {"size": size}}, unchanged=True)
-        self._events.event(
+        await patch_checked(self.client, cluster, {"spec": {"size": size}}, unchanged=True)
+        self.events.event(
             cluster,
             "Warning",
             "SizeOutOfRange",
@@ -162,13 +159,11 @@ class MiniClusterReconciler:
         The lead broker's pod is the first. At most :data:`_LABELLED_PODS` requests are sent, so that a large
         MiniCluster does not occupy a worker; returns whether to continue with the other pods.
         """
-        pods = unlabelled_pods(pods_of_cluster(self._informers.pods, key_of(cluster)), uid_of(job))
+        pods = unlabelled_pods(entries_of_cluster(self.informers.pods, key_of(cluster)), uid_of(job))
         has_effect = False
         for pod, index in pods[:_LABELLED_PODS]:
             try:
-                patched = await patch_checked(
-                    self._client, pod.object(), {"metadata": {"labels": {INDEX_LABEL: index}}}
-                )
+                patched = await patch_checked(self.client, pod.object(), {"metadata": {"labels": {INDEX_LABEL: index}}})
             except (NotFound, Conflict):
                 continue  # the pod was deleted, or replaced by another
             # A webhook of another client may remove the label; then the next batch would be the same.
@@ -177,7 +172,7 @@ class MiniClusterReconciler:
 
     async def _write_status(self, cluster: Object, job: Object | None, children: Children, error: str) -> bool:
         """Apply the status if it changed, and record what changed; return whether the MiniCluster still exists."""
-        pods = pods_of_cluster(self._informers.pods, key_of(cluster)) if job is not None else []
+        pods = entries_of_cluster(self.informers.pods, key_of(cluster)) if job is not None else []
         observed = Observed(
             job=job,
             lead=lead_of(pods, uid_of(job), name_of(cluster)) if job is not None else None,
@@ -186,15 +181,15 @@ class MiniClusterReconciler:
             problem=children.problem,
             outdated=ignored_changes(job, cluster) if job is not None and has_started(job) else "",
         )
-        status = desired_status(cluster, observed, self._clock.now())
+        status = desired_status(cluster, observed, self.clock.now())
         if status == cluster.get("status"):
             return True
         try:
-            await apply_status(self._client, cluster, status)
+            await apply_status(self.client, cluster, status)
         except NotFound:
             return False
-        for notice in notices(cluster, status):
-            self._events.event(cluster, notice.type, notice.reason, notice.message)
+        for kind, reason, message in notices(cluster, status):
+            self.events.event(cluster, kind, reason, message)
         return True
 
     async def _clean_up(self, cluster: Object, job: Object | None) -> float:
@@ -211,11 +206,11 @@ class MiniClusterReconciler:
         if (controller_of(cluster) or {}).get("kind") == FLUX_JOB.kind:
             return 0.0
         ended = datetime.fromisoformat(end["lastTransitionTime"])
-        remaining = (ended + timedelta(seconds=ttl or 0) - self._clock.now()).total_seconds()
+        remaining = (ended + timedelta(seconds=ttl or 0) - self.clock.now()).total_seconds()
         if ttl and remaining > 0:
             return remaining
         try:
-            await self._client.delete(MINICLUSTER, key_of(cluster), uid=uid_of(cluster))
+            await self.client.delete(MINICLUSTER, key_of(cluster), uid=uid_of(cluster))
         except Conflict:
             return 0.0  # another MiniCluster has the name now
         _log.info("Deleted the MiniCluster because it has ended", object=str(key_of(cluster)))
@@ -234,7 +229,7 @@ def _start(manager: Manager) -> None:
     pods = cache.informer(POD, **labelled)
     add_index(pods)
     services = cache.informer(SERVICE, **labelled)
-    add_service_index(services)
+    add_index(services)
     informers = Informers(
         jobs=cache.informer(JOB, **labelled).reader,
         pods=pods.reader,

@@ -1,29 +1,34 @@
-"""The objects of a MiniCluster: Secret, ConfigMap, Services and Job. The pods are in :mod:`.pods`."""
+"""The objects of a MiniCluster: Secret, ConfigMap, Services and Job. The pods are in :mod:`.pods`.
+
+The Secret has the CURVE certificate with which the brokers authenticate each other and encrypt: an X25519 key pair in
+`Z85`_, in ZeroMQ's property format, as ``flux keygen`` writes it.
+
+.. _Z85: https://rfc.zeromq.org/spec/32/
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from cfo.api.flux import MINICLUSTER_LABEL
-from cfo.controllers.flux.minicluster.curve import create_certificate
-from cfo.controllers.flux.minicluster.names import (
+from cfo.api.flux.facts import is_queued_by_kueue
+from cfo.controllers.flux.minicluster.plan import (
     BROKER_PORT,
     CERTIFICATE_KEY,
+    DEFAULT_BACKOFF_LIMIT,
+    DEFAULT_DEADLINE_SECONDS,
     INDEX_LABEL,
     JOB_LABELS_ANNOTATION,
     JOB_NAME_LABEL,
     MAXIMUM_SIZE_ANNOTATION,
     SPEC_HASH_ANNOTATION,
+    Plan,
     config_map_name,
     lead_host,
     secret_name,
-)
-from cfo.controllers.flux.minicluster.plan import (
-    DEFAULT_BACKOFF_LIMIT,
-    DEFAULT_DEADLINE_SECONDS,
-    Plan,
-    is_queued_by_kueue,
     spec_hash,
     wanted_suspend,
 )
@@ -31,17 +36,33 @@ from cfo.controllers.flux.minicluster.pods import pod_template
 from cfo.controllers.flux.minicluster.scripts import script_files
 from cfo.runtime import Object
 
-__all__ = [
-    "backoff_limit",
-    "deadline_seconds",
-    "desired_config_map",
-    "desired_job",
-    "desired_secret",
-    "desired_service",
-    "desired_sidecar_service",
-    "job_label_keys",
-    "job_labels",
-]
+Z85_ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+def create_certificate(host: str) -> str:
+    """Return the text of a certificate with a new key pair; ``host`` is recorded as the host that created it."""
+    secret = X25519PrivateKey.generate()
+    public_text = z85_encode(secret.public_key().public_bytes_raw())
+    return (
+        "# CURVE certificate of a Flux instance. Keep it secret: its owner can join the instance.\n"
+        "metadata\n"
+        '    name = "flux-cert-generator"\n'
+        f'    keygen.hostname = "{host}"\n'
+        "curve\n"
+        f'    public-key = "{public_text}"\n'
+        f'    secret-key = "{z85_encode(secret.private_bytes_raw())}"\n'
+    )
+
+
+def z85_encode(data: bytes) -> str:
+    """Encode ``data`` in Z85: five characters for each four bytes. Raises :class:`ValueError` for another length."""
+    if len(data) % 4:
+        raise ValueError(f"{len(data)} bytes: the length must be a multiple of 4")
+    characters = []
+    for start in range(0, len(data), 4):
+        number = int.from_bytes(data[start : start + 4], "big")
+        characters += [Z85_ALPHABET[number // 85**power % 85] for power in (4, 3, 2, 1, 0)]
+    return "".join(characters)
 
 
 def desired_secret(plan: Plan) -> Object:
@@ -140,11 +161,6 @@ def _ports(numbers: Any) -> list[Object]:
     """Return ports of a Service; the API server requires names if there are several."""
     ports = [int(number) for number in numbers]
     return [
-        {
-            **({"name": f"port-{port}"} if len(ports) > 1 else {}),
-            "port": port,
-            "targetPort": port,
-            "protocol": "TCP",
-        }
+        {**({"name": f"port-{port}"} if len(ports) > 1 else {}), "port": port, "targetPort": port, "protocol": "TCP"}
         for port in ports
     ]

@@ -1,8 +1,14 @@
-"""The scripts that the containers of a MiniCluster run.
+"""The scripts that the containers of a MiniCluster run, and the configuration of its brokers.
 
 A script is a list of variables followed by constant text from ``scripts/*.sh``. Everything that comes from the spec is
 in the variables, quoted, so that no value can change the structure of a script. Hooks of the spec (``commands.*``) are
 shell code; a script evaluates them where they belong.
+
+Sources for the brokers: `flux-config-bootstrap`_, `flux-broker-attributes`_, `flux-start`_.
+
+.. _flux-config-bootstrap: https://flux-framework.readthedocs.io/projects/flux-core/en/latest/man5/flux-config-bootstrap.html
+.. _flux-broker-attributes: https://flux-framework.readthedocs.io/projects/flux-core/en/latest/man7/flux-broker-attributes.html
+.. _flux-start: https://flux-framework.readthedocs.io/projects/flux-core/en/latest/man1/flux-start.html
 """
 
 from __future__ import annotations
@@ -13,17 +19,9 @@ from importlib.resources import files
 from shlex import quote
 from typing import Any, Final
 
-from cfo.controllers.flux.minicluster.broker import (
-    broker_config,
-    broker_options,
-    hostlist,
-    lead_host_of,
-    submit_flags,
-)
-from cfo.controllers.flux.minicluster.names import SCRIPTS_PATH
-from cfo.controllers.flux.minicluster.plan import Plan
+import orjson
 
-__all__ = ["init_script", "script_files", "sidecar_script", "wait_script"]
+from cfo.controllers.flux.minicluster.plan import BROKER_PORT, SCRIPTS_PATH, Plan, lead_host
 
 _RETRY_SECONDS = 15
 _HOME = "/home/flux-operator"
@@ -41,8 +39,134 @@ _HOOKS: Final = {
     "prefix": "prefix",
     "script": "script",
 }
-
 _Value = str | bool | int | list[str]
+
+
+def hostlist(plan: Plan) -> str:
+    """Return the hosts of the instance in the order of their ranks, in Flux's hostlist format.
+
+    These are the hosts that the cluster can grow to, followed by those of bursted clusters. A bursted cluster has the
+    hosts of the cluster that it belongs to in front of its own. ``spec.flux.bursting.hostlist`` replaces them all.
+    """
+    bursting = _bursting(plan)
+    if bursting.get("hostlist"):
+        return str(bursting["hostlist"])
+    lead = bursting.get("leadBroker") or {}
+    groups = _bursted_groups(plan)
+    if lead:
+        return ",".join([_host_range(lead["name"], 0, lead["size"]), *(groups or [_own_hosts(plan)])])
+    return ",".join([_own_hosts(plan), *groups])
+
+
+def _lead_host_of(plan: Plan) -> str:
+    """Return the host of the lead broker; it is not a pod of this cluster if this is a bursted cluster."""
+    lead = _bursting(plan).get("leadBroker") or {}
+    return lead_host(lead.get("name") or plan.name)
+
+
+def broker_config(plan: Plan) -> str:
+    """Return ``broker.toml``: ``spec.flux.brokerConfig`` if it is set, otherwise the generated one."""
+    if plan.flux.get("brokerConfig"):
+        return str(plan.flux["brokerConfig"])
+    queue_policy = (plan.flux.get("scheduler") or {}).get("queuePolicy") or "fcfs"
+    sections: dict[str, dict[str, str]] = {
+        "access": {"allow-guest-user": "true", "allow-root-owner": "true"},
+        "resource": {"path": _toml(f"{plan.config_root}/etc/flux/system/R")},
+        "bootstrap": {
+            "curve_cert": _toml(f"{plan.config_root}/curve/curve.cert"),
+            "default_port": str(BROKER_PORT),
+            "default_bind": _toml("tcp://eth0:%p"),
+            "default_connect": _toml(f"tcp://%h.{plan.service}.{plan.namespace}.svc.cluster.local:%p"),
+            "hosts": _host_entries(plan),
+        },
+        "archive": {
+            "dbpath": _toml(f"{plan.config_root}/var/lib/flux/job-archive.sqlite"),
+            "period": _toml("1m"),
+            "busytimeout": _toml("50s"),
+        },
+        "sched-fluxion-qmanager": {"queue-policy": _toml(queue_policy)},
+    }
+    return "\n".join(
+        f"[{section}]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items())
+        for section, settings in sections.items()
+    )
+
+
+def _broker_options(plan: Plan) -> list[str]:
+    """Return the options of ``flux start`` and ``flux broker``, except the one that restores an archive."""
+    root, flux = plan.config_root, plan.flux
+    attributes: dict[str, str | int | None] = {
+        "cron.directory": f"{root}/etc/flux/system/cron.d",
+        "tbon.fanout": 256,
+        "rundir": f"{root}/run/flux",
+        "statedir": f"{root}/var/lib/flux",
+        "local-uri": None if flux.get("disableSocket") else f"local://{plan.socket_path}",
+        "tbon.connect_timeout": plan.connect_timeout or None,
+        "tbon.topo": flux.get("topology") or None,
+        "broker.quorum": _quorum(plan),
+        "tbon.zmqdebug": 1 if plan.logging.get("zeromq") else None,
+        "log-stderr-level": plan.log_level,
+        "log-stderr-mode": "local",
+    }
+    options = [f"--config-path={plan.broker_config_path}"]
+    if plan.spec.get("interactive"):
+        options.append("-Sbroker.rc2_none")
+    return options + [f"-S{name}={value}" for name, value in attributes.items() if value is not None]
+
+
+def _submit_flags(plan: Plan) -> list[str]:
+    """Return the flags of ``flux submit`` that set the number of nodes and tasks, and its verbosity."""
+    tasks, size = plan.tasks, plan.size
+    flags = [f"-N{size}"] if tasks >= size or not tasks else []
+    if tasks:
+        flags.append(f"-n{tasks}")
+    return flags + (["-vvv"] if plan.logging.get("debug") else [])
+
+
+def _quorum(plan: Plan) -> int | None:
+    """Return the number of brokers with which the command starts; ``None``: all hosts, which is Flux's default."""
+    if plan.spec.get("minSize"):
+        return int(plan.spec["minSize"])
+    return plan.size if plan.maximum > plan.size else None
+
+
+def _bursting(plan: Plan) -> Mapping[str, Any]:
+    return plan.flux.get("bursting") or {}
+
+
+def _bursted_groups(plan: Plan) -> list[str]:
+    clusters = _bursting(plan).get("clusters") or ()
+    return [
+        _host_range(item.get("name") or f"burst-{index}", 0, item.get("size") or plan.size)
+        for index, item in enumerate(clusters)
+    ]
+
+
+def _own_hosts(plan: Plan) -> str:
+    return _host_range(plan.name, 0, plan.maximum)
+
+
+def _host_range(name: str, first: int, last_exclusive: int) -> str:
+    last = last_exclusive - 1
+    return f"{name}-[{first}]" if last <= first else f"{name}-[{first}-{last}]"
+
+
+def _host_entries(plan: Plan) -> str:
+    """Return the array ``hosts``; the lead broker of another cluster has an address of its own."""
+    lead = _bursting(plan).get("leadBroker") or {}
+    if not lead or _bursting(plan).get("hostlist"):
+        return f"[{{ host = {_toml(hostlist(plan))} }}]"
+    address = f"tcp://{lead['address']}:{lead.get('port') or BROKER_PORT}"
+    entries = [f"{{ host = {_toml(lead_host(lead['name']))}, connect = {_toml(address)} }}"]
+    if lead["size"] > 1:
+        entries.append(f"{{ host = {_toml(_host_range(lead['name'], 1, lead['size']))} }}")
+    entries += [f"{{ host = {_toml(group)} }}" for group in _bursted_groups(plan) or [_own_hosts(plan)]]
+    return f"[{', '.join(entries)}]"
+
+
+def _toml(text: str) -> str:
+    """Return ``text`` as a basic string of TOML, whose escapes are those of JSON."""
+    return orjson.dumps(text).decode().replace("\x7f", "\\u007f")
 
 
 def script_files(plan: Plan) -> dict[str, tuple[str, str]]:
@@ -77,14 +201,14 @@ def wait_script(plan: Plan, container: Mapping[str, Any]) -> str:
         **_view(plan),
         **_hooks(container),
         "hostlist": hostlist(plan),
-        "lead_host": lead_host_of(plan),
-        "broker_options": broker_options(plan),
+        "lead_host": _lead_host_of(plan),
+        "broker_options": _broker_options(plan),
         "wrap": [f"--wrap={flux['wrap']}"] if flux.get("wrap") else [],
         "command_mode": next((mode for mode in ("batch", "launcher") if container.get(mode)), "submit"),
         "command": container.get("command") or "",
         "batch_raw": bool(container.get("batchRaw")),
         "submit_command": flux.get("submitCommand") or "flux submit",
-        "submit_flags": submit_flags(plan),
+        "submit_flags": _submit_flags(plan),
         "option_flags": flux.get("optionFlags") or "",
         "output_path": container.get("logs") or _OUTPUT,
         "archive_path": (plan.spec.get("archive") or {}).get("path") or "",
@@ -124,11 +248,7 @@ def _paths(plan: Plan) -> dict[str, _Value]:
 def _view(plan: Plan) -> dict[str, _Value]:
     environment = plan.flux.get("environment") or {}
     exports = "".join(f"export {quote(f'{name}={value}')}\n" for name, value in sorted(environment.items()))
-    return {
-        "copy_view": plan.copies_view,
-        "python_path": plan.view.get("pythonPath") or "",
-        "environment": exports,
-    }
+    return {"copy_view": plan.copies_view, "python_path": plan.view.get("pythonPath") or "", "environment": exports}
 
 
 def _hooks(container: Mapping[str, Any]) -> dict[str, _Value]:

@@ -20,12 +20,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from cfo.api.flux import OBJECTS_READY, STATES, SUCCEEDED, UP_TO_DATE, VALID, State
+from cfo.api.flux.facts import is_queued_by_kueue, is_true, message_of
 from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspended
 from cfo.controllers.flux.minicluster.lead import LeadPod
-from cfo.controllers.flux.minicluster.plan import is_queued_by_kueue, size_of
+from cfo.controllers.flux.minicluster.plan import size_of
 from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
-
-__all__ = ["Notice", "Observed", "desired_status", "is_finished", "notices"]
 
 _MESSAGE_LIMIT: Final = 4096
 
@@ -51,18 +50,9 @@ class Observed:
         return self.job is not None and self.problem is None
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """An Event to record."""
-
-    type: EventType
-    reason: str
-    message: str
-
-
 def is_finished(cluster: Mapping[str, Any]) -> bool:
     """Return whether the status says that the cluster has ended; it then never runs again."""
-    return _is_true(cluster, State.FINISHED)
+    return is_true(cluster, State.FINISHED)
 
 
 def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object:
@@ -122,37 +112,32 @@ def desired_status(cluster: Object, observed: Observed, now: datetime) -> Object
     }
 
 
-def notices(cluster: Object, status: Mapping[str, Any]) -> list[Notice]:
-    """Return the Events for what is different in the new ``status``."""
+def notices(cluster: Object, status: Mapping[str, Any]) -> list[tuple[EventType, str, str]]:
+    """Return the Events (type, reason, message) for what is different in the new ``status``."""
     new = {"status": status}
-    found = []
-
-    def message(kind: str) -> str:
-        return str((find_condition(status.get("conditions"), kind) or {}).get("message") or "")
 
     def changed(kind: str, *, to: bool) -> bool:
         old_condition = find_condition((cluster.get("status") or {}).get("conditions"), kind) or {}
         condition = find_condition(status.get("conditions"), kind) or {}
         if condition.get("status") != str(to):
             return False
-        return old_condition.get("status") != str(to) or (not to and old_condition.get("message") != message(kind))
-
-    if changed(VALID, to=False):
-        found.append(Notice("Warning", "InvalidSpec", message(VALID)))
-    if changed(UP_TO_DATE, to=False):
-        found.append(Notice("Warning", "ChangeNotApplied", message(UP_TO_DATE)))
-    if changed(State.WAITING, to=True):
-        found.append(Notice("Normal", "Waiting", message(State.WAITING)))
-    if changed(State.READY, to=True):
-        found.append(Notice("Normal", "Started", "The Job is not suspended; its pods are being created."))
-    if changed(State.RUNNING, to=True):
-        found.append(Notice("Normal", "Running", message(State.RUNNING)))
-    if changed(State.FINISHED, to=True):
-        succeeded = _is_true(new, SUCCEEDED)
-        found.append(
-            Notice("Normal" if succeeded else "Warning", "Finished" if succeeded else "Failed", message(SUCCEEDED))
+        return old_condition.get("status") != str(to) or (
+            not to and old_condition.get("message") != message_of(new, kind)
         )
-    return found
+
+    succeeded = is_true(new, SUCCEEDED)
+    started = "The Job is not suspended; its pods are being created."
+    candidates: tuple[tuple[str, bool, EventType, str, str], ...] = (
+        (VALID, False, "Warning", "InvalidSpec", message_of(new, VALID)),
+        (UP_TO_DATE, False, "Warning", "ChangeNotApplied", message_of(new, UP_TO_DATE)),
+        (State.WAITING, True, "Normal", "Waiting", message_of(new, State.WAITING)),
+        (State.READY, True, "Normal", "Started", started),
+        (State.RUNNING, True, "Normal", "Running", message_of(new, State.RUNNING)),
+        (State.FINISHED, True, "Normal", "Finished", message_of(new, SUCCEEDED))
+        if succeeded
+        else (State.FINISHED, True, "Warning", "Failed", message_of(new, SUCCEEDED)),
+    )
+    return [(kind, reason, text) for state, to, kind, reason, text in candidates if changed(state, to=to)]
 
 
 def _states(cluster: Object, observed: Observed) -> dict[str, str]:
@@ -162,14 +147,14 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
     if end is not None:
         return {State.FINISHED: f"The Job has ended: {end.get('message') or end.get('reason') or end.get('type')}"}
     if job is None and is_finished(cluster):
-        return {State.FINISHED: _message(cluster, State.FINISHED)}
+        return {State.FINISHED: message_of(cluster, State.FINISHED)}
     if job is None:  # it is created after all other objects
         return {State.REQUESTED: observed.error or (observed.problem or ("", ""))[1]}
     if is_suspended(job):
         return {State.WAITING: _waiting_message(cluster)}
     states: dict[str, str] = {State.READY: ""}
     ready = int((job.get("status") or {}).get("ready") or 0)
-    if ready >= _needed(cluster) or _is_true(cluster, State.RUNNING):
+    if ready >= _needed(cluster) or is_true(cluster, State.RUNNING):
         states[State.RUNNING] = "The brokers are ready."
         lead = observed.lead
         if lead is not None and lead.phase == "Running" and lead.exit_code == 0:
@@ -221,12 +206,3 @@ def _times(before: Mapping[str, Any], job: Object | None, end: Mapping[str, Any]
         "completionTime": (status.get("completionTime") or end.get("lastTransitionTime")) if end else None,
     }
     return {key: value for key, value in times.items() if value}
-
-
-def _is_true(obj: Mapping[str, Any], kind: str) -> bool:
-    condition = find_condition((obj.get("status") or {}).get("conditions"), kind)
-    return condition is not None and condition.get("status") == "True"
-
-
-def _message(obj: Mapping[str, Any], kind: str) -> str:
-    return str((find_condition((obj.get("status") or {}).get("conditions"), kind) or {}).get("message") or "")

@@ -7,8 +7,6 @@ from typing import Final
 
 from cfo.controllers.flux.queue.model import FOREVER, Demand, Holding, Policy
 
-__all__ = ["Amounts", "Capacity", "Reservation"]
-
 Amounts = tuple[int, ...]
 """Pods, jobs, and the resources of the policy in the order of their names."""
 

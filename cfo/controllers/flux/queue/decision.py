@@ -1,17 +1,138 @@
-"""Decides which waiting jobs to admit: a pure function of the quota, the waiting jobs and what holds quota."""
+"""Decides which waiting jobs to admit, in which order, and which running jobs to evict for them: pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import heapq
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import accumulate
+from operator import attrgetter
+from typing import Final
 
 from cfo.api.flux import QueueingStrategy
-from cfo.controllers.flux.queue.capacity import Amounts, Capacity, Reservation, add
-from cfo.controllers.flux.queue.model import Blocked, Decision, Holding, Policy, WaitingJob
-from cfo.controllers.flux.queue.order import by_rank, by_share
-from cfo.controllers.flux.queue.preemption import Victims
+from cfo.controllers.flux.queue.capacity import Amounts, Capacity, Reservation, add, fits, subtract
+from cfo.controllers.flux.queue.model import FOREVER, Blocked, Decision, Holding, Policy, WaitingJob
 from cfo.runtime import NamespacedName
 
-__all__ = ["decide"]
+MAX_PREEMPTORS: Final = 16
+"""The number of jobs for which one decision evicts others; the evictions cause the next decision."""
+
+
+def _by_rank(jobs: Iterable[WaitingJob]) -> Iterator[WaitingJob]:
+    """Yield jobs by priority, creation time, namespace and name."""
+    return iter(sorted(jobs, key=attrgetter("rank")))
+
+
+def _by_share(jobs: Iterable[WaitingJob], shares: Mapping[str, float]) -> Iterator[WaitingJob]:
+    """Yield jobs so that the next one is the first job of the namespace with the smallest share.
+
+    ``shares`` are the current shares of the namespaces, 0 if missing. They are read again after each job, so that a job
+    that was admitted counts before the next one is chosen. A priority moves a job only within its namespace: otherwise
+    a namespace could take the share of others by raising the priorities of its jobs.
+    """
+    queues: dict[str, Iterator[WaitingJob]] = {}
+    heap: list[tuple[float, tuple[object, ...], WaitingJob]] = []
+
+    def push_next(namespace: str) -> None:
+        job = next(queues[namespace], None)
+        if job is not None:
+            heapq.heappush(heap, (shares.get(namespace, 0.0), job.rank, job))
+
+    grouped: dict[str, list[WaitingJob]] = {}
+    for job in jobs:
+        grouped.setdefault(job.key.namespace, []).append(job)
+    for namespace, group in grouped.items():
+        queues[namespace] = _by_rank(group)
+        push_next(namespace)
+    while heap:
+        _, _, job = heapq.heappop(heap)
+        yield job
+        push_next(job.key.namespace)
+
+
+class _Victims:
+    """The jobs that may be evicted, each at most once: lowest priority first, among equals the newest first."""
+
+    def __init__(self, policy: Policy, capacity: Capacity, usage: Iterable[Holding]) -> None:
+        self._capacity = capacity
+        self._by_namespace = policy.shares_by_namespace
+        self._preemptors = 0
+        self._groups: dict[str, _Group] = {}
+        if not policy.preempts:
+            return
+        grouped: dict[str, list[Holding]] = {}
+        for holding in usage:
+            if holding.preemptible and not holding.releasing:
+                grouped.setdefault(self._group_of(holding.key), []).append(holding)
+        self._groups = {name: _Group(capacity, holdings) for name, holdings in grouped.items()}
+
+    def choose(self, job: WaitingJob, amounts: Amounts) -> list[NamespacedName]:
+        """Return the fewest jobs whose eviction makes room for ``job``, which takes ``amounts``; none if impossible.
+
+        The amounts of the chosen jobs are added to the future capacity.
+        """
+        group = self._groups.get(self._group_of(job.key))
+        if group is None or job.priority <= group.lowest or self._preemptors >= MAX_PREEMPTORS:
+            return []
+        available = self._capacity.future
+        if not fits(amounts, add(available, group.releasable(job.priority))):
+            return []
+        missing = tuple(amount and amount - limit for amount, limit in zip(amounts, available, strict=True))
+        chosen = group.choose(job.priority, missing)
+        for holding in chosen:
+            self._capacity.release(self._capacity.amounts(holding.demand))
+        self._preemptors += 1
+        return [holding.key for holding in chosen]
+
+    def _group_of(self, key: NamespacedName) -> str:
+        return key.namespace if self._by_namespace else ""
+
+
+class _Group:
+    def __init__(self, capacity: Capacity, holdings: Iterable[Holding]) -> None:
+        self._capacity = capacity
+        self._set(sorted(holdings, key=_holding_rank, reverse=True))
+
+    def _set(self, holdings: list[Holding]) -> None:
+        self._holdings = holdings
+        self._priorities = [holding.priority for holding in holdings]
+        nothing = (0,) * len(self._capacity.total)
+        amounts = (self._capacity.amounts(holding.demand) for holding in holdings)
+        self._sums = list(accumulate(amounts, add, initial=nothing))
+
+    @property
+    def lowest(self) -> float:
+        """The lowest priority."""
+        return self._priorities[0] if self._priorities else FOREVER
+
+    def releasable(self, priority: int) -> Amounts:
+        """Return what all holdings of lower priority hold."""
+        return self._sums[bisect_left(self._priorities, priority)]
+
+    def choose(self, priority: int, missing: Amounts) -> list[Holding]:
+        """Remove and return holdings of lower priority that hold what is ``missing``; all of them are needed."""
+        count = bisect_left(self._priorities, priority)
+        needed = next(number for number in range(count + 1) if _covers(missing, self._sums[number]))
+        chosen, held = [], self._sums[needed]
+        for holding in reversed(self._holdings[:needed]):
+            without = subtract(held, self._capacity.amounts(holding.demand))
+            if _covers(missing, without):
+                held = without
+            else:
+                chosen.append(holding)
+        chosen_keys = {holding.key for holding in chosen}
+        self._set([holding for holding in self._holdings if holding.key not in chosen_keys])
+        return chosen[::-1]
+
+
+def _covers(missing: Amounts, amounts: Amounts) -> bool:
+    """Return whether ``amounts`` cover everything that is missing; what is negative is not missing."""
+    return all(needed <= amount or needed <= 0 for needed, amount in zip(missing, amounts, strict=True))
+
+
+def _holding_rank(holding: Holding) -> tuple[object, ...]:
+    """Return the place in the queue that the job had, as :attr:`.WaitingJob.rank`."""
+    return -holding.priority, holding.created, holding.key
 
 
 def decide(policy: Policy, jobs: Collection[WaitingJob], usage: Collection[Holding], now: float) -> Decision:
@@ -33,7 +154,7 @@ class _Queue:
         self._usage = usage
         self._now = now
         self._capacity = Capacity(policy, usage)
-        self._victims = Victims(policy, self._capacity, usage)
+        self._victims = _Victims(policy, self._capacity, usage)
         self._reservation: Reservation | None = None
         self._closed = False
         self._used: dict[str, Amounts] = {}
@@ -52,7 +173,7 @@ class _Queue:
     def decide(self, jobs: Collection[WaitingJob]) -> Decision:
         for holding in self._usage:
             self._count(holding.key.namespace, self._capacity.amounts(holding.demand))
-        order = by_share(jobs, self._shares) if self._policy.shares_by_namespace else by_rank(jobs)
+        order = _by_share(jobs, self._shares) if self._policy.shares_by_namespace else _by_rank(jobs)
         for job in order:
             amounts = self._capacity.amounts(job.demand)
             reason = self._blocking(job, amounts)

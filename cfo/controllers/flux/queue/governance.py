@@ -19,8 +19,6 @@ from cfo.controllers.flux.queue.shape import amounts_of
 from cfo.runtime import LabelSelector, NamespacedName, Object, key_of, uid_of
 from cfo.runtime.cache import SelectorError
 
-__all__ = ["INVALID", "INVALID_SELECTOR", "READY", "REPLACED", "Governance", "Setup", "setup_of"]
-
 READY: Final = "Ready"
 REPLACED: Final = "Replaced"
 INVALID: Final = "Invalid"

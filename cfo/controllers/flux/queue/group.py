@@ -1,4 +1,4 @@
-"""The records under one name, and what they hold of a quota: pure functions.
+"""The records under one name: what they hold of a quota, and what keeps the FluxJob from being queued. Pure functions.
 
 One name identifies a FluxJob, its MiniCluster, the MiniCluster's Job and (by label) its pods. What such a group holds
 of the quota is the maximum that any of them may use. So quota is not free before the pods are deleted, whichever
@@ -10,14 +10,30 @@ admitted by anyone, and must not take quota from other namespaces.
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import msgspec
 
+from cfo.api.quantity import format_quantity
 from cfo.controllers.flux.queue.governance import Setup
-from cfo.controllers.flux.queue.model import FOREVER, NOTHING, Demand, Holding, WaitingJob
+from cfo.controllers.flux.queue.model import (
+    ADMITTED,
+    EVICTED_BY_QUEUE,
+    FOREVER,
+    KUEUE,
+    NAME_TAKEN,
+    NO_PRIORITY_CLASS,
+    NO_SETUP,
+    NOTHING,
+    REFUSED,
+    SUSPENDED,
+    Blocked,
+    Demand,
+    Holding,
+    WaitingJob,
+)
 from cfo.controllers.flux.queue.records import ClusterRecord, JobRecord
 from cfo.runtime import NamespacedName
-
-__all__ = ["Group", "holding_of", "waiting_demand"]
 
 
 class Group(msgspec.Struct, gc=False, eq=False):
@@ -133,3 +149,64 @@ def _at_least(demand: Demand, pods: int, shape: Demand) -> Demand:
         {name: -(-amount * pods // shape.pods) for name, amount in shape.resources.items()} if shape.pods else {}
     )
     return Demand(pods, resources)
+
+
+def obstacle_of(
+    key: NamespacedName, group: Group, setup: Setup | None, *, priority: int | None
+) -> tuple[str, str] | None:
+    """Return what keeps the job of ``group`` from being queued (reason and message), if anything does.
+
+    ``priority`` is ``None`` if its PriorityClass does not exist.
+    """
+    job = group.job
+    if job is None:
+        return None
+    if group.cluster is not None and group.cluster.job_uid != job.uid:
+        return NAME_TAKEN, f"MiniCluster {key.name} exists and does not belong to this FluxJob"
+    if job.is_suspended:
+        return SUSPENDED, "Suspended by spec.suspend"
+    if job.is_refused:
+        return REFUSED, "The MiniCluster was refused"
+    if job.is_queued_by_kueue or (group.cluster is not None and group.cluster.is_queued_by_kueue):
+        return KUEUE, "Waiting for Kueue to admit the job"
+    if setup is None:
+        return NO_SETUP, f"No FluxSetup covers namespace {key.namespace}"
+    if setup.kueue_queue:
+        return KUEUE, f"Waiting for LocalQueue {setup.kueue_queue} of Kueue to admit the job"
+    if priority is None:
+        return NO_PRIORITY_CLASS, f"PriorityClass {job.priority_class} does not exist"
+    return None
+
+
+def message_of(key: NamespacedName, group: Group, setup: Setup | None, *, priority: int | None) -> str:
+    """Return the message for ``group.reason``."""
+    if group.waiting is not None and setup is not None:
+        return _blocked_message(Blocked(group.reason), group.waiting.demand, setup)
+    if group.reason == ADMITTED:
+        return f"Admitted by FluxSetup {setup.key}" if setup is not None else "Admitted"
+    if group.reason == EVICTED_BY_QUEUE:
+        return "Evicted in favor of a job of higher priority"
+    obstacle = obstacle_of(key, group, setup, priority=priority)
+    return obstacle[1] if obstacle is not None else ""
+
+
+def _blocked_message(reason: Blocked, demand: Demand, setup: Setup) -> str:
+    """Return the message of a job that waits for quota.
+
+    It depends only on the job and its setup, so that it changes as rarely as the reason.
+    """
+    name = setup.key
+    if reason is Blocked.TOO_LARGE:
+        return f"Needs {_amounts(demand, setup)}, which is more than FluxSetup {name} allows in total"
+    if reason is Blocked.BEHIND:
+        return f"Waiting behind another job in the queue of FluxSetup {name} ({setup.policy.strategy})"
+    if reason is Blocked.RELEASING:
+        return f"Waiting until evicted jobs have released {_amounts(demand, setup)} of FluxSetup {name}"
+    return f"Waiting for {_amounts(demand, setup)} of the quota of FluxSetup {name}"
+
+
+def _amounts(demand: Demand, setup: Setup) -> str:
+    parts = [f"{demand.pods} pod{'' if demand.pods == 1 else 's'}"]
+    requested = ((name, demand.resources.get(name, 0)) for name in sorted(setup.policy.resources))
+    parts += (f"{name} {format_quantity(Decimal(amount) / 1000)}" for name, amount in requested if amount)
+    return ", ".join(parts)

@@ -19,26 +19,18 @@ import structlog
 from cfo.api.flux import MINICLUSTER, MINICLUSTER_LABEL
 from cfo.controllers.flux.queue.decision import decide
 from cfo.controllers.flux.queue.governance import Governance, Setup, setup_of
-from cfo.controllers.flux.queue.group import Group, holding_of, waiting_demand
-from cfo.controllers.flux.queue.model import Blocked, WaitingJob
-from cfo.controllers.flux.queue.obstacle import message_of, obstacle_of
-from cfo.controllers.flux.queue.records import (
-    JobRecord,
-    batch_job_record,
-    cluster_record,
-    is_ended,
-    job_record,
-)
-from cfo.controllers.flux.queue.verdict import (
+from cfo.controllers.flux.queue.group import Group, holding_of, message_of, obstacle_of, waiting_demand
+from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
     KUEUE,
+    Blocked,
     Verdict,
+    WaitingJob,
     position_changed,
 )
+from cfo.controllers.flux.queue.records import JobRecord, batch_pods, cluster_record, is_ended, job_record
 from cfo.runtime import JOB, Entry, Event, NamespacedName, Request
-
-__all__ = ["Ledger", "Totals"]
 
 _log = structlog.get_logger("cfo.controllers.flux.queue")
 
@@ -231,8 +223,7 @@ class Ledger:
 
     def on_batch_job(self, event: Event) -> list[Request]:
         """Record the Job of a MiniCluster, which has the same name."""
-        record = self._decode(batch_job_record, event.new)
-        self._group_for(event).batch_pods = record.pods if record is not None else 0
+        self._group_for(event).batch_pods = self._decode(batch_pods, event.new) or 0
         return self._update(event.key)
 
     def on_pod(self, event: Event) -> list[Request]:

@@ -1,4 +1,4 @@
-"""The input and output of the queue: the policy of a FluxSetup, waiting jobs, and what holds quota.
+"""The input and output of the queue: the policy of a FluxSetup, waiting jobs, what holds quota, decisions and verdicts.
 
 Times are seconds since the epoch. Amounts of resources are whole thousandths of the unit (``500m`` is 500), so that the
 sums are exact and fast.
@@ -16,19 +16,17 @@ import msgspec
 from cfo.api.flux import QueueingStrategy
 from cfo.runtime import NamespacedName
 
-__all__ = [
-    "FOREVER",
-    "NOTHING",
-    "Blocked",
-    "Decision",
-    "Demand",
-    "Holding",
-    "Policy",
-    "WaitingJob",
-]
-
 FOREVER: Final = float("inf")
 """The end of a job without a deadline, in seconds since the epoch."""
+
+ADMITTED: Final = "Admitted"
+EVICTED_BY_QUEUE: Final = "Preempted"
+KUEUE: Final = "WaitingForKueue"
+NAME_TAKEN: Final = "NameTaken"
+NO_PRIORITY_CLASS: Final = "PriorityClassNotFound"
+NO_SETUP: Final = "NoFluxSetup"
+REFUSED: Final = "MiniClusterRefused"
+SUSPENDED: Final = "Suspended"
 
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
@@ -123,3 +121,27 @@ class Decision:
     admit: tuple[NamespacedName, ...] = ()
     preempt: tuple[NamespacedName, ...] = ()
     blocked: Mapping[NamespacedName, Blocked] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the queue has decided about a FluxJob.
+
+    ``reason`` is one of this module's constants, or the value of a :class:`.Blocked`. ``position`` is its place in the
+    queue, from 1; 0 if it has none. ``setup`` is the FluxSetup that governs it. ``kueue_queue``: the LocalQueue of
+    Kueue that admits it instead.
+    """
+
+    reason: str
+    message: str
+    position: int = 0
+    setup: str = ""
+    kueue_queue: str = ""
+
+
+def position_changed(written: int, current: int) -> bool:
+    """Return whether the position in the queue has changed so much that it is written.
+
+    It is written when it has halved or doubled. Otherwise each admission would write the status of each waiting job.
+    """
+    return (written == 0) != (current == 0) or current * 2 <= written or current >= written * 2 > 0

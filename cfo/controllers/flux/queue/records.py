@@ -24,20 +24,9 @@ from cfo.api.flux import (
     VALID,
     State,
 )
-from cfo.controllers.flux.queue.model import Demand
+from cfo.controllers.flux.queue.model import ADMITTED, REFUSED, Demand
 from cfo.controllers.flux.queue.shape import DEFAULT_DEADLINE, ClusterShape, Resources, demand_of
-from cfo.controllers.flux.queue.verdict import ADMITTED, REFUSED
 from cfo.runtime import GVK, Entry
-
-__all__ = [
-    "BatchJobRecord",
-    "ClusterRecord",
-    "JobRecord",
-    "batch_job_record",
-    "cluster_record",
-    "is_ended",
-    "job_record",
-]
 
 
 class JobRecord(msgspec.Struct, gc=False, frozen=True):
@@ -91,7 +80,6 @@ class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
     ``is_stopped``: it is suspended, and its controller has observed that.
     """
 
-    uid: str
     job_uid: str
     demand: Demand
     created: float
@@ -101,12 +89,6 @@ class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
     is_valid: bool
     is_deleting: bool
     is_queued_by_kueue: bool
-
-
-class BatchJobRecord(msgspec.Struct, gc=False, frozen=True):
-    """The Job of a MiniCluster. ``pods``: how many pods the Job controller may have created or may still create."""
-
-    pods: int
 
 
 class _Condition(msgspec.Struct, gc=False, rename="camel"):
@@ -229,7 +211,6 @@ def cluster_record(entry: Entry) -> ClusterRecord:
     suspend = spec.suspend if spec.suspend is not None else meta.annotations.get(SUSPEND_ANNOTATION) == "true"
     started = _seconds(status.start_time or "") or _seconds(meta.creation_timestamp)
     return ClusterRecord(
-        uid=meta.uid,
         job_uid=owner.uid if is_owned and owner is not None else "",
         demand=demand_of(spec, 1 if spec.size is None else spec.size),
         created=_seconds(meta.creation_timestamp),
@@ -248,19 +229,22 @@ def _observed_generation(status: _Status) -> int:
     return status.observed_generation or (condition.observed_generation if condition is not None else 0)
 
 
-def batch_job_record(entry: Entry) -> BatchJobRecord:
-    """Return the record of a Job. Raises :class:`msgspec.DecodeError` for values that no API server returns."""
+def batch_pods(entry: Entry) -> int:
+    """Return how many pods the Job controller may have created, or may still create, for the Job of a MiniCluster.
+
+    Raises :class:`msgspec.DecodeError` for values that no API server returns.
+    """
     owner = entry.meta.controller
     if owner is None or GVK.parse(owner.api_version, owner.kind)[::2] != MINICLUSTER[::2]:
-        return BatchJobRecord(0)  # a Job that a user has given the label; its parallelism holds no quota
+        return 0  # a Job that a user has given the label; its parallelism holds no quota
     job = _batch_jobs.decode(entry.raw)
     spec, status = job.spec or _BatchSpec(), job.status or _BatchStatus()
     if _is_true(status.conditions, "Complete") or _is_true(status.conditions, "Failed"):
-        return BatchJobRecord(0)
+        return 0
     has_started = bool(status.start_time)
     if spec.suspend and not status.active and (not has_started or _is_true(status.conditions, "Suspended")):
-        return BatchJobRecord(0)
-    return BatchJobRecord(1 if spec.parallelism is None else max(spec.parallelism, 0))
+        return 0
+    return 1 if spec.parallelism is None else max(spec.parallelism, 0)
 
 
 def is_ended(pod: Entry) -> bool:

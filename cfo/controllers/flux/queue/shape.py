@@ -15,8 +15,6 @@ import msgspec
 from cfo.api.quantity import is_quantity, parse_quantity
 from cfo.controllers.flux.queue.model import Demand
 
-__all__ = ["DEFAULT_DEADLINE", "ClusterShape", "Containers", "Resources", "amounts_of", "demand_of"]
-
 DEFAULT_DEADLINE: Final = 31_500_000.0
 """The deadline of MiniClusters that have none, in seconds: the default of upstream's schema."""
 

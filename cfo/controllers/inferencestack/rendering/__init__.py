@@ -11,16 +11,12 @@ deleted, except retained ones. The objects have no owner references. They must b
 precedes the Deployment that mounts it (see :mod:`.config_file`).
 
 * :mod:`.stack`: all objects of a stack.
-* :mod:`.facts`: what rendering must know about the cluster.
-* :mod:`.gateway`, :mod:`.networking`: the objects of the gateway.
-* :mod:`.application`, :mod:`.autoscaler`: the objects of an application.
-* :mod:`.pods`, :mod:`.metadata`: what they have in common.
+* :mod:`.facts`: what rendering must know about the cluster, and the number of replicas.
+* :mod:`.gateway`, :mod:`.application`: the objects of the gateway and of an application.
+* :mod:`.pods`: what they have in common.
 * :mod:`.config_file`: the configuration files, and when their changes restart pods.
-* :mod:`.replicas`: the number of replicas, and who sets it.
-* :mod:`.adoption`: the profile of a stack that Helm created.
 """
 
-from cfo.controllers.inferencestack.rendering.adoption import adopted_profile, restarts_pods
 from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts, LiveConfigMap, LiveDeployment
 from cfo.controllers.inferencestack.rendering.stack import render, unserved_kinds
 
@@ -29,8 +25,6 @@ __all__ = [
     "Facts",
     "LiveConfigMap",
     "LiveDeployment",
-    "adopted_profile",
     "render",
-    "restarts_pods",
     "unserved_kinds",
 ]

@@ -1,37 +1,95 @@
-"""The objects of an application."""
+"""The objects of an application, with its autoscaler: a ScaledObject of KEDA, or a HorizontalPodAutoscaler.
+
+KEDA asks the gateway, which is an external scaler of type ``external-push``, how many requests are queued in the
+application's consumer group.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
-from cfo.api.inferencestack.merging import merge_env
-from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_KEY, RETAINED
-from cfo.api.inferencestack.resolution import ResolvedStack, engine_port
+from cfo.api.inferencestack.kinds import HORIZONTAL_POD_AUTOSCALER, PERSISTENT_VOLUME_CLAIM, SCALED_OBJECT
+from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_KEY, GATEWAY_INTERNAL_PORT, RETAINED
+from cfo.api.inferencestack.resolution import ResolvedStack, engine_port, is_enabled, merge_env
 from cfo.api.quantity import canonical_quantity
-from cfo.controllers.inferencestack.rendering.autoscaler import autoscaler, autoscaler_kind
 from cfo.controllers.inferencestack.rendering.config_file import application_file, config_annotations
-from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts
+from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts, Scaling, decide_replicas
 from cfo.controllers.inferencestack.rendering.gateway import disruption_budget
-from cfo.controllers.inferencestack.rendering.metadata import new_object
 from cfo.controllers.inferencestack.rendering.pods import (
     CONFIG_MOUNT,
     Pod,
     container,
     deployment,
+    new_object,
     override_env,
 )
-from cfo.controllers.inferencestack.rendering.replicas import Scaling, decide_replicas
-from cfo.runtime import CONFIG_MAP, Object
+from cfo.runtime import CONFIG_MAP, DEPLOYMENT, GVK, Object
 
-__all__ = ["application_objects"]
+_METRIC_SOURCES = ("containerResource", "external", "object", "pods", "resource")
 
 _MODELS: Final = "models"
 _ADD_SUFFIX: Final = {"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}
 _HEADLESS: Final = {"name": "TAKEOFF_HEADLESS", "value": "true"}
 _POD_NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 _TOKEN_VARIABLES: Final = {"takeoff": "TAKEOFF_ACCESS_TOKEN", "external": "HF_TOKEN"}
+
+
+def autoscaler_kind(section: Mapping[str, Any]) -> GVK | None:
+    """Return the kind of an application's autoscaler; ``None`` if its scaling is not enabled."""
+    scaling: Mapping[str, Any] = section.get("scaling") or {}
+    if not is_enabled(scaling):
+        return None
+    return HORIZONTAL_POD_AUTOSCALER if scaling.get("type") == "HPA" else SCALED_OBJECT
+
+
+def autoscaler(stack: ResolvedStack, application: str) -> Object:
+    """Return the autoscaler of an application whose scaling is enabled."""
+    section = stack.applications[application]
+    scaling: Mapping[str, Any] = section["scaling"]
+    kind = autoscaler_kind(section) or SCALED_OBJECT
+    name = stack.names.application(application)
+    target = {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind, "name": name}
+    spec = _scaled_object(stack, section, target) if kind == SCALED_OBJECT else _horizontal(scaling, target)
+    return new_object(stack, kind, name, f"{APPLICATION_PREFIX}{application}", scaling.get("annotations"), spec=spec)
+
+
+def _scaled_object(stack: ResolvedStack, section: Mapping[str, Any], target: Object) -> Object:
+    scaling: Mapping[str, Any] = section["scaling"]
+    group = (section.get("readerConfig") or {}).get("consumerGroup")
+    value = (scaling.get("metricTarget") or {}).get("value", 10)
+    host = f"{stack.names.gateway}.{stack.namespace}.svc.cluster.local"
+    trigger = {
+        "type": "external-push",
+        "metadata": {"scalerAddress": f"{host}:{GATEWAY_INTERNAL_PORT}", f"target_{group}": str(value)},
+    }
+    spec = {key: item for key, item in (scaling.get("spec") or {}).items() if key != "metricTarget"}
+    return {**spec, "triggers": spec.get("triggers") or [trigger], "scaleTargetRef": target}
+
+
+def _horizontal(scaling: Mapping[str, Any], target: Object) -> Object:
+    limits: Mapping[str, Any] = scaling.get("spec") or {}
+    spec: Object = {
+        "scaleTargetRef": target,
+        "minReplicas": max(1, limits.get("minReplicaCount", 1)),
+        "maxReplicas": limits.get("maxReplicaCount", 4),
+        "metrics": [_metric(metric) for metric in scaling.get("metrics") or ()],
+    }
+    if scaling.get("behavior"):
+        spec["behavior"] = scaling["behavior"]
+    return spec
+
+
+def _metric(metric: Mapping[str, Any]) -> Object:
+    """Return a metric with canonical quantities."""
+    result = dict(metric)
+    for source in _METRIC_SOURCES:
+        if isinstance(value := result.get(source), Mapping) and isinstance(target := value.get("target"), Mapping):
+            quantities = {
+                key: canonical_quantity(target[key]) for key in ("averageValue", "value") if target.get(key) is not None
+            }
+            result[source] = {**value, "target": {**target, **quantities}}
+    return result
 
 
 def application_objects(stack: ResolvedStack, application: str, facts: Facts) -> Iterator[Object]:
@@ -66,11 +124,7 @@ def _pod(stack: ResolvedStack, application: str, section: Mapping[str, Any]) -> 
     shared_memory: Object = {"medium": "Memory"}
     if section.get("shmSize") is not None:
         shared_memory["sizeLimit"] = section["shmSize"]
-    volumes = [
-        {"name": "config", "configMap": {"name": name}},
-        {"name": "dshm", "emptyDir": shared_memory},
-        models,
-    ]
+    volumes = [{"name": "config", "configMap": {"name": name}}, {"name": "dshm", "emptyDir": shared_memory}, models]
     mounts = [
         CONFIG_MOUNT,
         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 (a mount in the container)
@@ -117,9 +171,8 @@ def _takeoff(stack: ResolvedStack, name: str, section: Mapping[str, Any], mounts
         default_tag=stack.profile.application_tag,
         env=_env(stack, section),
         mounts=mounts,
+        ports=section.get("ports"),
     )
-    if section.get("ports"):
-        result["ports"] = section["ports"]
     return _with_liveness_probe(stack, result, "/healthz", 3000)
 
 
@@ -150,11 +203,8 @@ def _with_liveness_probe(stack: ResolvedStack, result: Object, path: str, port: 
 
 def _sidecar(stack: ResolvedStack, name: str, section: Mapping[str, Any]) -> Object:
     sidecar: Mapping[str, Any] = section.get("sidecar") or {}
-    own = [
-        {"name": "TAKEOFF_SGLANG_API_URL", "value": f"http://localhost:{engine_port(section)}"},
-        _HEADLESS,
-    ]
-    result = container(
+    own = [{"name": "TAKEOFF_SGLANG_API_URL", "value": f"http://localhost:{engine_port(section)}"}, _HEADLESS]
+    return container(
         stack,
         f"{name}-sidecar",
         {"resources": sidecar.get("resources")},
@@ -162,8 +212,8 @@ def _sidecar(stack: ResolvedStack, name: str, section: Mapping[str, Any]) -> Obj
         default_tag=stack.profile.sidecar_tag,
         env=override_env(own, sidecar.get("env") or ()),
         mounts=[CONFIG_MOUNT],
+        ports=sidecar.get("ports"),
     )
-    return {**result, "ports": sidecar["ports"]} if sidecar.get("ports") else result
 
 
 def _cache_claim(stack: ResolvedStack, application: str, cache: Mapping[str, Any]) -> Object:

@@ -14,16 +14,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from cfo.api.inferencestack.names import (
-    ADOPTED_CONFIG_HASH,
-    CONFIG_HASH,
-    GATEWAY_INTERNAL_PORT,
-)
+from cfo.api.inferencestack.names import ADOPTED_CONFIG_HASH, CONFIG_HASH, GATEWAY_INTERNAL_PORT
 from cfo.api.inferencestack.resolution import ResolvedStack
 from cfo.api.inferencestack.snake_case import snake_case
 from cfo.controllers.inferencestack.rendering.facts import LiveConfigMap, LiveDeployment
-
-__all__ = ["ConfigAnnotations", "application_file", "config_annotations", "config_hash", "gateway_file"]
 
 _PLAIN: Final = re.compile(r"(?![-?:](?: |$))[^\s,\[\]{}#&*!|>'\"%@`](?:.*[^\s:])?|\[[A-Za-z0-9_./ ,-]*\]")
 _ENDS_PLAIN: Final = re.compile(r": | #")

@@ -1,7 +1,15 @@
-"""What rendering must know about the cluster: which optional kinds it serves, and what exists of the stack.
+"""What rendering must know about the cluster, and the number of replicas that follows from it.
 
 Everything else follows from the spec and the profile. A stack is rendered correctly without any facts; they make sure
 that nothing restarts or loses its number of replicas while it runs.
+
+While an autoscaler scales an application, its number of replicas is not ours to write. But as long as our field manager
+is the only owner of ``spec.replicas``, leaving the field out would reset it to 1; so the current number is repeated
+until another manager has changed it. When the autoscaler is switched off, the current number is kept until
+``replicaCount`` changes. The same labels remember the number of a suspended Deployment.
+
+A user can create an autoscaler for a Deployment whose scaling is not enabled. Its number is not overwritten either, or
+both would change it again and again; ``replicaCount`` is written once when it changes.
 """
 
 from __future__ import annotations
@@ -12,13 +20,13 @@ from typing import Any
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import SCALED_OBJECT, SERVICE_MONITOR
-from cfo.api.inferencestack.names import CONFIG_KEY
+from cfo.api.inferencestack.names import AUTOSCALED, CONFIG_KEY, KEPT_FOR_REPLICA_COUNT, KEPT_REPLICAS, SCALED_BY_OTHERS
 from cfo.runtime import GVK, Object, annotations_of, labels_of
-
-__all__ = ["OPTIONAL_KINDS", "Facts", "LiveConfigMap", "LiveDeployment"]
 
 OPTIONAL_KINDS = frozenset({HTTP_ROUTE, SCALED_OBJECT, SERVICE_MONITOR})
 """The kinds of rendered objects that a cluster might not serve."""
+
+_MAX_REPLICAS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +81,78 @@ class Facts:
     """The kinds of :data:`OPTIONAL_KINDS` that the cluster serves."""
     deployments: Mapping[str, LiveDeployment] = field(default_factory=dict)
     config_maps: Mapping[str, LiveConfigMap] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The number of replicas to write (``None``: not to write), and the labels of the Deployment."""
+
+    count: int | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The autoscaling of an application: whether it is enabled, and its kind served; its minimum of replicas."""
+
+    enabled: bool = False
+    available: bool = False
+    minimum: int = 1
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any], *, available: bool) -> Scaling:
+        """Return the scaling in the section ``scaling`` of an application."""
+        minimum = (section.get("spec") or {}).get("minReplicaCount")
+        return cls(bool(section.get("enabled")), available, minimum if isinstance(minimum, int) else 1)
+
+
+def decide_replicas(
+    replica_count: int, live: LiveDeployment | None, *, scaling: Scaling | None = None, suspended: bool = False
+) -> Replicas:
+    """Decide the number of replicas of a Deployment with this ``replicaCount``."""
+    scaling = scaling or Scaling()
+    kept = _kept(live)
+    if suspended:
+        if live is not None and live.replicas > 0:
+            kept = _keep(live.replicas, replica_count)
+        return Replicas(0, kept)
+    if scaling.enabled:
+        return _autoscaled(live, scaling, kept)
+    if live is not None and AUTOSCALED in live.labels and live.replicas > 0:
+        kept = _keep(live.replicas, replica_count)
+    elif live is not None and AUTOSCALED not in live.labels and not live.owns_replicas:
+        noticed = live.labels.get(SCALED_BY_OTHERS)
+        if noticed == str(replica_count) or (noticed is None and live.is_autoscaled):
+            return Replicas(None, {SCALED_BY_OTHERS: str(replica_count)})
+    if kept.get(KEPT_FOR_REPLICA_COUNT) != str(replica_count) or kept[KEPT_REPLICAS] == str(replica_count):
+        return Replicas(replica_count)
+    return Replicas(int(kept[KEPT_REPLICAS]), kept)
+
+
+def _autoscaled(live: LiveDeployment | None, scaling: Scaling, kept: Mapping[str, str]) -> Replicas:
+    minimum = max(1, scaling.minimum)
+    marked = {AUTOSCALED: "true"}
+    if not scaling.available:
+        if live is not None and AUTOSCALED in live.labels and live.replicas > 0:
+            return Replicas(live.replicas, marked)
+        return Replicas(minimum)
+    if live is None:
+        return Replicas(None, marked)
+    if live.replicas == 0 and kept:  # it was suspended
+        return Replicas(int(kept[KEPT_REPLICAS]), marked)
+    if live.owns_replicas:
+        return Replicas(live.replicas or minimum, marked)
+    return Replicas(None, marked)
+
+
+def _keep(replicas: int, replica_count: int) -> dict[str, str]:
+    return {KEPT_REPLICAS: str(replicas), KEPT_FOR_REPLICA_COUNT: str(replica_count)}
+
+
+def _kept(live: LiveDeployment | None) -> dict[str, str]:
+    """Return the labels that remember a number of replicas; empty if there are none or they are not valid."""
+    if live is None:
+        return {}
+    found = {key: live.labels.get(key) or "" for key in (KEPT_REPLICAS, KEPT_FOR_REPLICA_COUNT)}
+    is_valid = all(value.isascii() and value.isdigit() and len(value) <= 10 for value in found.values())
+    return found if is_valid and 0 < int(found[KEPT_REPLICAS]) <= _MAX_REPLICAS else {}

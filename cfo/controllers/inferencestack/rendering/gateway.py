@@ -1,25 +1,117 @@
-"""The objects of the gateway."""
+"""The objects of the gateway, with those by which clients reach it: Service, Ingress, HTTPRoute and NetworkPolicy.
+
+Lists in these kinds are atomic for server-side apply, so the API server's defaults inside them are written out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from cfo.api.gateway import HTTP_ROUTE, backend_reference, parent_reference, path_match
 from cfo.api.inferencestack.kinds import POD_DISRUPTION_BUDGET, SERVICE_MONITOR
-from cfo.api.inferencestack.merging import merge_env
-from cfo.api.inferencestack.names import CONFIG_KEY, GATEWAY
-from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
+from cfo.api.inferencestack.names import CONFIG_KEY, GATEWAY, GATEWAY_INTERNAL_PORT, INSTANCE_LABEL, NAME_LABEL
+from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled, merge_env
 from cfo.controllers.inferencestack.rendering.config_file import config_annotations, gateway_file
-from cfo.controllers.inferencestack.rendering.facts import Facts
-from cfo.controllers.inferencestack.rendering.metadata import new_object
-from cfo.controllers.inferencestack.rendering.networking import http_route, ingress, network_policy
-from cfo.controllers.inferencestack.rendering.pods import CONFIG_MOUNT, Pod, container, deployment
-from cfo.controllers.inferencestack.rendering.replicas import decide_replicas
-from cfo.runtime import CONFIG_MAP, SERVICE, Object
+from cfo.controllers.inferencestack.rendering.facts import Facts, decide_replicas
+from cfo.controllers.inferencestack.rendering.pods import CONFIG_MOUNT, Pod, container, deployment, new_object
+from cfo.runtime import CONFIG_MAP, INGRESS, NETWORK_POLICY, SERVICE, Object
 
-__all__ = ["disruption_budget", "gateway_objects"]
+DEFAULT_KEDA_NAMESPACE: Final = "keda"
+_KEDA_PODS: Final = {NAME_LABEL: "keda-operator"}
 
 _REQUIRED_ENV: Final = [{"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}]
+
+
+def public_port(stack: ResolvedStack) -> Mapping[str, Any]:
+    """Return the port of the gateway's Service for clients: the one named ``http``, else the first; empty if none."""
+    ports = (stack.gateway.get("service") or {}).get("ports") or []
+    return next((port for port in ports if port.get("name") == "http"), ports[0] if ports else {})
+
+
+def ingress(stack: ResolvedStack) -> Object:
+    """Return the Ingress. The original writes the port's name as its number, which API servers reject."""
+    section: Mapping[str, Any] = stack.gateway["ingress"]
+    port = public_port(stack)
+    backend = {
+        "service": {
+            "name": stack.names.gateway,
+            "port": {"name": port["name"]} if port.get("name") else {"number": port.get("port")},
+        }
+    }
+    rules = []
+    for host in section.get("hosts") or ():
+        paths = [
+            {
+                "path": path.get("path") or "/",
+                "pathType": path.get("pathType") or "ImplementationSpecific",
+                "backend": backend,
+            }
+            for path in host.get("paths") or ()
+        ]
+        rule: Object = {"http": {"paths": paths}} if paths else {}
+        rules.append({"host": host["host"], **rule} if host.get("host") else rule)
+    spec: Object = {"rules": rules}
+    if section.get("className"):
+        spec["ingressClassName"] = section["className"]
+    if section.get("tls"):
+        spec["tls"] = section["tls"]
+    return new_object(stack, INGRESS, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec)
+
+
+def _http_route(stack: ResolvedStack) -> Object:
+    """Return the HTTPRoute. The gateway is the backend of all rules that have none."""
+    section: Mapping[str, Any] = stack.gateway["httpRoute"]
+    backend = backend_reference({"name": stack.names.gateway, "port": public_port(stack).get("port")})
+    spec: Object = {
+        "parentRefs": [parent_reference(reference) for reference in section.get("parentRefs") or ()],
+        "rules": [_route_rule(rule, backend) for rule in section.get("rules") or [{}]],
+    }
+    if section.get("hostnames"):
+        spec["hostnames"] = section["hostnames"]
+    return new_object(stack, HTTP_ROUTE, stack.names.gateway, GATEWAY, section.get("annotations"), spec=spec)
+
+
+def _route_rule(rule: Mapping[str, Any], gateway: Object) -> Object:
+    matches = [_route_match(match) for match in rule.get("matches") or [{}]]
+    backends = [backend_reference(own) for own in rule.get("backendRefs") or ()]
+    return {**rule, "matches": matches, "backendRefs": backends or [gateway]}
+
+
+def _route_match(match: Mapping[str, Any]) -> Object:
+    result = {**match, "path": path_match(match.get("path"))}
+    for name in ("headers", "queryParams"):
+        if match.get(name):
+            result[name] = [{"type": "Exact", **item} for item in match[name]]
+    return result
+
+
+def _network_policy(stack: ResolvedStack) -> Object:
+    """Return the NetworkPolicy of the gateway: its internal port is only for the stack's applications and KEDA."""
+    names = stack.names
+    internal = (stack.gateway.get("config") or {}).get("internalPort", GATEWAY_INTERNAL_PORT)
+    peers: list[Object] = [
+        {"podSelector": {"matchLabels": {NAME_LABEL: names.name_label, INSTANCE_LABEL: names.stack}}}
+    ]
+    if any(_uses_keda(application) for application in stack.applications.values()):
+        namespace = stack.spec["networkPolicy"].get("kedaNamespace") or DEFAULT_KEDA_NAMESPACE
+        namespaces = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+        peers.append({"namespaceSelector": namespaces, "podSelector": {"matchLabels": _KEDA_PODS}})
+    rules: list[Object] = [{"ports": [{"port": int(internal), "protocol": "TCP"}], "from": peers}]
+    public = [
+        {"port": port["containerPort"], "protocol": port.get("protocol") or "TCP"}
+        for port in stack.gateway.get("ports") or ()
+        if port.get("containerPort") != int(internal)
+    ]
+    if public:
+        rules.append({"ports": public})
+    spec = {"podSelector": {"matchLabels": names.selector(GATEWAY)}, "policyTypes": ["Ingress"], "ingress": rules}
+    return new_object(stack, NETWORK_POLICY, names.gateway, GATEWAY, spec=spec)
+
+
+def _uses_keda(application: Mapping[str, Any]) -> bool:
+    scaling = application.get("scaling") or {}
+    return is_enabled(scaling) and scaling.get("type") != "HPA"
 
 
 def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
@@ -29,21 +121,18 @@ def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
     live = facts.deployments.get(names.gateway)
     config = config_annotations(content, live, facts.config_maps.get(names.gateway))
     yield new_object(stack, CONFIG_MAP, names.gateway, GATEWAY, config.metadata, data={CONFIG_KEY: content})
-    pod = Pod(
-        containers=[_container(stack)],
-        volumes=[{"name": "config", "configMap": {"name": names.gateway}}],
-    )
+    pod = Pod(containers=[_container(stack)], volumes=[{"name": "config", "configMap": {"name": names.gateway}}])
     replicas = decide_replicas(gateway.get("replicaCount", 1), live, suspended=bool(stack.spec.get("suspend")))
     yield deployment(stack, GATEWAY, gateway, pod, config=config, replicas=replicas, live=live)
     yield _service(stack)
     if is_enabled(gateway.get("ingress")):
         yield ingress(stack)
     if gateway.get("httpRoute"):
-        yield http_route(stack)
+        yield _http_route(stack)
     if gateway.get("exportPrometheusMetrics"):
         yield _service_monitor(stack)
     if is_enabled(stack.spec.get("networkPolicy")):
-        yield network_policy(stack)
+        yield _network_policy(stack)
     yield from disruption_budget(stack, names.gateway, GATEWAY, gateway)
 
 
@@ -51,7 +140,7 @@ def _container(stack: ResolvedStack) -> Object:
     gateway = stack.gateway
     # the variables of the user have precedence, as the original documents; there, the required ones have
     env = sorted(merge_env(gateway.get("env") or (), _REQUIRED_ENV), key=lambda variable: variable.get("name") or "")
-    result = container(
+    return container(
         stack,
         stack.names.gateway,
         gateway,
@@ -59,8 +148,8 @@ def _container(stack: ResolvedStack) -> Object:
         default_tag=stack.profile.gateway_tag,
         env=[variable for variable in env if variable.get("value") or variable.get("valueFrom")],
         mounts=[CONFIG_MOUNT],
+        ports=gateway.get("ports"),
     )
-    return {**result, "ports": gateway["ports"]} if gateway.get("ports") else result
 
 
 def _service(stack: ResolvedStack) -> Object:

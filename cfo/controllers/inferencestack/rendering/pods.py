@@ -1,4 +1,4 @@
-"""The Deployments of gateway and applications: what both have in common.
+"""What the objects of gateway and applications have in common: their metadata, and the Deployments with their pods.
 
 Rendered objects are in the form in which the API server stores them, where apply would otherwise see a difference:
 canonical quantities, and defaults inside atomic fields.
@@ -10,31 +10,42 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cfo.api.inferencestack.merging import merge
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_KEY, GATEWAY, HELM_LABELS
-from cfo.api.inferencestack.resolution import ResolvedStack
+from cfo.api.inferencestack.resolution import ResolvedStack, merge
 from cfo.api.quantity import canonical_quantity
 from cfo.controllers.inferencestack.rendering.config_file import ConfigAnnotations
-from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
-from cfo.controllers.inferencestack.rendering.metadata import new_object
-from cfo.controllers.inferencestack.rendering.replicas import Replicas
-from cfo.runtime import DEPLOYMENT, Object
-
-__all__ = [
-    "CONFIG_MOUNT",
-    "Pod",
-    "container",
-    "deployment",
-    "image_reference",
-    "override_env",
-    "secured",
-    "volume",
-]
+from cfo.controllers.inferencestack.rendering.facts import LiveDeployment, Replicas
+from cfo.runtime import DEPLOYMENT, GVK, Object
 
 CONFIG_MOUNT: Final = {"name": "config", "mountPath": f"/code/{CONFIG_KEY}", "subPath": CONFIG_KEY}
-
 _RESTRICTED_POD: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 _RESTRICTED_CONTAINER: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def new_object(
+    stack: ResolvedStack,
+    gvk: GVK,
+    name: str,
+    component: str = "",
+    annotations: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Object:
+    """Return an object of ``component`` (empty for those of the whole stack) with further top-level ``fields``.
+
+    It shares no maps or lists with the arguments, and has no ``null`` values.
+    """
+    metadata: Object = {"name": name, "namespace": stack.namespace, "labels": stack.names.labels(component)}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata, **_copied(fields)}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,7 @@ class Pod:
     init_containers: Sequence[Object] = field(default_factory=list)
 
 
-def image_reference(image: Mapping[str, Any], default_tag: str) -> str:
+def _image_reference(image: Mapping[str, Any], default_tag: str) -> str:
     """Return the reference of ``image``: with ``default_tag`` if it has no tag, and no tag if it has a digest."""
     repository = image.get("repository") or ""
     tag = image.get("tag") or default_tag
@@ -62,19 +73,21 @@ def container(
     default_tag: str,
     env: Iterable[Mapping[str, Any]],
     mounts: Sequence[Mapping[str, Any]],
+    ports: Sequence[Mapping[str, Any]] | None = None,
 ) -> Object:
     """Return a container with the settings in ``section`` that are the same for gateway and applications."""
     result: Object = {
         "name": name,
-        "image": image_reference(image, default_tag),
+        "image": _image_reference(image, default_tag),
         "imagePullPolicy": image.get("pullPolicy"),
-        "securityContext": secured(stack, section.get("securityContext"), _RESTRICTED_CONTAINER),
+        "securityContext": _secured(stack, section.get("securityContext"), _RESTRICTED_CONTAINER),
         "env": [_variable(variable) for variable in env],
         "resources": _resources(section.get("resources")),
         "volumeMounts": [*mounts, *(section.get("volumeMounts") or ())],
     }
     for probe in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
         result[probe] = section.get(probe)
+    result["ports"] = ports
     return {key: value for key, value in result.items() if value}
 
 
@@ -117,7 +130,7 @@ def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: Pod) -> Obj
     spec: Object = {
         "imagePullSecrets": stack.spec.get("imagePullSecrets"),
         "serviceAccountName": stack.names.service_account,
-        "securityContext": secured(stack, section.get("podSecurityContext"), _RESTRICTED_POD),
+        "securityContext": _secured(stack, section.get("podSecurityContext"), _RESTRICTED_POD),
         "initContainers": list(pod.init_containers),
         "containers": list(pod.containers),
         "volumes": [volume(item) for item in (*pod.volumes, *(section.get("volumes") or ()))],
@@ -128,9 +141,7 @@ def _pod_spec(stack: ResolvedStack, section: Mapping[str, Any], pod: Pod) -> Obj
     return {key: value for key, value in spec.items() if value or value == 0}
 
 
-def secured(
-    stack: ResolvedStack, context: Mapping[str, Any] | None, restricted: Mapping[str, Any] = _RESTRICTED_CONTAINER
-) -> Object:
+def _secured(stack: ResolvedStack, context: Mapping[str, Any] | None, restricted: Mapping[str, Any]) -> Object:
     """Return a security context: with the fields of ``restricted`` that it does not set, if the stack is restricted."""
     if stack.spec.get("securityProfile") != "restricted":
         return dict(context or {})

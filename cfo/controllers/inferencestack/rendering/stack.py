@@ -9,10 +9,8 @@ from cfo.api.inferencestack.resolution import ResolvedStack, resolve
 from cfo.controllers.inferencestack.rendering.application import application_objects
 from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts
 from cfo.controllers.inferencestack.rendering.gateway import gateway_objects
-from cfo.controllers.inferencestack.rendering.metadata import new_object
+from cfo.controllers.inferencestack.rendering.pods import new_object
 from cfo.runtime import GVK, SERVICE_ACCOUNT, Object, gvk_of
-
-__all__ = ["render", "unserved_kinds"]
 
 
 def render(stack: Object, profile: Profile, facts: Facts | None = None) -> list[Object]:

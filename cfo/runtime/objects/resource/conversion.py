@@ -6,8 +6,8 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, Generic, TypeVar
 
+from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.resource.custom_resource import CustomResource
-from cfo.runtime.objects.resource.errors import SchemaError
 from cfo.runtime.objects.unstructured import GVK, Object, gvk_of
 
 __all__ = ["Conversions"]

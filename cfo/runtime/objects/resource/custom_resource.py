@@ -30,17 +30,50 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.field import FieldError, child, index, invalid, required
 from cfo.runtime.objects.kinds import plural as guess_plural
 from cfo.runtime.objects.resource.declaration import Declaration, PrinterColumn, Scale
-from cfo.runtime.objects.resource.errors import InvalidResource
-from cfo.runtime.objects.resource.metadata import ObjectMeta
+from cfo.runtime.objects.resource.field_types import Int64, Time
 from cfo.runtime.objects.resource.model import APIModel, CELRule, mark_changes
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, TypedObject, gvk_of, key_of
 
-__all__ = ["CustomResource"]
+__all__ = ["CustomResource", "ObjectMeta", "OwnerReference"]
 
 _MAX_ERRORS = 20
+
+
+class OwnerReference(APIModel):
+    """A reference to an object that owns this one."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(APIModel):
+    """The metadata that every object has (`ObjectMeta`_).
+
+    .. _ObjectMeta: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/
+    """
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: Int64 = 0
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+    deletion_grace_period_seconds: Int64 | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    finalizers: list[str] = Field(default_factory=list)
+    owner_references: list[OwnerReference] = Field(default_factory=list)
+    managed_fields: list[dict[str, Any]] = Field(default_factory=list)
 
 
 class CustomResource(APIModel, TypedObject):

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.kinds import plural
-from cfo.runtime.objects.resource.errors import SchemaError
 from cfo.runtime.objects.unstructured import GVK, Object, ObjectKind
 
 __all__ = ["Declaration", "PrinterColumn", "Scale", "plural_of"]

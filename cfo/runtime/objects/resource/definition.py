@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from types import ModuleType
 
+from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.resource.custom_resource import CustomResource
 from cfo.runtime.objects.resource.declaration import Declaration
-from cfo.runtime.objects.resource.errors import SchemaError
 from cfo.runtime.objects.resource.schema import structural_schema, without_defaults
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 

@@ -19,6 +19,7 @@ __all__ = [
     "Quantity",
     "Time",
     "list_map",
+    "optional",
 ]
 
 Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
@@ -45,6 +46,12 @@ def list_map(*keys: str) -> Any:
     Each item can have another field manager when it is applied.
     """
     return Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
+
+
+def optional(description: str, **schema: Any) -> Any:
+    """Return an optional field of a model, ``None`` if it is not set; ``schema`` is added to its schema in the CRD."""
+    extra: dict[str, Any] = {"json_schema_extra": schema} if schema else {}
+    return Field(default=None, description=description, **extra)
 
 
 EmbeddedResource = Annotated[

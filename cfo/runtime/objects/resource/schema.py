@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel
 
-from cfo.runtime.objects.resource.errors import SchemaError
+from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.resource.model import VALIDATIONS
 from cfo.runtime.objects.unstructured import Object
 

@@ -6,7 +6,6 @@ import pytest
 
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL, QUOTA_RESERVED, State
 from cfo.api.flux.validation import (
-    flux_job_queue_errors,
     flux_job_update_errors,
     minicluster_queue_errors,
     validate_flux_job,
@@ -108,11 +107,11 @@ def test_queue_label_of_an_admitted_flux_job_is_immutable() -> None:
     waiting, admitted = obj(FLUX_JOB, {}, State.WAITING), obj(FLUX_JOB, {}, State.WAITING, QUOTA_RESERVED)
     labelled = obj(FLUX_JOB, {})
     labelled["metadata"]["labels"] = {QUEUE_NAME_LABEL: "x"}
-    assert flux_job_queue_errors(waiting, labelled) == []
-    assert [error.field for error in flux_job_queue_errors(admitted, labelled)] == [
+    assert flux_job_update_errors(waiting, labelled) == []
+    assert [error.field for error in flux_job_update_errors(admitted, labelled)] == [
         "metadata.labels[kueue.x-k8s.io/queue-name]"
     ]
-    assert flux_job_queue_errors(admitted, obj(FLUX_JOB, {"priority": 1})) == []
+    assert flux_job_update_errors(admitted, obj(FLUX_JOB, {"priority": 1})) == []
 
 
 def test_queue_label_of_a_minicluster_is_immutable_while_its_job_may_have_pods() -> None:

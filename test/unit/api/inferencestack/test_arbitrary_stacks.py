@@ -11,7 +11,8 @@ import yaml
 from cfo.api.inferencestack.profiles import PROFILES
 from cfo.api.inferencestack.validation import validate, validate_update
 from cfo.api.inferencestack.validation.fields import stack_types
-from cfo.controllers.inferencestack.rendering import render, restarts_pods
+from cfo.controllers.inferencestack.profile_choice import restarts_pods
+from cfo.controllers.inferencestack.rendering import render
 from cfo.runtime.objects.unstructured import Object
 from test.support.inference_stacks import stack
 

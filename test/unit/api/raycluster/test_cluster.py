@@ -12,7 +12,7 @@ from cfo.api.raycluster.cluster import (
     uses_kuberay_auth,
     uses_kuberay_tls,
 )
-from cfo.api.raycluster.naming import CLUSTER_LABEL
+from cfo.api.raycluster.names import CLUSTER_LABEL
 
 
 def test_label_of_long_name_is_not_its_prefix() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
 from cfo.api.raycluster.enforcement import Enforcement, enforce, merged, unmet
-from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.responsibility import FEATURES, Concern
+from cfo.api.raycluster.facts import FEATURES, Concern, RayClusterFacts
 
 ENFORCED = frozenset({Concern.NETWORK_POLICY, Concern.MTLS, Concern.AUTHENTICATION})
 ACTIVE = ("tlsOptions", "authOptions", "secureTrustedNetwork")

@@ -9,14 +9,14 @@ import aiohttp
 import anyio
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.dashboard import in_cluster
 from cfo.console.dashboard.feed import LINGER
 from cfo.console.dashboard.site import Site
 from cfo.console.dashboard.streams import MAX_STREAMS
 from cfo.console.summaries import Condition, Level, Problem, WarningEvent
 from cfo.runtime import SECRET, ClientConfig, Manager, ManagerOptions
-from cfo.runtime.process import FakeClock
+from test.support.clocks import FakeClock
 from test.support.dashboard_server import Dashboard, running_dashboard
 from test.support.dashboards import FakeInformer, FakeOverview, summary
 from test.support.summaries import VIEWS

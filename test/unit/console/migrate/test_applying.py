@@ -13,8 +13,7 @@ from cfo.console.migrate.raycluster.planning import ObservedCluster, plan_cluste
 from cfo.console.migrate.steps import ObjectPlan
 from cfo.runtime.client.errors import Conflict, Forbidden
 from cfo.runtime.objects.unstructured import Object, name_of
-from test.support.migration import injected, user_cluster
-from test.unit.console.migrate.test_planning import TO_KUBERAY, observed
+from test.support.migration import TO_KUBERAY, injected, observed, user_cluster
 
 
 class Server:

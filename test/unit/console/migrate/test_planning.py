@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import FINALIZER, names_of
+from cfo.api.raycluster.names import FINALIZER, names_of
 from cfo.console.migrate.output import table
 from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, ObservedCluster, Options, plan_cluster
 from cfo.console.migrate.raycluster.session import plan_safely
@@ -15,36 +15,23 @@ from cfo.console.migrate.raycluster.takeover import plan_orphaned_binding, plan_
 from cfo.console.migrate.raycluster.targets import SECURE_NETWORK_ANNOTATION, KubeRay, Target
 from cfo.console.migrate.steps import Action, Downtime, ObjectPlan
 from cfo.runtime.objects.unstructured import Object, name_of
-from test.support.migration import NAMESPACE, injected, kuberay_policies, operator_objects, user_cluster
+from test.support.migration import (
+    FIELDS,
+    KUBERAY,
+    NAMESPACE,
+    TO_KUBERAY,
+    injected,
+    kuberay_policies,
+    observed,
+    result_of,
+    user_cluster,
+)
 
-FIELDS = frozenset({"networkPolicy", "tlsOptions", "authOptions", "headGroupSpec.ingressOptions"})
-KUBERAY = KubeRay(FIELDS, frozenset({"networkPolicy", "tlsOptions"}), cert_manager=True)
-TO_KUBERAY = Options(Target.KUBERAY, KUBERAY, allow_downtime=True)
 TO_RHOAI = Options(Target.RHOAI, allow_downtime=True)
-
-
-def observed(cluster: Object, *more: Object, has_pods: bool = True, **objects: bool) -> ObservedCluster:
-    """Return a stored RayCluster with the operator's objects and ``more`` objects."""
-    stored = copy.deepcopy(cluster)
-    stored["metadata"] |= {"uid": f"uid-{name_of(cluster)}", "resourceVersion": "1"}
-    found = [*operator_objects(stored, **objects), *more]
-    for number, obj in enumerate(found):
-        obj["metadata"].setdefault("uid", f"uid-{number}")
-    bindings = [obj for obj in found if obj["kind"] == "ClusterRoleBinding"]
-    return ObservedCluster(stored, [obj for obj in found if obj not in bindings], bindings, has_pods)
 
 
 def texts(plan: ObjectPlan) -> list[str]:
     return [step.text for step in plan.steps if step.action is not Action.DELETE]
-
-
-def result_of(plan: ObjectPlan) -> Object:
-    """Return the RayCluster after all steps."""
-    result = plan.object
-    for step in plan.steps:
-        if step.object is plan.object and step.change is not None:
-            result = step.change(result)
-    return result
 
 
 def test_running_cluster_is_suspended_migrated_and_resumed() -> None:

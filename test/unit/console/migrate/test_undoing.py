@@ -15,8 +15,7 @@ from cfo.console.migrate.raycluster.undoing import plan_undo_cluster, plan_undo_
 from cfo.console.migrate.steps import Action, ObjectPlan
 from cfo.console.migrate.undo_file import MAX_BYTES, InvalidUndoFile, Record, UndoFile, load
 from cfo.runtime.objects.unstructured import Object
-from test.support.migration import injected, user_cluster
-from test.unit.console.migrate.test_planning import TO_KUBERAY, observed, result_of
+from test.support.migration import TO_KUBERAY, injected, observed, result_of, user_cluster
 
 
 def migrated(**spec: Any) -> tuple[Record, Object]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cfo.api.gateway import HTTP_ROUTE
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.console.summaries import Related, Summary, summarize
 from cfo.console.summaries.reading import MAX_TEXT, text
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import anyio
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.summaries import Overview
 from cfo.console.summaries.overview import Subscription
 from cfo.features import all_views

@@ -11,7 +11,7 @@ from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
-from cfo.api.raycluster.kinds import RAY_CLUSTER, ROUTE
+from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.console import summaries
 from cfo.console.summaries import Level, Related, Summary
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object

@@ -13,7 +13,7 @@ from cfo.console.summaries import Change, ChangeType, Condition, Level, WarningE
 from cfo.console.view.rows import columns_for, is_match, row, sort_summaries
 from cfo.console.view.show import print_changes
 from cfo.console.view.text import age, change_text, counts, detail, problem_lines, table
-from cfo.runtime.process import FakeClock
+from test.support.clocks import FakeClock
 from test.support.summaries import VIEWS, StubOverview, summary
 
 NOW = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)

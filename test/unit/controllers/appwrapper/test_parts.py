@@ -10,8 +10,7 @@ import orjson
 import pytest
 
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration, FaultToleranceConfiguration
-from cfo.controllers.appwrapper.components import DELETED, components_of, desired_object, recorded_uids
-from cfo.controllers.appwrapper.injection import InjectionError
+from cfo.controllers.appwrapper.components import DELETED, InjectionError, components_of, desired_object, recorded_uids
 from cfo.controllers.appwrapper.nodes import marked_resources
 from cfo.controllers.appwrapper.pods import Pod, Termination, pod_of
 from cfo.controllers.appwrapper.settings import Settings

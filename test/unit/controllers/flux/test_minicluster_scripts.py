@@ -12,9 +12,15 @@ from typing import Any
 
 import pytest
 
-from cfo.controllers.flux.minicluster.broker import broker_config, hostlist
 from cfo.controllers.flux.minicluster.plan import Plan
-from cfo.controllers.flux.minicluster.scripts import init_script, script_files, sidecar_script, wait_script
+from cfo.controllers.flux.minicluster.scripts import (
+    broker_config,
+    hostlist,
+    init_script,
+    script_files,
+    sidecar_script,
+    wait_script,
+)
 from test.support.flux_environment import mini_cluster
 from test.support.recordings import flux_cases, load_flux
 

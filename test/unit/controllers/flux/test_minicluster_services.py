@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from cfo.controllers.flux.minicluster.children import Children
+from cfo.controllers.flux.minicluster.objects import ServiceWriter
 from cfo.controllers.flux.minicluster.plan import Plan
-from cfo.controllers.flux.minicluster.services import ServiceWriter
 from cfo.runtime import Entry, Object, Reader, name_of
 from test.support.flux_environment import mini_cluster
 

@@ -10,7 +10,6 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from cfo.controllers.flux.minicluster.curve import create_certificate, z85_decode, z85_encode
 from cfo.controllers.flux.minicluster.job_changes import (
     has_started,
     ignored_changes,
@@ -21,12 +20,13 @@ from cfo.controllers.flux.minicluster.job_changes import (
 )
 from cfo.controllers.flux.minicluster.lead import LeadPod, lead_of, needs_reconcile, unlabelled_index
 from cfo.controllers.flux.minicluster.plan import Plan, spec_hash, wanted_suspend
-from cfo.controllers.flux.minicluster.resources import desired_job
+from cfo.controllers.flux.minicluster.resources import create_certificate, desired_job, z85_encode
 from cfo.controllers.flux.minicluster.status import Observed, desired_status, is_finished, notices
 from cfo.runtime import GVK, Entry
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.objects.unstructured import Object
 from test.support.flux_environment import condition, mini_cluster, state, true_conditions
+from test.support.z85 import z85_decode
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -138,8 +138,8 @@ def test_result_has_reason_and_exit_code(
     succeeded = condition(found, "Succeeded")
     assert (succeeded["status"], succeeded["reason"], succeeded["message"]) == expected
     assert found["status"].get("exitCode") == exit_code
-    (notice,) = notices(cluster, found["status"])
-    assert (notice.type, notice.message) == ("Normal" if expected[0] == "True" else "Warning", expected[2])
+    ((kind, _, message),) = notices(cluster, found["status"])
+    assert (kind, message) == ("Normal" if expected[0] == "True" else "Warning", expected[2])
 
 
 def test_exit_code_is_kept_until_the_job_is_suspended() -> None:

@@ -12,7 +12,7 @@ from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.kinds import LEASE, POD
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 
 
 class Requests:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cfo.api.inferencestack.names import AUTOSCALED, KEPT_FOR_REPLICA_COUNT, KEPT_REPLICAS, SCALED_BY_OTHERS
-from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
-from cfo.controllers.inferencestack.rendering.replicas import Replicas, Scaling, decide_replicas
+from cfo.controllers.inferencestack.rendering.facts import LiveDeployment, Replicas, Scaling, decide_replicas
 
 ON = Scaling(enabled=True, available=True)
 ABSENT = Scaling(enabled=True, available=False, minimum=2)

@@ -9,9 +9,9 @@ import pytest
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.inferencestack.kinds import SCALED_OBJECT
 from cfo.api.inferencestack.profiles import newest_profile
-from cfo.controllers.inferencestack.rollout import ComponentState, State
-from cfo.controllers.inferencestack.status import Outcome, stack_status
-from cfo.runtime.objects.unstructured import find_condition
+from cfo.controllers.inferencestack.pods import PodFailure
+from cfo.controllers.inferencestack.status import ComponentState, Outcome, State, component_state, stack_status
+from cfo.runtime.objects.unstructured import Object, find_condition
 from test.support.inference_stacks import stack
 
 PROFILE = newest_profile("v2")
@@ -85,3 +85,55 @@ def test_long_messages_are_shortened() -> None:
     assert degraded["message"].endswith("; and 4 more")
     assert all(len(item["message"]) <= 1024 for item in status["conditions"])
     assert status["readyApplications"] == "0/9"
+
+
+POD_FAILURE = PodFailure("ImagePullBackOff", "no such image")
+DEADLINE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
+QUOTA = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
+
+
+def existing_deployment(want: int | None = 2, generation: int = 3, **status: Any) -> Object:
+    observed = {"observedGeneration": 3, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2}
+    spec = {} if want is None else {"replicas": want}
+    return {
+        "metadata": {"generation": generation},
+        "spec": spec,
+        "status": {**observed, "availableReplicas": 2, **status},
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "failure", "state", "reason"),
+    [
+        (None, None, "Progressing", "DeploymentMissing"),
+        (existing_deployment(), None, "Ready", "RolloutComplete"),
+        (existing_deployment(), POD_FAILURE, "Ready", "RolloutComplete"),
+        (existing_deployment(generation=4), None, "Progressing", "RolloutPending"),
+        (existing_deployment(0), None, "Idle", "ScaledToZero"),
+        (existing_deployment(3), None, "Progressing", "WaitingForPods"),
+        (existing_deployment(updatedReplicas=1), None, "Progressing", "RollingOut"),
+        (existing_deployment(updatedReplicas=1), POD_FAILURE, "Failed", "ImagePullBackOff"),
+        (existing_deployment(updatedReplicas=1, conditions=[DEADLINE]), POD_FAILURE, "Stalled", "RolloutStalled"),
+        (existing_deployment(readyReplicas=0, conditions=[QUOTA]), None, "Failed", "FailedCreate"),
+        (
+            existing_deployment(None, replicas=1, updatedReplicas=1, readyReplicas=1, availableReplicas=1),
+            None,
+            "Ready",
+            "RolloutComplete",
+        ),
+    ],
+)
+def test_state_of_existing_deployment(
+    found: Object | None, failure: PodFailure | None, state: str, reason: str
+) -> None:
+    result = component_state(found, failure)
+    assert (result.state, result.reason) == (state, reason)
+
+
+def test_pods_of_old_revisions_are_not_ready() -> None:
+    """Two ready pods of which one is old: one replica of the new revision is ready, or none."""
+    result = component_state(existing_deployment(updatedReplicas=1), None)
+    assert (result.ready, result.updated, result.replicas) == (1, 1, 2)
+    stalled = component_state(existing_deployment(1, updatedReplicas=1, readyReplicas=1, conditions=[DEADLINE]), None)
+    assert (stalled.ready, stalled.state, stalled.message) == (0, "Stalled", "timed out")
+    assert component_state(existing_deployment(), None, suspended=True).state == "Suspended"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from cfo.api.inferencestack.names import MANAGED_BY, MANAGED_BY_LABEL
+from cfo.api.inferencestack.names import HELM_RELEASE_NAME, MANAGED_BY, MANAGED_BY_LABEL
 from cfo.controllers.inferencestack.children import Children
-from cfo.controllers.inferencestack.names import HELM_RELEASE_NAME
 from cfo.controllers.inferencestack.writes import StackWrites
 from cfo.runtime import Client, Object, owner_reference
 from cfo.runtime.client import NameTaken

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from cfo.api.raycluster.naming import CLUSTER_LABEL, NAMESPACE_LABEL
+from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL
 from cfo.controllers.raycluster.children import Children, belongs_to
 from cfo.runtime import Client, EventRecorder, owner_reference
 from cfo.runtime.client import NameTaken

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import names_of
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.node_request import Refusal
 from cfo.controllers.raycluster.node_signer import SigningAuthorities

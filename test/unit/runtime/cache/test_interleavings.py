@@ -21,7 +21,7 @@ from cfo.runtime.cache.feed import Feeds, Listing
 from cfo.runtime.cache.selectors import LabelSelector, Selection
 from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 
 DECODER = EntryDecoder(GVK("ray.io", "v1", "RayCluster"))
 KEYS = [NamespacedName("ns", name) for name in "abc"]

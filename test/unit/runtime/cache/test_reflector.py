@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 import pytest
 import structlog
 
 from cfo.runtime.cache import reflector as reflector_module
 from cfo.runtime.cache import wire
-from cfo.runtime.cache.entry import EntryDecoder
-from cfo.runtime.cache.feed import Feeds
-from cfo.runtime.cache.reflector import Reflector, ReflectorOptions, State
-from cfo.runtime.cache.selectors import Selection
-from cfo.runtime.cache.store import Event, Store
-from cfo.runtime.cache.watch_list import WatchListSupport
-from cfo.runtime.client.discovery import Resource
+from cfo.runtime.cache.reflector import State
 from cfo.runtime.client.ratelimit import Backoff
-from cfo.runtime.objects.unstructured import GVK, NamespacedName
-from cfo.runtime.process.clock import FakeClock
-from test.support.clocks import SkippingClock
+from cfo.runtime.objects.unstructured import NamespacedName
+from test.support.clocks import FakeClock
+from test.support.reflectors import EXPIRED, Harness, running_reflector, start_watch
 from test.support.scripted_transport import (
     TIMEOUT_SECONDS,
-    ScriptedServer,
-    ScriptedWatch,
     error_response,
     list_response,
     raw_response,
@@ -35,91 +24,6 @@ from test.support.scripted_transport import (
     status,
     watch_line,
 )
-
-RAY = GVK("ray.io", "v1", "RayCluster")
-RESOURCE = Resource(gvk=RAY, plural="rayclusters", namespaced=True)
-EXPIRED = status(410, "Expired", "too old resource version: 1 (9)")
-
-
-class Harness:
-    """A reflector of a scripted server, and the store that it fills."""
-
-    def __init__(
-        self,
-        server: ScriptedServer,
-        transport: Any,
-        namespace: str = "",
-        *,
-        idle_seconds: float = 75.0,
-        page_size: int = 2,
-        watch_list: WatchListSupport | None = None,
-        **options: Any,
-    ) -> None:
-        self.server = server
-        self.clock = SkippingClock()
-        self.events: list[Event] = []
-        self._changed = asyncio.Event()
-        selection = Selection.of(**options)
-        self.store = Store(deliver=self._emit, clock=self.clock, selection=selection)
-        self.feeds = Feeds(self.store)
-        self.feeds.open([namespace])
-        self.feed = self.feeds[namespace]
-        self.reflector = Reflector(
-            transport,
-            RESOURCE,
-            self.feed,
-            EntryDecoder(RAY),
-            selection,
-            clock=self.clock,
-            options=ReflectorOptions(
-                page_size=page_size,
-                idle_seconds=idle_seconds,
-                random=lambda: 0.0,
-                watch_list=watch_list is not None,
-            ),
-            watch_list=watch_list,
-            on_change=self._changed.set,
-        )
-
-    def _emit(self, event: Event) -> None:
-        self.events.append(event)
-        self._changed.set()
-
-    async def wait_until(self, condition: Callable[[], bool]) -> None:
-        async def met() -> None:
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
-
-        await asyncio.wait_for(met(), TIMEOUT_SECONDS)
-
-    async def wait_for_version(self, name: str, version: object | None) -> None:
-        await self.wait_until(lambda: self.version(name) == (None if version is None else str(version)))
-
-    def version(self, name: str) -> str | None:
-        entry = self.store.get(NamespacedName("ns", name))
-        return entry.meta.resource_version if entry else None
-
-
-@asynccontextmanager
-async def running_reflector(namespace: str = "", **options: Any) -> AsyncIterator[tuple[ScriptedServer, Harness]]:
-    async with scripted_server() as (server, transport):
-        harness = Harness(server, transport, namespace, **options)
-        task = asyncio.create_task(harness.reflector.run())
-        try:
-            yield server, harness
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-
-async def start_watch(server: ScriptedServer, harness: Harness) -> ScriptedWatch:
-    """Wait until the list is complete and the reflector has opened a watch; return the watch."""
-    watch = server.respond_with_watch()
-    await harness.wait_until(lambda: harness.feed.synced)
-    await asyncio.wait_for(watch.opened.wait(), TIMEOUT_SECONDS)
-    return watch
 
 
 async def test_list_is_paged_and_watch_starts_at_its_version() -> None:
@@ -476,7 +380,7 @@ async def test_etcd_restore_is_detected_by_lower_versions_and_replaces_all_state
 
 
 async def test_etcd_restore_is_detected_during_a_silent_watch() -> None:
-    async with running_reflector(idle_seconds=0.05) as (server, harness):
+    async with running_reflector(idle_seconds=1.0) as (server, harness):
         server.probe_response = None
         server.respond_with(list_response(900, ray_cluster("a", 800)))
         await start_watch(server, harness)
@@ -488,7 +392,7 @@ async def test_etcd_restore_is_detected_during_a_silent_watch() -> None:
 
 
 async def test_silent_watch_of_a_healthy_server_is_reopened_without_a_list() -> None:
-    async with running_reflector(idle_seconds=0.05) as (server, harness):
+    async with running_reflector(idle_seconds=1.0) as (server, harness):
         server.probe_response = None
         server.respond_with(list_response(9, ray_cluster("a", 5)))
         watch = await start_watch(server, harness)

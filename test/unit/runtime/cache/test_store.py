@@ -14,7 +14,7 @@ from cfo.runtime.cache.feed import TOMBSTONE_SECONDS, Feed, Feeds
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 
 RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
 DECODER = EntryDecoder(RAY_CLUSTER)

@@ -20,8 +20,9 @@ import yaml
 from aiohttp import web
 
 from cfo.runtime import ClientConfig, ConfigError, Transport, TransportError, load_config
-from cfo.runtime.client import APIRequest, CredentialError, Credentials, KubeconfigError, NoClusterConfigured
+from cfo.runtime.client import APIRequest, CredentialError, KubeconfigError, NoClusterConfigured
 from cfo.runtime.client.config import _proxy_for
+from cfo.runtime.client.credentials import Credentials
 from test.support.api_server import ApiServer, AutoAdvancingClock, json
 from test.support.certificates import create_ca, create_certificate, server_ssl_context
 

@@ -12,7 +12,8 @@ import structlog
 from aiohttp import web
 
 from cfo.runtime import APIError, ClientConfig, Conflict, Forbidden, Invalid, Transport, TransportError
-from cfo.runtime.client import APIRequest, Credentials, Exchange, ServiceUnavailable, TooManyRequests, Unauthorized
+from cfo.runtime.client import APIRequest, Exchange, ServiceUnavailable, TooManyRequests, Unauthorized
+from cfo.runtime.client.credentials import Credentials
 from test.support.api_server import ApiServer, AutoAdvancingClock, abort_connection, error_response, json, text
 
 TOKEN = "s3cret-token"
@@ -224,8 +225,8 @@ async def test_response_timeout_is_an_error_with_unknown_outcome_for_writes(
 
     server.answer(method, "/x", wait)
     async with Transport(ClientConfig(server=server.url)) as transport:
-        with pytest.raises(TransportError, match=r"no response from .* within 0\.2 s") as caught:
-            await transport.request(APIRequest(method, "/x", timeout=0.2))
+        with pytest.raises(TransportError, match=r"no response from .* within 1 s") as caught:
+            await transport.request(APIRequest(method, "/x", timeout=1.0))
     never.set()
     assert caught.value.outcome_unknown is unknown
     assert server.all_requests[0].query == {"timeout": "1s"}
@@ -364,23 +365,6 @@ async def test_broken_stream_raises_transport_error(server: ApiServer, transport
             await content.read()
 
 
-async def test_silent_stream_times_out(server: ApiServer, transport: Transport) -> None:
-    never = asyncio.Event()
-
-    async def watch(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(b"one\n")
-        await never.wait()
-        return response
-
-    server.answer("GET", "/watch", watch)
-    with pytest.raises(TransportError, match="read timed out"):
-        async with transport.stream(APIRequest("GET", "/watch", resource="things"), read_timeout=0.2) as content:
-            await content.read()
-    never.set()
-
-
 async def test_stream_without_a_response_times_out(
     server: ApiServer, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,8 +375,8 @@ async def test_stream_without_a_response_times_out(
         return web.Response()
 
     server.answer("GET", "/watch", wait)
-    monkeypatch.setattr("cfo.runtime.client.transport._TIMEOUT_SECONDS", 0.2)
-    with pytest.raises(TransportError, match=r"watch things: no response from .* within 0\.2 s"):
+    monkeypatch.setattr("cfo.runtime.client.transport._TIMEOUT_SECONDS", 1.0)
+    with pytest.raises(TransportError, match=r"watch things: no response from .* within 1 s"):
         async with transport.stream(APIRequest("GET", "/watch", resource="things")):
             pytest.fail("the stream must not open")
     never.set()
@@ -436,7 +420,7 @@ async def test_response_timeout_closes_all_idle_connections_of_the_pool(server: 
         await transport.request(APIRequest("GET", "/record"))
         assert set(ports) == pooled
         with pytest.raises(TransportError, match="no response"):
-            await transport.request(APIRequest("GET", "/silent", timeout=0.05))
+            await transport.request(APIRequest("GET", "/silent", timeout=1.0))
         await transport.request(APIRequest("GET", "/record"))
         assert ports[-1] not in pooled
 

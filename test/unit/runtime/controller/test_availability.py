@@ -18,7 +18,7 @@ from cfo.runtime.client.errors import TransportError, UnknownKind
 from cfo.runtime.controller.availability import Availability, is_served
 from cfo.runtime.objects.kinds import CUSTOM_RESOURCE_DEFINITION
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
 MIRROR = GVK("example.com", "v1", "Mirror")
@@ -271,75 +271,3 @@ async def test_is_served_retries_until_discovery_succeeds() -> None:
         assert not lookup.done()
         clock.advance(0.5)
     assert await lookup is False
-
-
-def follow(harness: Harness, gvk: GVK) -> list[str]:
-    """Follow the kind with a teardown function; return the list that records the calls."""
-    calls: list[str] = []
-    harness.availability.when_available(gvk, lambda: calls.append("setup"), teardown=lambda: calls.append("teardown"))
-    return calls
-
-
-async def test_kind_is_torn_down_when_its_crd_is_deleted_and_set_up_again() -> None:
-    harness = Harness(MIRROR, LENS)
-    mirror, lens = follow(harness, MIRROR), follow(harness, LENS)
-    async with running(harness):
-        await run_until_idle()
-        harness.crds.delete("mirrors.example.com")
-        await run_until_idle()
-        assert mirror == ["setup"]  # discovery lags behind
-        harness.mapper.served.remove(MIRROR)
-        harness.clock.advance(0.1)
-        await run_until_idle()
-        assert mirror == ["setup", "teardown"]
-        assert harness.clock.timers == 0
-        assert harness.availability.pending == (MIRROR,)
-        harness.mapper.served.add(MIRROR)
-        harness.crds.add("mirrors.example.com")
-        await run_until_idle()
-        assert mirror == ["setup", "teardown", "setup"]
-        assert lens == ["setup"]
-
-
-async def test_kind_is_torn_down_when_its_changed_crd_does_not_serve_it() -> None:
-    harness = Harness(MIRROR)
-    calls = follow(harness, MIRROR)
-    async with running(harness):
-        await run_until_idle()
-        harness.mapper.served.remove(MIRROR)
-        lookups = harness.mapper.lookups
-        harness.crds.change("mirrors.example.com")  # its status
-        harness.crds.change("others.example.com", generation=2)
-        await run_until_idle()
-        assert (calls, harness.mapper.lookups) == (["setup"], lookups)
-        harness.crds.change("mirrors.example.com", generation=2)
-        await run_until_idle()
-        assert calls == ["setup", "teardown"]
-
-
-async def test_kind_is_not_torn_down_while_discovery_is_incomplete() -> None:
-    harness = Harness(MIRROR)
-    calls = follow(harness, MIRROR)
-    async with running(harness):
-        await run_until_idle()
-        harness.mapper.errors[MIRROR] = [DiscoveryIncomplete("unavailable")]
-        harness.mapper.served.remove(MIRROR)
-        harness.crds.delete("mirrors.example.com")
-        await run_until_idle()
-        assert calls == ["setup"]
-        harness.clock.advance(0.1)
-        await run_until_idle()
-        assert calls == ["setup", "teardown"]
-
-
-async def test_kind_is_torn_down_if_its_crd_was_deleted_before_crds_were_listed() -> None:
-    harness = Harness(MIRROR, LENS)
-    mirror, lens = follow(harness, MIRROR), follow(harness, LENS)
-    async with running(harness):
-        await run_until_idle()
-        harness.mapper.served.remove(MIRROR)
-        harness.crds.sync("lenses.example.com")
-        await run_until_idle()
-        assert (mirror, lens) == (["setup", "teardown"], ["setup"])
-        assert harness.crds.state_handlers == []
-        assert harness.clock.timers == 0

@@ -14,7 +14,7 @@ from cfo.runtime.controller.cause import Cause, Causes, CauseType, changed_field
 from cfo.runtime.controller.workqueue import WorkQueue
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import NamespacedName
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 
 
 def config_map(name: str = "a", **fields: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ async def test_item_has_the_causes_of_its_earliest_time() -> None:
     assert str(queue.causes("a")) == "ConfigMap ns/a added"
     queue.done("a")
     assert str(queue.causes("a")) == ""
-    with anyio.fail_after(1):
+    with anyio.fail_after(10):
         await queue.get()
     assert str(queue.causes("a")) == "generic"
 

@@ -20,7 +20,7 @@ from cfo.runtime.controller.source import Channel
 from cfo.runtime.controller.workqueue import LOW_PRIORITY
 from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.unstructured import GVK
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
 A, B = Request("ns", "a"), Request("ns", "b")

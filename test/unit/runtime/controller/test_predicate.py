@@ -17,7 +17,6 @@ from cfo.runtime.controller.predicate import (
     ResourceVersionChanged,
     and_,
     from_functions,
-    has_labels,
     not_,
     on_update,
     or_,
@@ -100,13 +99,6 @@ def test_from_functions_calls_the_function_of_the_event_type() -> None:
     assert predicate(updated({}, {}))
     assert predicate(deleted(generation=7))
     assert not predicate(deleted())
-
-
-def test_has_labels_accepts_labels_in_old_or_new_state() -> None:
-    predicate = has_labels("a", "b")
-    assert predicate(created(labels={"a": "", "b": "", "c": ""}))
-    assert not predicate(created(labels={"a": ""}))
-    assert predicate(updated({"labels": {"a": "", "b": ""}}, {}))
 
 
 def test_predicates_can_be_combined() -> None:

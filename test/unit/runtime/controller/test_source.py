@@ -21,7 +21,7 @@ from cfo.runtime.controller.source import Channel, InformerSync, Kind
 from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 
 MIRROR = GVK("example.com", "v1", "Mirror")
 KEY = NamespacedName("ns", "a")

@@ -14,7 +14,7 @@ from kopf._cogs.structs import references as kopf_references
 from cfo.runtime import handlers
 from cfo.runtime.handlers.diffs import compute_diff
 from cfo.runtime.handlers.progress import HandlerState
-from cfo.runtime.handlers.selectors import Resource, Selector
+from cfo.runtime.handlers.resource_selectors import Resource, Selector
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=datetime.UTC)
 

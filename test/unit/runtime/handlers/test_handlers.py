@@ -24,7 +24,7 @@ from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.indexes import Index
 from cfo.runtime.handlers.patching import apply_patch, json_patch, make_plain, merged, plain
 from cfo.runtime.handlers.progress import HandlerState
-from cfo.runtime.handlers.selectors import Resource
+from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.handlers.storage import MAX_STORED
 from cfo.runtime.webhook.admission import AdmissionRequest
 

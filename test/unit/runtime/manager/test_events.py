@@ -15,7 +15,7 @@ from cfo.runtime.client.errors import Forbidden, NotFound, ServiceUnavailable, T
 from cfo.runtime.manager.events import EventBroadcaster
 from cfo.runtime.objects.kinds import CORE_EVENT, EVENT
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
 CLUSTER: Object = {

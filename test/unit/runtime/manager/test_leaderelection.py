@@ -14,10 +14,9 @@ import pytest
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-from cfo.runtime.client.api_request import APIRequest
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists, Conflict, ServiceUnavailable, TransportError
-from cfo.runtime.client.transport import Transport
+from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.client.write_gate import WriteRejected, write_gate
 from cfo.runtime.controller.lifecycle import Phase, RunnableFailed
 from cfo.runtime.controller.metrics import Metrics
@@ -30,12 +29,12 @@ from cfo.runtime.manager.leaderelection import (
 )
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.unstructured import NamespacedName, Object
-from cfo.runtime.process.clock import FakeClock
 from test.support.api_server import ApiServer, json, status
+from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
 
-class FakeLock:
+class FakeLock(LeaseLock):
     """A Lease in memory, with optimistic concurrency.
 
     Requests wait for ``gate``; then they fail while ``down`` is set, or raise the next of ``errors``.

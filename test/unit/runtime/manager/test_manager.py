@@ -19,7 +19,7 @@ from cfo.runtime.controller.source import Channel
 from cfo.runtime.manager.builder import Builder
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.unstructured import GVK
-from cfo.runtime.process.clock import FakeClock
+from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
 UNREACHABLE_SERVER = ClientConfig(server="https://127.0.0.1:1")

@@ -16,10 +16,8 @@ from cfo.runtime.objects.field import (
     forbidden,
     internal,
     invalid,
-    not_found,
     not_supported,
     required,
-    too_few,
     too_long,
     too_many,
     type_invalid,
@@ -54,7 +52,6 @@ def test_paths_are_compared_by_value() -> None:
         (type_invalid("a", 1.5, "no"), "a: Invalid value: 1.5: no", "FieldValueTypeInvalid"),
         (forbidden("a", "never"), "a: Forbidden: never", "FieldValueForbidden"),
         (duplicate("a", "b"), 'a: Duplicate value: "b"', "FieldValueDuplicate"),
-        (not_found("a", "b"), 'a: Not found: "b"', "FieldValueNotFound"),
         (
             not_supported("a", "z", ["x", "y"]),
             'a: Unsupported value: "z": supported values: "x", "y"',
@@ -62,7 +59,6 @@ def test_paths_are_compared_by_value() -> None:
         ),
         (too_long("a", "long", 3), "a: Too long: may not be more than 3 bytes", "FieldValueTooLong"),
         (too_many("a", 5, 3), "a: Too many: 5: must have at most 3 items", "FieldValueTooMany"),
-        (too_few("a", 0, 1), "a: Too few: 0: must have at least 1 item", "FieldValueTooFew"),
         (internal("a", "oh"), "a: Internal error: oh", "InternalError"),
     ],
 )

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from cfo.runtime.process.clock import FakeClock, SystemClock, first_of, micro_time, rfc3339, sleep_unless
+from cfo.runtime.process.clock import SystemClock, first_of, micro_time, rfc3339, sleep_unless
+from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
 

@@ -25,8 +25,8 @@ from cfo.runtime.webhook.admission import (
     errored,
     patched,
 )
-from cfo.runtime.webhook.handlers import DefaultingHandler, ValidatingHandler, respond
 from cfo.runtime.webhook.review import BadReview, json_patch, read_review, write_review
+from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler, respond
 
 WIDGET = GVK("acme.io", "v1", "Widget")
 

@@ -17,7 +17,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.runtime.webhook.admission import UserInfo
 from cfo.webhooks.appwrapper.access import AccessReviewer
-from cfo.webhooks.appwrapper.defaulting import sanitized_label, set_labels
+from cfo.webhooks.appwrapper.webhook import sanitized_label, set_labels
 from test.support.api_server import ApiServer, json
 
 POD, JOB, NODE, THING = (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from cfo.api.raycluster.naming import head_host_names
+from cfo.api.raycluster.names import head_host_names
 from cfo.controllers.raycluster import ca
 from cfo.webhooks.raycluster.mtls import (
     CA_DIRECTORY,

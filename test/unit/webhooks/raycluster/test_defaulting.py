@@ -10,9 +10,9 @@ import pytest
 
 from cfo.api.raycluster.certificates import requests_certificates
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER, SECURE_TRUSTED_NETWORK
-from cfo.api.raycluster.naming import VERSION_ANNOTATION, names_of
+from cfo.api.raycluster.names import VERSION_ANNOTATION, names_of
 from cfo.webhooks.raycluster.defaulting import DefaultingResult, default
-from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
 from cfo.webhooks.raycluster.mtls import CA_KEY_DIRECTORY
 from cfo.webhooks.raycluster.validation import create_errors, update_errors
 from test.support.ray_clusters import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.runtime.objects.unstructured import Object
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from cfo.webhooks.raycluster.json_types import MAX_ENTRIES, MAX_LIST, MAX_WORKER_GROUPS
 from cfo.webhooks.raycluster.pod_additions import PodAdditions
 from cfo.webhooks.raycluster.validation import create_errors, update_errors

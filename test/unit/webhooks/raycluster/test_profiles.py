@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from cfo.api.raycluster.responsibility import SECURE_TRUSTED_NETWORK, Concern
+from cfo.api.raycluster.cluster import SECURE_TRUSTED_NETWORK
+from cfo.api.raycluster.facts import Concern
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors
 from test.support.ray_clusters import (
     OAUTH_AND_MTLS,

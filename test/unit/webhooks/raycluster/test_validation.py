@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.cluster import MULTIKUEUE_CONTROLLER
-from cfo.api.raycluster.naming import VERSION_ANNOTATION
+from cfo.api.raycluster.names import VERSION_ANNOTATION
 from cfo.webhooks.raycluster.defaulting import default
-from cfo.webhooks.raycluster.injection_settings import Images, InjectionSettings
+from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
 from cfo.webhooks.raycluster.validation import create_errors, update_errors
 from test.support.ray_clusters import (
     HEAD_PATH,

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from cfo.api.raycluster.kinds import RAY_CLUSTER
-from cfo.api.raycluster.naming import names_of
+from cfo.api.raycluster.names import RAY_CLUSTER, names_of
 from cfo.config import KubeRayConfiguration
 from cfo.runtime.client.discovery import DiscoveryIncomplete
 from cfo.runtime.objects.field import FieldErrors
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, Operation
-from cfo.webhooks.raycluster.injection_settings import Images
+from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.webhook import RayClusterWebhook
 from test.support.ray_clusters import Cluster, head_pod, names_in, ray_cluster, worker
 

@@ -9,10 +9,9 @@ import pytest
 
 from cfo.api.flux import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION, State
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
-from cfo.controllers.flux.fluxjob.status import Status, state_of
-from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
+from cfo.controllers.flux.fluxjob.step import Action, Observation, Status, Step, state_of
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
-from cfo.controllers.flux.queue.verdict import Verdict
+from cfo.controllers.flux.queue.model import Verdict
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.process.clock import rfc3339
 from test.support.flux_environment import condition, flux_job, state

@@ -9,16 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cfo.api.flux import QueueingStrategy
-from cfo.controllers.flux.queue import (
-    FOREVER,
-    Blocked,
-    Decision,
-    Demand,
-    Holding,
-    Policy,
-    WaitingJob,
-    decide,
-)
+from cfo.controllers.flux.queue.decision import decide
+from cfo.controllers.flux.queue.model import FOREVER, Blocked, Decision, Demand, Holding, Policy, WaitingJob
 from cfo.runtime import NamespacedName
 
 NOW = 1000.0

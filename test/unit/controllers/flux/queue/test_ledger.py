@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL, QUEUE_NAME_LABEL
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
-from cfo.controllers.flux.queue.verdict import Verdict, position_changed
+from cfo.controllers.flux.queue.model import Verdict, position_changed
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.kinds import JOB, NAMESPACE, POD

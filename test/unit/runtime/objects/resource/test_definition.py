@@ -8,7 +8,8 @@ import pytest
 from pydantic import Field
 
 from cfo.runtime import APIModel, CustomResource, NamespacedName, custom_resource_definition
-from cfo.runtime.objects import SchemaError, structural_schema
+from cfo.runtime.objects import SchemaError
+from cfo.runtime.objects.resource.schema import structural_schema
 from test.support.website import Website, WebsiteBeta
 
 SERVICE = NamespacedName("websites", "webhooks")

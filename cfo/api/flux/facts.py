@@ -1,0 +1,48 @@
+"""Facts that controllers and validation share: what conditions say, and which container runs Flux."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cfo.api.flux.names import QUEUE_NAME_LABEL
+from cfo.runtime import find_condition
+
+
+def is_true(obj: Mapping[str, Any], kind: str) -> bool:
+    """Return whether the condition ``kind`` of an object exists and is true."""
+    return _condition(obj, kind).get("status") == "True"
+
+
+def is_false(obj: Mapping[str, Any], kind: str) -> bool:
+    """Return whether the condition ``kind`` of an object exists and is false."""
+    return _condition(obj, kind).get("status") == "False"
+
+
+def message_of(obj: Mapping[str, Any], kind: str) -> str:
+    """Return the message of the condition ``kind`` of an object; empty if there is none."""
+    return str(_condition(obj, kind).get("message") or "")
+
+
+def _condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    return find_condition((obj.get("status") or {}).get("conditions"), kind) or {}
+
+
+def is_queued_by_kueue(cluster: Mapping[str, Any]) -> bool:
+    """Return whether a MiniCluster's Job has the label of a queue of Kueue, which then decides when it starts."""
+    return bool(((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL))
+
+
+def runners(containers: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the indexes of the containers that run Flux: a single container, or those with ``runFlux``.
+
+    Exactly one does in a valid MiniCluster.
+    """
+    if len(containers) == 1:
+        return [0]
+    return [index for index, container in enumerate(containers) if container.get("runFlux")]
+
+
+def is_runner(container: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether ``container``, one of ``containers``, runs Flux."""
+    return len(containers) == 1 or bool(container.get("runFlux"))

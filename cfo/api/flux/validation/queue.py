@@ -1,0 +1,146 @@
+"""Rules for FluxJobs and FluxSetups: what they may contain, and what may change after an admission.
+
+A job with the label of a Kueue queue is not counted in a FluxSetup's quota. So it must not get the
+label while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cfo.api.flux.facts import is_true, runners
+from cfo.api.flux.kinds import FLUX_JOB
+from cfo.api.flux.names import QUEUE_NAME_LABEL, QUOTA_RESERVED, Queue, State
+from cfo.api.flux.validation.minicluster import (
+    MAX_SIZE,
+    cluster_name,
+    flux_errors,
+    name_errors,
+    pod_errors,
+    size_errors,
+    spec_errors,
+)
+from cfo.api.flux.validation.syntax import (
+    between,
+    checked_spec,
+    dns_label,
+    dns_subdomain,
+    environment_errors,
+    selector_errors,
+)
+from cfo.api.quantity import is_quantity
+from cfo.runtime import FieldError, Object, controller_of, labels_of
+from cfo.runtime.objects.field import Path, forbidden, invalid, required
+
+_SPEC: Final = Path("spec")
+_ALWAYS_MUTABLE: Final = frozenset({"priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"})
+_IMMUTABLE: Final = "immutable once the FluxJob has been admitted; delete it and create another one"
+
+_LABELS: Final = Path("metadata").child("labels").key(QUEUE_NAME_LABEL)
+_JOB_LABELS: Final = Path("spec").child("jobLabels").key(QUEUE_NAME_LABEL)
+
+
+def validate_flux_job(obj: Object) -> list[FieldError]:
+    """Return the errors in a FluxJob, at most one more than are reported.
+
+    The MiniCluster that results from it, with the defaults of its FluxSetup, must be validated in addition.
+    """
+    return checked_spec(obj, _job_errors)
+
+
+def _job_errors(obj: Object) -> Iterator[FieldError]:
+    yield from name_errors(obj)
+    spec = obj.get("spec") or {}
+    template, path = spec.get("template") or {}, _SPEC.child("template")
+    own_size = spec.get("size") is not None
+    size = spec.get("size") if own_size else template.get("size")
+    size_path = _SPEC if own_size else path
+    for error in size_errors(template, path, size=size):
+        yield error._replace(field=str(size_path.child("size"))) if error.field == str(path.child("size")) else error
+    yield from spec_errors(template, path, cluster_name(obj), partial=True)
+    if template.get("suspend") is not None:
+        yield forbidden(path.child("suspend"), "set spec.suspend instead")
+    if spec.get("priorityClassName"):
+        yield from dns_subdomain(_SPEC.child("priorityClassName"), spec["priorityClassName"])
+        if spec.get("priority") is not None:
+            yield forbidden(_SPEC.child("priority"), "must not be set together with priorityClassName")
+    yield from environment_errors(_SPEC.child("environment"), spec.get("environment") or {})
+    yield from _runner_errors(spec, template, path)
+
+
+def _runner_errors(spec: Mapping[str, Any], template: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield the conflicts of the job's own fields with the container of the template to which they are added."""
+    containers = template.get("containers") or []
+    for index in runners(containers)[:1]:
+        at = path.child("containers").index(index)
+        if spec.get("command") and (containers[index].get("commands") or {}).get("script"):
+            yield forbidden(at.child("commands", "script"), "must not be set together with spec.command")
+        for name in set(spec.get("environment") or {}) & set(containers[index].get("secrets") or {}):
+            yield forbidden(at.child("secrets").key(name), "must not be set together with spec.environment")
+
+
+def flux_job_update_errors(old: Object, new: Object) -> list[FieldError]:
+    """Return an error for each field that may not change any more from ``old``, with its status, to ``new``.
+
+    Everything may change while the job waits. Once it has been admitted, only its priority, suspend and TTL may change,
+    and its command while its MiniCluster is ready for one. The size of an elastic job (``template.maxSize``) may change
+    until it finishes. The label of a queue of Kueue may not change.
+    """
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    if not (is_true(old, QUOTA_RESERVED) or is_true(old, State.FINISHED)):
+        return []
+    mutable = set(_ALWAYS_MUTABLE)
+    if not is_true(old, State.FINISHED):
+        if is_true(old, State.READY):
+            mutable.add("command")
+        if (before.get("template") or {}).get("maxSize"):
+            mutable.add("size")
+    changed = [_SPEC.child(name) for name in sorted({*before, *after} - mutable) if before.get(name) != after.get(name)]
+    if labels_of(old).get(QUEUE_NAME_LABEL) != labels_of(new).get(QUEUE_NAME_LABEL):
+        changed.insert(0, _LABELS)
+    return [forbidden(path, _IMMUTABLE) for path in changed]
+
+
+def validate_flux_setup(obj: Object) -> list[FieldError]:
+    """Return the errors in a FluxSetup, at most one more than are reported."""
+    return checked_spec(obj, _setup_errors)
+
+
+def _setup_errors(obj: Object) -> Iterator[FieldError]:
+    spec = obj.get("spec") or {}
+    defaults, path = spec.get("mini-cluster") or {}, _SPEC.child("mini-cluster")
+    yield from between(path.child("size"), defaults.get("size"), 1, MAX_SIZE)
+    yield from flux_errors(defaults.get("flux") or {}, path.child("flux"))
+    yield from pod_errors(defaults.get("pod") or {}, path.child("pod"))
+    yield from selector_errors(_SPEC.child("namespaceSelector"), spec.get("namespaceSelector"))
+    queue, local_queue = spec.get("queue"), (spec.get("kueue") or {}).get("localQueue")
+    at = _SPEC.child("kueue", "localQueue")
+    if local_queue:
+        yield from dns_subdomain(at, local_queue)
+    elif queue == Queue.KUEUE:
+        yield required(at, "must be set if queue is Kueue")
+    for name, quantity in (spec.get("resources") or {}).items():
+        if not is_quantity(str(quantity)) or str(quantity).startswith("-"):
+            yield invalid(_SPEC.child("resources").key(name), quantity, "must be a quantity such as 500m, 2 or 4Gi")
+    for namespace in spec.get("weights") or {}:
+        yield from dns_label(_SPEC.child("weights"), namespace)
+
+
+def minicluster_queue_errors(old: Object, new: Object) -> list[FieldError]:
+    """Return an error if the label in ``jobLabels`` of a MiniCluster changes while its Job may have pods.
+
+    It may change before the controller has seen the MiniCluster, and while its Job is suspended; but not if it belongs
+    to a FluxJob, which is in one queue only.
+    """
+    if _job_label(old) == _job_label(new):
+        return []
+    is_idle = not (old.get("status") or {}).get("conditions") or is_true(old, State.WAITING)
+    owner = controller_of(old)
+    if is_idle and (owner is None or owner.get("kind") != FLUX_JOB.kind):
+        return []
+    return [forbidden(_JOB_LABELS, "immutable while the Job of the MiniCluster is not suspended")]
+
+
+def _job_label(cluster: Object) -> Any:
+    return ((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL)

@@ -1,0 +1,165 @@
+"""Whether ports, GPUs and volumes of pods are complete, different from each other, and suit the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cfo.api.inferencestack.resolution import is_enabled
+from cfo.api.quantity import is_quantity, parse_quantity
+from cfo.runtime import FieldError
+from cfo.runtime.objects.field import Path, duplicate, invalid, not_supported, required
+
+_MAX_DIGITS = 9
+
+_MAX_PORT: Final = 65535
+_REASON: Final = f"must be a port: an integer from 1 to {_MAX_PORT}"
+_MAX_QUANTITY_LENGTH: Final = 20
+_ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+_SINGLE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
+_GATEWAY_MOUNTS: Final = ("/code/config.yaml",)
+_APPLICATION_MOUNTS: Final = ("/code/config.yaml", "/code/models", "/dev/shm")  # noqa: S108 (paths in the container)
+
+
+def as_integer(value: Any) -> int | None:
+    """Return the integer that ``value`` means; ``None`` if it is not a non-negative integer of at most nine digits."""
+    if isinstance(value, bool):
+        return None
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
+
+
+def port_errors(config: Mapping[str, Any], name: str, path: Path) -> Iterator[FieldError]:
+    """Yield an error if the parameter ``name`` of a configuration is set and not a port."""
+    value = config.get(name)
+    if value is not None and not 0 < (as_integer(value) or 0) <= _MAX_PORT:
+        yield invalid(path.child(name), value, _REASON)
+
+
+def port_list_errors(ports: Iterable[Mapping[str, Any]] | None, field: str, path: Path) -> Iterator[FieldError]:
+    """Yield the errors in a list of ports, whose number is in ``field``: ``containerPort`` or ``port``."""
+    seen: set[tuple[int, str]] = set()
+    for index, port in enumerate(ports or ()):
+        at, number = path.index(index).child(field), port.get(field)
+        if number is None:
+            yield required(at)
+        elif not 0 < number <= _MAX_PORT:
+            yield invalid(at, number, _REASON)
+        elif (key := (number, port.get("protocol") or "TCP")) in seen:
+            yield duplicate(at, number)
+        else:
+            seen.add(key)
+
+
+def _gpu_limits(section: Mapping[str, Any]) -> dict[str, int]:
+    """Return the limit of each GPU resource: ``nvidia.com/gpu``, ``amd.com/gpu``, or a MIG device."""
+    limits = (section.get("resources") or {}).get("limits") or {}
+    gpus = {}
+    for resource, amount in limits.items():
+        is_gpu = resource.endswith("/gpu") or resource.startswith(("nvidia.com/mig-", "gpu.intel.com/"))
+        text = str(amount)
+        if is_gpu and len(text) <= _MAX_QUANTITY_LENGTH and is_quantity(text) and "e" not in text.lower():
+            gpus[resource] = int(parse_quantity(text))
+    return gpus
+
+
+def gpu_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield an error if the model is spread over more GPUs than the pods have."""
+    parallel = (section.get("readerConfig") or {}).get("tensorParallel")
+    if parallel is None:
+        return
+    at = path.child("readerConfig", "tensorParallel")
+    count = as_integer(parallel)
+    if count is None or count < 1:
+        yield invalid(at, parallel, "must be a positive integer")
+        return
+    gpus = _gpu_limits(section)
+    if gpus and count > sum(gpus.values()):
+        resource = next(iter(gpus))
+        yield invalid(
+            at, parallel, f"tensorParallel {count} needs {resource} {count}, limits give {sum(gpus.values())}"
+        )
+
+
+def gpu_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
+    """Yield warnings about GPUs that are missing, or that no model uses."""
+    reader = section.get("readerConfig") or {}
+    gpus = _gpu_limits(section)
+    if reader.get("device") == "cuda" and not sum(gpus.values()):
+        yield (
+            f"{path}.resources.limits: no GPU, but readerConfig.device is cuda: the pods can be scheduled to nodes "
+            "without a free GPU; set a limit such as nvidia.com/gpu: 1"
+        )
+    used = as_integer(reader.get("tensorParallel", 1)) or 1
+    if sum(gpus.values()) > used and section.get("engine") != "external":
+        yield (
+            f"{path}.readerConfig.tensorParallel: {used}, but the limits give {sum(gpus.values())} GPUs: "
+            f"{sum(gpus.values()) - used} of them stay idle"
+        )
+
+
+def volume_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield the errors in the volumes of ``section``, with its models volume or cache."""
+    names = {"config"}
+    cache = section.get("cache")
+    if cache is not None:
+        names |= {"dshm", "models"}
+        yield from _cache_errors(cache, path.child("cache"))
+    elif "modelsVolume" in section:
+        names.add("dshm")
+        yield from unique_errors(section["modelsVolume"], "name", path.child("modelsVolume"), names)
+        if not any(value is not None for key, value in section["modelsVolume"].items() if key != "name"):
+            yield required(path.child("modelsVolume"), "must have a source, such as emptyDir or persistentVolumeClaim")
+    for index, volume in enumerate(section.get("volumes") or ()):
+        yield from unique_errors(volume, "name", path.child("volumes").index(index), names)
+    paths = set(_APPLICATION_MOUNTS if cache is not None or "modelsVolume" in section else _GATEWAY_MOUNTS)
+    for index, mount in enumerate(section.get("volumeMounts") or ()):
+        yield from unique_errors(mount, "mountPath", path.child("volumeMounts").index(index), paths)
+
+
+def unique_errors(item: Mapping[str, Any], key: str, path: Path, seen: set[str]) -> Iterator[FieldError]:
+    """Yield an error if the field ``key`` of a list item is not set, or is in ``seen``, to which it is added."""
+    value = item.get(key)
+    if not value:
+        yield required(path.child(key))
+    elif value in seen:
+        yield duplicate(path.child(key), value)
+    else:
+        seen.add(value)
+
+
+def _cache_errors(cache: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    size = cache.get("size")
+    text = str(size)
+    if size is None:
+        yield required(path.child("size"))
+    elif len(text) > _MAX_QUANTITY_LENGTH or not is_quantity(text) or parse_quantity(text) <= 0:
+        yield invalid(path.child("size"), size, "must be a positive quantity such as 50Gi")
+    for index, mode in enumerate(cache.get("accessModes") or ()):
+        if mode not in _ACCESS_MODES:
+            yield not_supported(path.child("accessModes").index(index), mode, _ACCESS_MODES)
+
+
+def volume_warnings(section: Mapping[str, Any], path: Path) -> Iterator[str]:
+    """Yield warnings about volumes that can make pods fail or wait."""
+    empty = (section.get("modelsVolume") or {}).get("emptyDir")
+    limits = (section.get("resources") or {}).get("limits") or {}
+    if empty and empty.get("medium") == "Memory" and "memory" not in limits and not empty.get("sizeLimit"):
+        yield (
+            f"{path}.modelsVolume: the model is in memory, and without sizeLimit or resources.limits.memory it "
+            "can use all memory of the node"
+        )
+    cache = section.get("cache")
+    if cache and set(cache.get("accessModes") or ["ReadWriteOnce"]) <= _SINGLE_NODE and _can_have_replicas(section):
+        yield (
+            f"{path}.cache.accessModes: the volume can be mounted on one node only, but the application can have "
+            "several replicas"
+        )
+
+
+def _can_have_replicas(section: Mapping[str, Any]) -> bool:
+    scaling = section.get("scaling") or {}
+    count = (
+        (scaling.get("spec") or {}).get("maxReplicaCount", 4) if is_enabled(scaling) else section.get("replicaCount")
+    )
+    return isinstance(count, int) and count > 1

@@ -1,0 +1,207 @@
+"""The kinds that the RayCluster controllers read and write, and the names of the objects that belong to a RayCluster.
+
+Clients find these objects by name (CodeFlare SDK looks for ``ray-dashboard-<cluster>`` and ``<cluster>-ca-secret-``),
+pod templates refer to them, and a cluster that the Go operator created keeps its objects. Therefore every name equals
+the Go operator's name. There are two generations: a cluster with the annotation :data:`VERSION_ANNOTATION` (any value,
+even an empty one) has names that end in a hash of the preceding characters; a cluster without it has the older, plain
+names.
+
+Only names that the API server would reject are changed: see :func:`fit` and :func:`service_name`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final, Generic, TypeVar
+
+from cfo.runtime import GVK, Rule, annotations_of, name_of, namespace_of
+
+RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
+ROUTE = GVK("route.openshift.io", "v1", "Route")
+INGRESS_CLASS = GVK("networking.k8s.io", "v1", "IngressClass")
+INGRESS_CONFIG = GVK("config.openshift.io", "v1", "Ingress")
+"""OpenShift's cluster-wide ingress settings, a single object named ``cluster``."""
+AUTHENTICATION_CONFIG = GVK("config.openshift.io", "v1", "Authentication")
+"""How OpenShift logs users in, a single object named ``cluster``."""
+DSC_INITIALIZATION = GVK("dscinitialization.opendatahub.io", "v1", "DSCInitialization")
+"""Open Data Hub's installation settings; the operator reads the one named ``default-dsci``."""
+
+
+FIELD_MANAGER = "codeflare-raycluster-controller"
+FINALIZER = "ray.openshift.ai/oauth-finalizer"
+"""Keeps a RayCluster until its ClusterRoleBindings are deleted."""
+FINALIZER_MANAGER = "codeflare-operator"
+"""The field manager of the finalizer; it and the finalizer are the same as the Go operator's."""
+VERSION_ANNOTATION = "ray.openshift.ai/version"
+CLUSTER_LABEL = "ray.openshift.ai/cluster-name"
+NAMESPACE_LABEL = "ray.openshift.ai/cluster-namespace"
+
+DEFAULT_DENY_NAME: Final = "ray-default-deny"
+DEFAULT_DENY_LABEL: Final = "ray.openshift.ai/default-deny"
+"""The label of the NetworkPolicies for whole namespaces that the operator creates."""
+
+REQUESTER_ROLE: Final = "codeflare-operator-certificate-requester-role"
+"""The ClusterRole of pods that request certificates; the manifests contain it."""
+
+REQUESTER_RULES: Final = (Rule("certificates.k8s.io", "certificatesigningrequests", ("create", "get")),)
+"""The rules of the role. Names of requests are random, and requests contain no secrets; listing is not allowed."""
+
+REQUESTERS_LABEL: Final = "ray.openshift.ai/certificate-requesters"
+"""The label of the bindings of this role; its value is the namespace."""
+
+_T = TypeVar("_T")
+
+_LABEL_LIMIT = 63
+_SUBDOMAIN_LIMIT = 253
+_KUBERAY_LIMIT = 50
+_HOST = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def digest(text: str) -> str:
+    """Return the first eight hexadecimal digits of a hash of ``text``, for use in names."""
+    return sha256(f"{FIELD_MANAGER}{text}".encode()).hexdigest()[:8]
+
+
+def fit(name: str, limit: int = _SUBDOMAIN_LIMIT) -> str:
+    """Return ``name`` or, if it is longer than ``limit`` characters, truncate it and append its hash."""
+    if len(name) <= limit:
+        return name
+    return f"{name[: limit - 9].rstrip('-.')}-{digest(name)}"
+
+
+def label_value(name: str) -> str:
+    """Return ``name`` as a label value, which has at most 63 characters."""
+    return fit(name, _LABEL_LIMIT)
+
+
+def service_name(name: str) -> str:
+    """Return ``name`` as the name of a Service, which is a DNS label: at most 63 characters and no dots."""
+    if _DNS_LABEL.fullmatch(name):
+        return name
+    return f"{name.replace('.', '-')[: _LABEL_LIMIT - 9].rstrip('-')}-{digest(name)}"
+
+
+class Derived(Generic[_T]):
+    """An attribute that is derived when it is first read.
+
+    Unlike :class:`functools.cached_property` of Python 3.11, without a lock that all instances share: the event loop
+    must not wait until a thread has derived something from a large object.
+    """
+
+    def __init__(self, derive: Callable[[Any], _T]) -> None:
+        self._derive = derive
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> _T:
+        value = instance.__dict__[self._name] = self._derive(instance)
+        return value
+
+
+def _derived(suffix: str, fitted: Callable[[str], str] = fit, old_prefix: str = "") -> Derived[str]:
+    def name(names: Names) -> str:
+        base = f"{names.cluster}{suffix.format(namespace=names.namespace)}"
+        if names.is_versioned:
+            return fitted(f"{base}-{digest(base)}")
+        return fitted(f"{old_prefix}{names.cluster}" if old_prefix else base)
+
+    return Derived(name)
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of all objects that belong to one RayCluster, each derived when it is first read.
+
+    ``is_versioned`` is whether they are of the generation that ends in hashes.
+    """
+
+    cluster: str
+    namespace: str
+    is_versioned: bool
+
+    ca_secret = _derived("-ca-secret", old_prefix="ca-secret-")
+    cookie_secret = _derived("-oauth-config")
+    proxy_service = _derived("-oauth", service_name)
+    proxy_service_account = _derived("-oauth-proxy")
+    proxy_tls_secret = _derived("-proxy-tls-secret")
+    cluster_role_binding = _derived("-{namespace}-auth")
+    head_policy = _derived("-head")
+    workers_policy = _derived("-workers")
+    dashboard = Derived(lambda names: fit(f"ray-dashboard-{names.cluster}"))
+    """The name of the dashboard's Route or Ingress."""
+    client = Derived(lambda names: fit(f"rayclient-{names.cluster}"))
+    """The name of the Ray client's Route or Ingress."""
+
+
+def names_of(cluster: Mapping[str, Any]) -> Names:
+    """Return the names for ``cluster``, of the generation that its version annotation indicates."""
+    return Names(name_of(cluster), namespace_of(cluster), VERSION_ANNOTATION in annotations_of(cluster))
+
+
+def head_service_name(cluster: Mapping[str, Any]) -> str:
+    """Return the name of the head's Service: reported by KubeRay, else set by the user, else KubeRay's default."""
+    status = cluster.get("status") or {}
+    reported = (status.get("head") or {}).get("serviceName")
+    if reported:
+        return str(reported)
+    head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
+    named = ((head.get("headService") or {}).get("metadata") or {}).get("name")
+    return str(named) if named else service_name(_kuberay_name(f"{name_of(cluster)}-head-svc"))
+
+
+def _kuberay_name(name: str) -> str:
+    """Truncate ``name`` like KubeRay's ``CheckName``: keep its end, and make the result begin with a letter."""
+    if len(name) <= _KUBERAY_LIMIT:
+        return name
+    end = name[-_KUBERAY_LIMIT:]
+    return end if end[0].isalpha() else f"r{end[1:]}"
+
+
+def dashboard_host(cluster: Mapping[str, Any], domain: str, suffix: str = "") -> str:
+    """Return the host of the dashboard below ``domain``; ``suffix`` distinguishes clusters with the same host."""
+    return _host("ray-dashboard", cluster, domain, suffix)
+
+
+def client_host(cluster: Mapping[str, Any], domain: str, suffix: str = "") -> str:
+    """Return the host of the Ray client below ``domain``; ``suffix`` distinguishes clusters with the same host."""
+    return _host("rayclient", cluster, domain, suffix)
+
+
+def _host(prefix: str, cluster: Mapping[str, Any], domain: str, suffix: str) -> str:
+    first = f"{prefix}-{name_of(cluster)}-{namespace_of(cluster)}" + (f"-{suffix}" if suffix else "")
+    return f"{fit(first, _SUBDOMAIN_LIMIT - len(domain) - 1)}.{domain}"
+
+
+def is_host_name(name: str) -> bool:
+    """Return whether ``name`` can be a host name; in particular, no such name has a meaning for a shell."""
+    return len(name) <= 253 and _HOST.fullmatch(name) is not None
+
+
+def head_service_host(cluster: Mapping[str, Any]) -> str:
+    """Return the name of the head's Service with namespace, by which clients in the Kubernetes cluster verify it."""
+    return f"{head_service_name(cluster)}.{namespace_of(cluster)}.svc"
+
+
+def head_host_names(cluster: Mapping[str, Any], domain: str) -> list[str]:
+    """Return the host names of the head of ``cluster``: the client's host in ``domain``, unless empty, and its Service.
+
+    Strings that are not host names are left out, because the names become part of a shell command, and because clients
+    could not reach the head through them.
+    """
+    names = [client_host(cluster, domain)] if domain else []
+    return [name for name in (*names, head_service_host(cluster)) if is_host_name(name)]
+
+
+def all_head_host_names(cluster: Mapping[str, Any], domain: str) -> list[str]:
+    """Return :func:`head_host_names`, and the shorter and longer names of the head's Service.
+
+    Workers get the longest one from KubeRay (``FQ_RAY_IP``); its suffix is Kubernetes' default cluster domain.
+    """
+    service, host = head_service_name(cluster), head_service_host(cluster)
+    others = (service, f"{service}.{namespace_of(cluster)}", f"{host}.cluster.local")
+    return [*head_host_names(cluster, domain), *(name for name in others if is_host_name(name))]

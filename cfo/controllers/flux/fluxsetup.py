@@ -1,0 +1,272 @@
+"""The controller of FluxSetups: decides about their queues, and reports their state.
+
+The decision is made from the records of the :class:`~cfo.controllers.flux.queue.ledger.Ledger`; FluxJobs with a new
+verdict are enqueued for their own controller, which writes their status. If the cluster has no FluxSetup at start, one
+can be created, so that FluxJobs run before an administrator creates one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
+from prometheus_client import Histogram
+
+from cfo.api.flux import ACTIVE, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux.names import FIELD_MANAGER
+from cfo.config import DefaultSetupConfiguration
+from cfo.controllers.flux.metrics import decision_seconds
+from cfo.controllers.flux.queue.governance import READY, REPLACED, Setup
+from cfo.controllers.flux.queue.ledger import Ledger, Totals
+from cfo.runtime import (
+    JOB,
+    NAMESPACE,
+    POD,
+    READ,
+    AlreadyExists,
+    APIError,
+    Builder,
+    Channel,
+    Client,
+    Clock,
+    Event,
+    EventRecorder,
+    Informer,
+    LabelSelector,
+    Manager,
+    NamespacedName,
+    Object,
+    Request,
+    RESTMapper,
+    Result,
+    Rule,
+    TransportError,
+    find_condition,
+    key_of,
+    set_condition,
+    uid_of,
+)
+from cfo.runtime.client import apply_status
+from cfo.runtime.manager import SelectionKeywords
+from cfo.runtime.objects import PRIORITY_CLASS
+from cfo.runtime.process import micro_time
+
+_log = structlog.get_logger("cfo.controllers.flux")
+
+START: Final = Request("", "")
+"""The request that begins decisions. It is reconciled once all informers of the controller have synced."""
+
+_STATUS_INTERVAL: Final = 1.0
+"""The minimum number of seconds between two writes that change only the numbers in a status."""
+
+_DECISION_SHARE: Final = 9.0
+"""After a decision, the next one waits this multiple of its duration: decisions take a tenth of the CPU at most."""
+
+_MAX_PAUSE: Final = 2.0
+
+
+def desired_status(
+    obj: Object, setup: Setup, replacement: NamespacedName | None, totals: Totals, now: datetime
+) -> Object:
+    """Return the status of the FluxSetup ``obj``; ``replacement`` is the newer setup that governs instead."""
+    conditions: list[Object] = copy.deepcopy((obj.get("status") or {}).get("conditions") or [])
+    if setup.problem is not None:
+        active, reason, message = False, *setup.problem
+    elif replacement is not None:
+        active, reason = False, REPLACED
+        message = f"FluxSetup {replacement} is newer, or in the same namespace as the jobs"
+    else:
+        active, reason, message = True, READY, "The FluxSetup governs FluxJobs"
+    condition: dict[str, Any] = {
+        "type": ACTIVE,
+        "status": str(active),
+        "reason": reason,
+        "message": message,
+        "observedGeneration": setup.generation,
+    }
+    set_condition(conditions, condition, now=micro_time(now))
+    return {
+        "conditions": conditions,
+        "observedGeneration": setup.generation,
+        "usedResources": totals.pods,
+        "admittedWorkloads": totals.admitted,
+        "pendingWorkloads": totals.pending,
+    }
+
+
+def _is_only_numbers(before: Object, after: Object) -> bool:
+    """Return whether two statuses differ in nothing but their numbers, so that the change can be written later."""
+    old, new = (find_condition(status.get("conditions"), ACTIVE) for status in (before, after))
+    return old == new and before.get("observedGeneration") == after.get("observedGeneration")
+
+
+def default_setup(config: DefaultSetupConfiguration, namespace: str, selector: LabelSelector | None = None) -> Object:
+    """Return the FluxSetup ``default`` in the operator's ``namespace``, for all namespaces.
+
+    It has labels that ``selector`` selects, so that an operator with this selector sees it.
+    """
+    requirements = selector.requirements if selector is not None else ()
+    labels = {each.key: next(iter(each.values), "") for each in requirements if each.operator in ("In", "Exists")}
+    return {
+        "apiVersion": FLUX_SETUP.api_version,
+        "kind": FLUX_SETUP.kind,
+        "metadata": {"name": "default", "namespace": namespace, "labels": labels},
+        "spec": {
+            "max-size": config.max_size,
+            "mini-cluster": {"size": config.mini_cluster_size},
+            "namespaceSelector": {},
+            "queueingStrategy": config.queueing_strategy,
+        },
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class DefaultSetup:
+    """Creates the FluxSetup once, on the leader, after the informer of FluxSetups has synced."""
+
+    name = "flux-default-setup"
+    needs_leader = True
+
+    client: Client
+    setups: Informer
+    desired: Object
+
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> None:
+        """Create the FluxSetup if there is none. A failure is logged, and does not stop the operator."""
+        task_status.started()
+        await self.setups.wait_for_sync()
+        if len(self.setups.reader):
+            return
+        try:
+            await self.client.create(self.desired)
+        except AlreadyExists:
+            return
+        except (APIError, TransportError) as error:
+            _log.error("Failed to create the default FluxSetup", error=str(error))
+            return
+        _log.info("Created the default FluxSetup", namespace=self.desired["metadata"]["namespace"])
+
+
+def create_default(manager: Manager, config: DefaultSetupConfiguration, namespace: str) -> None:
+    """Let ``manager`` create the default FluxSetup in the operator's ``namespace``."""
+    client = manager.client.with_field_manager(FIELD_MANAGER)
+    setups = manager.cache.informer(FLUX_SETUP)
+    manager.add(DefaultSetup(client, setups, default_setup(config, namespace, setups.selection.label_selector)))
+
+
+@dataclass(frozen=True, eq=False)
+class FluxSetupReconciler:
+    """Decides about the queue of each FluxSetup, and writes its status."""
+
+    rules = (
+        Rule("flux-framework.org", "fluxsetups", ("create", "get", "list", "watch")),
+        Rule("flux-framework.org", "fluxsetups/status", ("get", "patch")),
+        Rule("flux-framework.org", ("fluxjobs", "miniclusters"), READ),
+        Rule("batch", "jobs", READ),
+        Rule("", ("pods", "namespaces"), READ),
+        Rule("scheduling.k8s.io", "priorityclasses", READ),
+    )
+
+    client: Client
+    events: EventRecorder
+    clock: Clock
+    ledger: Ledger
+    channel: Channel
+    decision_seconds: Histogram
+    _next_decision: dict[Request, float] = field(default_factory=dict, init=False)
+    _next_status: dict[Request, float] = field(default_factory=dict, init=False)
+
+    async def reconcile(self, request: Request) -> Result:
+        """Decide about the queue of one setup."""
+        if not self.ledger.is_started:
+            self.channel.enqueue(self.ledger.start())
+        if request == START:
+            return Result()
+        obj = await self.client.get(FLUX_SETUP, request)
+        setup = self.ledger.setup(request)
+        if obj is None or setup is None or setup.uid != uid_of(obj):
+            self._forget(request)
+            return Result()
+        began = self.clock.monotonic()
+        if (pause := self._next_decision.get(request, 0.0) - began) > 0:
+            return Result(requeue_after=pause)
+        totals = self.ledger.decide(request, self.clock.now().timestamp())
+        ended = self.clock.monotonic()
+        self._next_decision[request] = ended + min((ended - began) * _DECISION_SHARE, _MAX_PAUSE)
+        self.decision_seconds.observe(ended - began)
+        status = desired_status(obj, setup, self.ledger.replacement_of(request), totals, self.clock.now())
+        return await self._write_status(obj, status)
+
+    async def _write_status(self, obj: Object, status: Object) -> Result:
+        """Write the status if it changed; not too often if only numbers did."""
+        key, before = key_of(obj), obj.get("status") or {}
+        if status == before:
+            return Result()
+        now = self.clock.monotonic()
+        if _is_only_numbers(before, status) and (pause := self._next_status.get(key, 0.0) - now) > 0:
+            return Result(requeue_after=pause)
+        self._next_status[key] = now + _STATUS_INTERVAL
+        await apply_status(self.client, obj, status)
+        old, new = (find_condition(item.get("conditions"), ACTIVE) or {} for item in (before, status))
+        if old.get("reason") != new["reason"]:
+            self.events.event(obj, "Normal" if new["status"] == "True" else "Warning", new["reason"], new["message"])
+        return Result()
+
+    def _forget(self, request: Request) -> None:
+        self._next_decision.pop(request, None)
+        self._next_status.pop(request, None)
+
+
+class _Record:
+    """An event handler that passes each event to the ledger."""
+
+    def __init__(self, record: Callable[[Event], list[Request]]) -> None:
+        self._record = record
+
+    async def prepare(self, mapper: RESTMapper) -> None:
+        """Do nothing."""
+
+    def requests(self, event: Event) -> Iterable[Request]:
+        """Return the setups whose queues may have changed."""
+        return dict.fromkeys(self._record(event))
+
+
+def setup(manager: Manager, admin_namespaces: Collection[str], notifications: Channel) -> Ledger:
+    """Add the controller of FluxSetups to ``manager``; return the ledger of its queues.
+
+    ``admin_namespaces``: whose FluxSetups may select other namespaces. FluxJobs that have something to do are enqueued
+    in ``notifications``.
+    """
+    name = "fluxsetup"
+    ledger = Ledger(frozenset(admin_namespaces), notifications.enqueue)
+    channel = Channel()
+    channel.enqueue((START,))
+    reconciler = FluxSetupReconciler(
+        manager.client.with_field_manager(FIELD_MANAGER),
+        manager.events(name),
+        manager.clock,
+        ledger,
+        channel,
+        decision_seconds(manager.metrics.registry),
+    )
+    labelled: SelectionKeywords = {"label_selector": MINICLUSTER_LABEL}
+    (
+        Builder(manager, name)
+        .watches(FLUX_SETUP, _Record(ledger.on_setup))
+        .watches(FLUX_JOB, _Record(ledger.on_job))
+        .watches(MINICLUSTER, _Record(ledger.on_cluster))
+        .watches(JOB, _Record(ledger.on_batch_job), **labelled)
+        .watches(POD, _Record(ledger.on_pod), **labelled)
+        .watches(PRIORITY_CLASS, _Record(ledger.on_priority_class), optional=True)
+        # Optional, because an operator that is limited to some namespaces may not list namespaces.
+        .watches(NAMESPACE, _Record(ledger.on_namespace), optional=True, metadata_only=True)
+        .watches_source(channel)
+        .complete(reconciler)
+    )
+    return ledger

@@ -1,0 +1,118 @@
+"""What the RayCluster controllers watch: predicates, selections, and the lookups that map events to RayClusters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from cfo.api.raycluster.names import CLUSTER_LABEL, label_value
+from cfo.runtime import (
+    AnnotationChanged,
+    Entry,
+    GenerationChanged,
+    Informer,
+    LabelChanged,
+    NamespacedName,
+    Predicate,
+    Reader,
+    on_update,
+    or_,
+)
+from cfo.runtime.manager import SelectionKeywords
+
+MAX_CACHED_BYTES = 64 << 10
+"""The maximum size of a cached object of the kinds that users can create as well: children have a few kilobytes.
+
+A larger object looks like one that does not exist. That is safe, because the first write of a child can only create.
+"""
+
+LABELED: SelectionKeywords = {"label_selector": CLUSTER_LABEL, "max_bytes": MAX_CACHED_BYTES}
+"""The selection of objects that have the label of a RayCluster."""
+
+
+class _HeadInfo(msgspec.Struct):
+    serviceName: str = ""  # noqa: N815 (the API's spelling)
+
+
+class _ClusterStatus(msgspec.Struct):
+    head: _HeadInfo | None = None
+
+
+class _Cluster(msgspec.Struct):
+    status: _ClusterStatus | None = None
+
+
+_decoder = msgspec.json.Decoder(_Cluster)
+
+
+def _head_service(cluster: Entry) -> str:
+    status = _decoder.decode(cluster.raw).status
+    return status.head.serviceName if status and status.head else ""
+
+
+CLUSTER_CHANGED: Predicate = or_(GenerationChanged(), LabelChanged(), AnnotationChanged())
+"""The spec, labels or annotations of a RayCluster changed, or its deletion began (which raises the generation)."""
+
+HEAD_SERVICE_CHANGED: Predicate = on_update(lambda old, new: _head_service(old) != _head_service(new))
+"""KubeRay reports another name for the head's Service in the status of a RayCluster."""
+
+FINALIZERS_CHANGED: Predicate = on_update(lambda old, new: old.meta.finalizers != new.meta.finalizers)
+
+CHILD_CHANGED: Predicate = or_(
+    GenerationChanged(),
+    AnnotationChanged(),
+    LabelChanged(),
+    on_update(lambda old, new: old.meta.owner_references != new.meta.owner_references),
+)
+"""A field of a child other than its status changed; other controllers write the status."""
+
+
+CREATED_OR_DELETED: Predicate = on_update(lambda _old, _new: False)
+"""An object was created or deleted."""
+
+
+class _RouteStatus(msgspec.Struct):
+    parents: msgspec.Raw = msgspec.Raw()
+
+
+class _Route(msgspec.Struct):
+    status: _RouteStatus | None = None
+
+
+_route_decoder = msgspec.json.Decoder(_Route)
+
+
+def _parents(route: Entry) -> bytes:
+    status = _route_decoder.decode(route.raw).status
+    return bytes(status.parents) if status is not None else b""
+
+
+ROUTE_CHANGED: Predicate = or_(CHILD_CHANGED, on_update(lambda old, new: _parents(old) != _parents(new)))
+"""A field of a route of the Gateway API changed, or what a Gateway reports about it."""
+
+
+_LABEL = "label"
+
+
+def add_indexes(clusters: Informer) -> None:
+    """Add the index that :func:`clusters_with_label` reads to the informer of RayClusters."""
+    clusters.add_index(_LABEL, _shortened_label)
+
+
+def _shortened_label(entry: Entry) -> Iterable[str]:
+    """Yield the label value of a cluster whose name is too long for a label; other clusters are found by name."""
+    label = label_value(entry.name)
+    return (f"{entry.namespace}/{label}",) if label != entry.name else ()
+
+
+def all_clusters(clusters: Reader) -> Collection[NamespacedName]:
+    """Return the names of all RayClusters."""
+    return [entry.key for entry in clusters.entries()]
+
+
+def clusters_with_label(clusters: Reader, namespace: str, label: str) -> Collection[NamespacedName]:
+    """Return the clusters in ``namespace`` whose children and pods have ``label`` as the cluster's name."""
+    key = NamespacedName(namespace, label)
+    same_name = [key] if clusters.contains(key) and label_value(label) == label else []
+    return [*same_name, *clusters.keys(_LABEL, f"{namespace}/{label}")]

@@ -1,0 +1,169 @@
+"""Call a defaulter or validator for an admission request, and turn its result or exception into a response."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+import orjson
+import structlog
+
+from cfo.runtime.client.errors import APIError
+from cfo.runtime.objects.errors import InvalidResource
+from cfo.runtime.objects.field import FieldErrors, causes
+from cfo.runtime.objects.unstructured import Object, ObjectKind, TypedObject, is_deleting, to_object
+from cfo.runtime.webhook.admission import (
+    AdmissionRequest,
+    AdmissionResponse,
+    Defaulter,
+    Denied,
+    Handler,
+    InvalidObject,
+    Operation,
+    Validator,
+    Warnings,
+    allowed,
+    denied,
+    errored,
+    patched,
+)
+from cfo.runtime.webhook.review import json_patch
+
+__all__ = ["DefaultingHandler", "ValidatingHandler", "denial", "respond"]
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+async def _await_if_needed(value: T | Awaitable[T]) -> T:
+    """Return ``value``, awaited first if it is awaitable."""
+    if inspect.isawaitable(value):
+        value = await value
+    return value
+
+
+class DefaultingHandler(Generic[T]):
+    """Responds with a JSON patch of the changes that ``defaulter`` makes. Deletions are allowed without calling it.
+
+    The defaulter receives objects as ``kind`` decodes them. An object that does not fit a class is denied, unless it is
+    being deleted: it can then lose its finalizers.
+    """
+
+    def __init__(self, defaulter: Defaulter[T], kind: ObjectKind[T]) -> None:
+        self._defaulter = defaulter
+        self._kind = kind
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Call the defaulter for the object of the request."""
+        if request.operation is Operation.DELETE:
+            return allowed()
+        if request.object is None:
+            return errored(400, f"{request.operation} without object")
+        raw = request.raw_object or orjson.dumps(request.object)
+        try:
+            obj = self._kind.decode(request.object)
+        except InvalidResource:
+            if is_deleting(request.object):
+                return allowed()
+            raise
+        if isinstance(obj, TypedObject):
+            # A value that the class converts (the string "1" to a number) is not a change of the defaulter.
+            raw = await request.compute(_encode, obj)
+        result: T | None = await _await_if_needed(self._defaulter.default(obj, request))
+        return patched("", *await request.compute(_patch, raw, obj if result is None else result))
+
+
+def _encode(obj: TypedObject) -> bytes:
+    return orjson.dumps(obj.to_object())
+
+
+def _patch(raw: bytes, changed: Any) -> Sequence[Mapping[str, Any]]:
+    return json_patch(orjson.loads(raw), to_object(changed))
+
+
+class ValidatingHandler(Generic[T]):
+    """Responds with the result of ``validator``, which receives objects as ``kind`` decodes them.
+
+    An object that does not fit a class is denied, unless it is deleted or being deleted. The update that repairs such
+    an object is validated like a creation.
+    """
+
+    def __init__(self, validator: Validator[T], kind: ObjectKind[T]) -> None:
+        self._validator = validator
+        self._kind = kind
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Call the validator method for the operation; CONNECT is allowed without a call, as in controller-runtime."""
+        missing = errored(400, f"{request.operation} without object or oldObject")
+        validator, kind = self._validator, self._kind
+        waiting: Warnings | Awaitable[Warnings] = None
+        match request.operation:
+            case Operation.CREATE:
+                if request.object is None:
+                    return missing
+                waiting = validator.validate_create(kind.decode(request.object), request)
+            case Operation.UPDATE:
+                if request.object is None or request.old_object is None:
+                    return missing
+                if (old := self._decode_stored(request.old_object)) is not None:
+                    waiting = validator.validate_update(old, kind.decode(request.object), request)
+                elif not is_deleting(request.object):
+                    waiting = validator.validate_create(kind.decode(request.object), request)
+            case Operation.DELETE:
+                if request.old_object is None:
+                    return missing
+                if (old := self._decode_stored(request.old_object)) is not None:
+                    waiting = validator.validate_delete(old, request)
+            case _:
+                pass
+        warnings = await _await_if_needed(waiting)
+        return allowed().with_warnings(*(warnings or ()))
+
+    def _decode_stored(self, obj: Object) -> T | None:
+        """Return the stored object, or ``None`` if it does not fit the class."""
+        try:
+            return self._kind.decode(obj)
+        except InvalidResource:
+            return None
+
+
+def denial(error: Exception, request: AdmissionRequest) -> AdmissionResponse | None:
+    """Return the response for ``error``; ``None`` if it is an unexpected error of the webhook itself."""
+    match error:
+        case Denied() | InvalidObject():
+            return error.response
+        case FieldErrors() | InvalidResource():
+            identity = {"name": request.name, "group": request.kind.group, "kind": request.kind.kind}
+            details = {key: value for key, value in identity.items() if value}
+            return denied(str(error), details={**details, "causes": causes(error.errors)})
+        case APIError():
+            return denied(error.message, code=error.code, reason=error.reason, details=error.details)
+        case _:
+            return None
+
+
+async def respond(handler: Handler, request: AdmissionRequest) -> tuple[AdmissionResponse, bool]:
+    """Return the handler's response, and whether it failed unexpectedly.
+
+    An exception that is not a denial (see :func:`denial`) is logged, and becomes a response with code 500.
+    """
+    failed = False
+    try:
+        response = await handler.handle(request)
+    except Exception as error:  # noqa: BLE001 - an error in a webhook must not stop the server
+        denied_response = denial(error, request)
+        failed = denied_response is None
+        response = denied_response or errored(500, f"the webhook failed: {type(error).__name__}: {error}")
+        if failed:
+            _log.error("Webhook failed", error=f"{type(error).__name__}: {error}", exc_info=error)
+    return (
+        replace(
+            response,
+            warnings=tuple(dict.fromkeys((*request.warnings, *response.warnings))),
+            audit_annotations={**request.audit_annotations, **response.audit_annotations},
+        ),
+        failed,
+    )

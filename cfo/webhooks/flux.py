@@ -1,0 +1,84 @@
+"""Admission of MiniClusters, FluxJobs and FluxSetups: reject objects that cannot run.
+
+:mod:`cfo.api.flux.validation` has the rules, which the controllers apply as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.flux.validation import (
+    flux_job_update_errors,
+    minicluster_queue_errors,
+    minicluster_warnings,
+    new_errors,
+    validate_flux_job,
+    validate_flux_setup,
+    validate_minicluster,
+)
+from cfo.runtime import FieldError, FieldErrors, Manager, Object, is_deleting, labels_of, namespace_of
+from cfo.runtime.webhook import AdmissionRequest, Operation
+
+_OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
+
+
+@dataclass(frozen=True, eq=False)
+class FluxValidator:
+    """The validator of one kind.
+
+    ``errors`` returns the errors in an object, ``update_errors`` those in a change, which depend on the old object, and
+    ``warnings`` what has no effect.
+    """
+
+    errors: Callable[[Object], list[FieldError]]
+    update_errors: Callable[[Object, Object], list[FieldError]] = lambda old, new: []
+    warnings: Callable[[Object], list[str]] = lambda obj: []
+
+    async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
+        """Return warnings. Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
+        FieldErrors.check(await request.compute(self.errors, obj))
+        return self.warnings(obj)
+
+    async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
+        """Return warnings. Raise :class:`FieldErrors` with errors in the change, and those that ``old`` does not have.
+
+        An object that is being deleted is not validated, so that its finalizers can be removed.
+        """
+        if is_deleting(obj):
+            return []
+        if old.get("spec") == obj.get("spec"):
+            if labels_of(old) != labels_of(obj):
+                FieldErrors.check(self.update_errors(old, obj))
+            return []
+        FieldErrors.check(await request.compute(self._changed, old, obj))
+        return self.warnings(obj)
+
+    def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
+        """Allow every deletion."""
+
+    def _changed(self, old: Object, new: Object) -> list[FieldError]:
+        return [*self.update_errors(old, new), *new_errors(self.errors, old, new)]
+
+
+def setup(manager: Manager, admin_namespaces: Collection[str]) -> None:
+    """Register the webhooks of all Flux kinds with ``manager``, which serves them on every replica.
+
+    ``admin_namespaces``: the namespaces whose FluxSetups may select other namespaces.
+    """
+
+    def setup_warnings(obj: Object) -> list[str]:
+        namespace = namespace_of(obj)
+        if (obj.get("spec") or {}).get("namespaceSelector") is None or namespace in admin_namespaces:
+            return []
+        reason = f"FluxSetups in namespace {namespace} are not allowed to select other namespaces"
+        return [f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"]
+
+    for kind, validator in (
+        (MINICLUSTER, FluxValidator(validate_minicluster, minicluster_queue_errors, minicluster_warnings)),
+        (FLUX_JOB, FluxValidator(validate_flux_job, flux_job_update_errors)),
+        (FLUX_SETUP, FluxValidator(validate_flux_setup, warnings=setup_warnings)),
+    ):
+        manager.webhooks.register(kind, validator=validator, validator_operations=_OPERATIONS)

@@ -1,0 +1,136 @@
+"""Commands of cfo in a fork of a process in which its modules are loaded.
+
+The tests start more than a hundred operators, and most of the CPU time of a start goes to imports. The commands are
+separate processes as before, with arguments, environment, folder, signals and exit code of their own. Starts with all
+imports are tested by ``test_start``, ``test_entry_point`` and ``test_packaging``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+_MAX_REQUEST = 1 << 20
+
+
+class PreloadedCommand:
+    """A running command, with the attributes of :class:`asyncio.subprocess.Process` that tests use."""
+
+    def __init__(
+        self, status: asyncio.StreamReader, pipe: asyncio.BaseTransport, stderr: asyncio.StreamReader, pid: int
+    ) -> None:
+        self.stderr = stderr
+        self.pid = pid
+        self.returncode: int | None = None
+        self._waiting = asyncio.create_task(self._wait(status, pipe))
+
+    @classmethod
+    async def start(cls, *arguments: str, env: Mapping[str, str], cwd: Path) -> Self:
+        """Run ``cfo`` with these arguments; :attr:`stderr` is a pipe."""
+        status, reported = os.pipe()
+        output, written = os.pipe()
+        request = json.dumps({"arguments": arguments, "env": dict(env), "cwd": str(cwd)}).encode()
+        socket.send_fds(_server()[0], [request], [reported, written])
+        os.close(reported)
+        os.close(written)
+        (reader, pipe), (stderr, _) = await _connect(status), await _connect(output)
+        return cls(reader, pipe, stderr, int(await reader.readline()))
+
+    async def _wait(self, status: asyncio.StreamReader, pipe: asyncio.BaseTransport) -> int:
+        self.returncode = int(await status.readline())
+        pipe.close()
+        return self.returncode
+
+    async def wait(self) -> int:
+        """Wait until the process has ended, and return its exit code."""
+        return await asyncio.shield(self._waiting)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+async def _connect(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+    reader = asyncio.StreamReader()
+    pipe = os.fdopen(descriptor, "rb", buffering=0)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader, transport
+
+
+@cache
+def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Return the connection to a process that runs :func:`serve` until this process ends, and that process."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        code = f"from test.support.preloaded import serve; serve({theirs.fileno()})"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parents[2],
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    return ours, process
+
+
+def serve(descriptor: int) -> None:
+    """Load the modules, then fork for each request, and report the pid and later the exit code to its first pipe."""
+    from cfo.startup import tune_process
+
+    with tune_process():
+        import cfo.operator  # noqa: F401 (loads most modules)
+        from cfo.cli import main
+    requests = socket.socket(fileno=descriptor)
+    with selectors.DefaultSelector() as selector:
+        selector.register(requests, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.data is not None:
+                    pid, status = key.data
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                    os.write(status, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                    os.close(status)
+                    continue
+                request, pipes, _, _ = socket.recv_fds(requests, _MAX_REQUEST, 2)
+                if not request:
+                    return
+                status, stderr = pipes
+                pid = os.fork()
+                if not pid:
+                    selector.close()
+                    _become(json.loads(request), stderr, unused=[requests.detach(), status, stderr])
+                    main()
+                os.close(stderr)
+                os.write(status, b"%d\n" % pid)
+                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
+
+
+def _become(request: dict[str, Any], stderr: int, unused: list[int]) -> None:
+    """Give this process what a new one would have."""
+    os.dup2(stderr, 2)
+    for descriptor in unused:
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.argv = ["cfo", *request["arguments"]]

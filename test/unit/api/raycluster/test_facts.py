@@ -1,0 +1,93 @@
+"""Tests of the decision who provides each concern; docs/raycluster.md has the cases."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from cfo.api.raycluster.facts import FEATURES, Actor, Concern, RayClusterFacts, Responsibility
+from cfo.config import KubeRayConfiguration
+from cfo.controllers.raycluster.reconciler import ACTOR_EVENTS
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "raycluster.md"
+HEADER = ["The RayCluster has", "active feature", "NetworkPolicies", "mTLS", "authentication", "exposure"]
+OPERATOR = Responsibility(Actor.OPERATOR, Actor.OPERATOR, Actor.OPERATOR, Actor.OPERATOR)
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|\n").split("|")]
+
+
+def documented_cases() -> list[tuple[str, str, list[str]]]:
+    """Return the rows of the table: the RayCluster, the active feature, and the actors."""
+    lines = DOCUMENT.read_text().splitlines()
+    start = lines.index("| " + " | ".join(HEADER) + " |") + 2
+    rows = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        cluster, feature, *actors = cells(line)
+        rows.append((cluster.strip("`"), feature.strip("`"), actors))
+    return rows
+
+
+CASES = documented_cases()
+
+
+def active(feature: str) -> tuple[str, ...]:
+    return {"all": FEATURES, "none": ()}.get(feature, (feature,))
+
+
+@pytest.mark.parametrize(("text", "feature", "actors"), CASES, ids=[f"{case[0]} {case[1]}" for case in CASES])
+def test_documented_actor_provides_each_concern(text: str, feature: str, actors: list[str]) -> None:
+    cluster: dict[str, Any] = yaml.safe_load(text)
+    facts = RayClusterFacts(cluster)
+    found = facts.responsibility(active(feature))
+    assert [facts.actor(concern, active(feature)).value for concern in Concern] == actors
+    without = facts.responsibility([name for name in FEATURES if name not in active(feature)])
+    assert without == (found if facts.is_managed_by_multikueue else OPERATOR)
+
+
+def test_documentation_has_a_case_for_each_feature_and_each_change_of_actor() -> None:
+    assert set(FEATURES) <= {feature for _, feature, _ in CASES}
+    documented = {(concern, actor) for _, _, actors in CASES for concern, actor in zip(Concern, actors, strict=True)}
+    named = set(ACTOR_EVENTS)
+    assert named <= {(concern, Actor(actor)) for concern, actor in documented}
+
+
+def test_each_feature_can_be_configured() -> None:
+    annotation = KubeRayConfiguration.model_fields["kuberay_features"].annotation
+    (literal,) = get_args(annotation)
+    assert set(get_args(literal)) == set(FEATURES)
+
+
+def test_each_change_of_actor_has_one_event() -> None:
+    reasons = [reason for reason, _ in ACTOR_EVENTS.values()]
+    assert len(reasons) == len(set(reasons))
+    assert not any(actor is Actor.OPERATOR for _, actor in ACTOR_EVENTS)
+    assert [(concern, Actor.MULTIKUEUE) in ACTOR_EVENTS for concern in Concern] == [True, False, False, False]
+    assert all(re.fullmatch("[A-Z][A-Za-z]+", reason) for reason in reasons)
+
+
+def test_request_is_unconfirmed_only_while_no_other_actor_is_responsible() -> None:
+    cluster = {"spec": {"tlsOptions": {"enabled": True}}}
+    request = RayClusterFacts(cluster).unconfirmed_request(Concern.MTLS, ())
+    assert request is not None
+    assert (request.setting, request.feature) == ("spec.tlsOptions", "tlsOptions")
+    assert RayClusterFacts(cluster).unconfirmed_request(Concern.MTLS, ("tlsOptions",)) is None
+    assert RayClusterFacts(cluster).unconfirmed_request(Concern.AUTHENTICATION, ()) is None
+    managed = {"spec": {**cluster["spec"], "managedBy": "kueue.x-k8s.io/multikueue"}}
+    assert RayClusterFacts(managed).unconfirmed_request(Concern.MTLS, ()) is None
+    both = {**cluster, "metadata": {"annotations": {"odh.ray.io/secure-trusted-network": "true"}}}
+    assert RayClusterFacts(both).unconfirmed_request(Concern.MTLS, ("tlsOptions",)) is None
+
+
+@pytest.mark.parametrize(
+    "spec", [None, {}, {"networkPolicy": "x"}, {"networkPolicy": {"mode": 1}}, {"headGroupSpec": 1}]
+)
+def test_malformed_settings_change_no_actor(spec: Any) -> None:
+    assert RayClusterFacts({"spec": spec}).responsibility(FEATURES) == OPERATOR
