@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -24,8 +25,6 @@ from cfo.version import __version__
 
 if TYPE_CHECKING:
     from cfo.runtime.webhook import WebhookURL
-
-__all__ = ["main"]
 
 SERVICE_ACCOUNT_DIRECTORY = Path(
     os.environ.get("CFO_SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -40,22 +39,22 @@ class _LazyGroup(click.Group):
         "config": ("cfo.console.config_command", "Check a configuration, or print the default one."),
         "crd": ("cfo.console.crd_command", "Print the CRDs of typed resources."),
         "dashboard": ("cfo.console.dashboard_command", "Show a live page with the state of a cluster."),
-        "dev": ("cfo.console.dev.dev_command", "Run a program, and restart it when its source changes."),
+        "dev": ("cfo.console.dev.supervisor", "Run a program, and restart it when its source changes."),
         "doctor": ("cfo.console.doctor.doctor_command", "Check an installation, and print remedies."),
         "envtest": ("envtest.command", "Serve an embedded control plane."),
-        "handlers": ("cfo.runtime.handlers.command", "Run operators written with kopf's decorators."),
+        "handlers": ("cfo.runtime.handlers.program", "Run operators written with kopf's decorators."),
         "manifests": ("cfo.console.manifests_command", "Print the installation manifests."),
         "migrate": (
-            "cfo.console.migrate.raycluster.migrate_command",
+            "cfo.console.migrate.migrate_command",
             "Move RayClusters to KubeRay, RHOAI 3 or here.",
         ),
-        "new": ("cfo.console.new.new_command", "Write the project of a new operator."),
+        "new": ("cfo.console.new.project", "Write the project of a new operator."),
         "plan": (
-            "cfo.console.plan.inferencestack.plan_command",
+            "cfo.console.plan.plan_command",
             "Show what a change of InferenceStacks alters.",
         ),
-        "status": ("cfo.console.status.status_command", "Show the state of a cluster's workloads."),
-        "uninstall": ("cfo.console.uninstall_command", "Uninstall the operator from a cluster."),
+        "status": ("cfo.console.status_command", "Show the state of a cluster's workloads."),
+        "uninstall": ("cfo.console.uninstall", "Uninstall the operator from a cluster."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -157,9 +156,7 @@ def run(**options: Any) -> None:
 
         develop(options)
     elif options["embedded"]:
-        from cfo.console.demo.embedded_mode import demonstrate
-
-        demonstrate(options)
+        _run_embedded(options)
     else:
         _run_on_cluster(options)
 
@@ -190,6 +187,30 @@ def _run_on_cluster(options: Mapping[str, Any]) -> None:
             )
 
         execute(work)
+
+
+def _run_embedded(options: Mapping[str, Any]) -> None:
+    configure_logs(options["log_format"] or "console", options["log_level"])
+    try:
+        from cfo.console.demo.run import run_embedded
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from None
+    for name in ("webhook_url", "webhook_cert_dir"):
+        if options[name] is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise InvalidInput(f"{flag} cannot be used with --embedded, which always serves webhooks")
+    with log_errors(options["log_format"] == "json"):
+        execute(
+            partial(
+                run_embedded,
+                namespace=namespace_variable() or "default",
+                config_name=options["config_name"],
+                kubeconfig=Path(options["kubeconfig"] or "cfo.kubeconfig"),
+                manifests=[Path(path) for path in options["manifests"]],
+                overview=options["overview"],
+                until_settled=options["until_settled"],
+            )
+        )
 
 
 def _checked_url(text: str | None) -> WebhookURL | None:

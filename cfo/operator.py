@@ -30,7 +30,7 @@ from cfo.config import (
 )
 from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
 from cfo.features import FEATURES, Context, enabled_features, warn_about_missing_roles
-from cfo.features.monitoring import METRICS_SERVICE
+from cfo.features.contract import METRICS_SERVICE
 from cfo.runtime import (
     CONFIG_MAP,
     EVENT_RULES,
@@ -63,21 +63,6 @@ from cfo.runtime.webhook import (
     webhook_rules,
 )
 from cfo.version import __version__
-
-__all__ = [
-    "CONFIG_MAP_NAME",
-    "FIELD_MANAGER",
-    "WEBHOOK_SECRET_NAME",
-    "AddressInUse",
-    "ConfigurationUnavailable",
-    "leader_election_options",
-    "load_configuration",
-    "new_manager",
-    "rules",
-    "run",
-    "webhook_configurations",
-    "webhook_options",
-]
 
 CONFIG_MAP_NAME = "codeflare-operator-config"
 FIELD_MANAGER = "codeflare-operator"
@@ -138,7 +123,6 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
         )
     if config_map is None:
         document = default_document()
-        parsed = _parse(key, document)
         try:
             await client.create(
                 {
@@ -151,21 +135,13 @@ async def load_configuration(client: Client, key: NamespacedName) -> ParsedConfi
         except AlreadyExists:
             return await load_configuration(client, key)
         _log.info("Created ConfigMap with default configuration", configmap=str(key))
-        return parsed
+        return parse(document)
     try:
         name, document = single_document(config_map.get("data") or {})
-    except ConfigurationError as error:
-        raise error.within(f"ConfigMap {key}") from None
-    parsed = _parse(key, document)
-    return replace(parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings])
-
-
-def _parse(key: NamespacedName, document: str) -> ParsedConfiguration:
-    try:
         parsed = parse(document)
     except ConfigurationError as error:
         raise error.within(f"ConfigMap {key}") from None
-    return parsed
+    return replace(parsed, warnings=[f"ConfigMap {key}: {name}: {warning}" for warning in parsed.warnings])
 
 
 def leader_election_options(

@@ -9,8 +9,6 @@ import click
 
 from cfo.console.errors import InvalidInput
 
-__all__ = ["command"]
-
 
 @click.group("config", short_help="Check a configuration, or print the default one.")
 def command() -> None:

@@ -14,8 +14,6 @@ from cfo.console.errors import CommandFailed, InvalidInput
 from cfo.runtime import CustomResource, NamespacedName, Object, name_of
 from cfo.runtime.objects import SchemaError, breaking_changes, custom_resource_definitions, resources_in
 
-__all__ = ["command"]
-
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _KIND: Final = "CustomResourceDefinition"
 

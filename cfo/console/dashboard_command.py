@@ -13,15 +13,13 @@ import click
 from anyio.abc import TaskStatus
 
 from cfo.console.dashboard.feed import Feed
-from cfo.console.dashboard.loopback import LoopbackServer
-from cfo.console.dashboard.sources import client_source
+from cfo.console.dashboard.in_cluster import client_source
+from cfo.console.dashboard.site import LoopbackServer
 from cfo.console.errors import CommandFailed, InvalidInput, one_line, run_async
 from cfo.features import all_views
 from cfo.runtime import ConfigError, SystemClock, Transport, load_config
 from cfo.runtime.process import AddressUnavailable
 from cfo.version import __version__
-
-__all__ = ["command"]
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 

@@ -8,8 +8,6 @@ from typing import IO, Any, TypeVar
 
 import click
 
-__all__ = ["ClusterUnreadable", "CommandFailed", "InvalidInput", "cluster_failure", "one_line", "run_async"]
-
 _T = TypeVar("_T")
 
 

@@ -1,18 +1,21 @@
-"""What ``cfo run`` and its modes share: the configuration of logs, and errors as one line and an exit code."""
+"""What commands share: the configuration of logs, a client, and errors as one line and an exit code."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from cfo.console.errors import CommandFailed, InvalidInput, cluster_failure, one_line, run_async
 
-__all__ = ["configure_logs", "execute", "log_errors", "namespace_variable", "not_installed"]
+if TYPE_CHECKING:
+    from cfo.runtime import Client
+
+_T = TypeVar("_T")
 
 
 def not_installed(error: ModuleNotFoundError) -> CommandFailed:
@@ -70,3 +73,29 @@ def execute(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         raise cluster_failure(error, embedded=True) from None
     except (AddressInUse, RunnableFailed, GracePeriodExceeded) as error:
         raise CommandFailed(one_line(error)) from None
+
+
+def run_with_client(kubeconfig: str | None, field_manager: str, work: Callable[[Client], Awaitable[_T]]) -> _T:
+    """Run ``work`` with a client for the cluster in ``kubeconfig``, and convert the errors of requests."""
+    import anyio
+
+    from cfo.runtime import (
+        APIError,
+        Client,
+        ConfigError,
+        DiscoveryIncomplete,
+        RESTMapper,
+        Transport,
+        TransportError,
+        UnknownKind,
+        load_config,
+    )
+
+    async def body() -> _T:
+        async with Transport(await load_config(kubeconfig)) as transport:
+            return await work(Client(transport, RESTMapper(transport), field_manager=field_manager))
+
+    try:
+        return anyio.run(body)
+    except (ConfigError, APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
+        raise cluster_failure(error) from None

@@ -12,8 +12,6 @@ from cfo.console.errors import InvalidInput
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.overlays import COMPONENTS, OVERLAYS, render
 
-__all__ = ["command"]
-
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the emitter in C is several times as fast
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)

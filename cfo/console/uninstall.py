@@ -1,4 +1,4 @@
-"""Removes an installation in an order that avoids deadlocks.
+"""``cfo uninstall``: removes an installation in an order that avoids deadlocks.
 
 1. The webhook configurations: with ``failurePolicy: Fail``, and without their server, they would block all writes of
    the kinds that they are registered for.
@@ -15,13 +15,17 @@ installations, belong to an operator in another namespace.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import anyio
+import click
 
+from cfo.console.errors import CommandFailed
+from cfo.console.execution import run_with_client
 from cfo.features import FEATURES
+from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
-from cfo.manifests.names import LABELS
 from cfo.manifests.overlays import COMPONENTS, bundled_crds, render
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME
 from cfo.runtime import (
@@ -42,7 +46,54 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import LEASE
 
-__all__ = ["NotInstalled", "check_installation", "uninstall"]
+
+@click.command("uninstall", short_help="Uninstall the operator from a cluster.")
+@click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True, help="Namespace of the operator.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Path of a kubeconfig with cluster-admin permissions.",
+)
+@click.option(
+    "--crds", is_flag=True, help="Also delete our CRDs, and with them all AppWrappers, FluxJobs and MiniClusters."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time to wait until the objects of each of our CRDs are deleted, and then until the operator's pods are.",
+)
+@click.option("--dry-run", is_flag=True, help="Change nothing; print what would be removed.")
+@click.option("--leftovers", is_flag=True, help="Continue if the operator itself is not in the namespace any more.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
+def command(
+    namespace: str, kubeconfig: str | None, crds: bool, timeout: float, dry_run: bool, leftovers: bool, yes: bool
+) -> None:
+    """Uninstall the operator.
+
+    Removes its webhook configurations and finalizers, so that they cannot block writes or deletions. RayClusters are
+    kept. Changes nothing if the namespace has no operator.
+    """
+
+    async def check(client: Client) -> str:
+        await check_installation(client, namespace, leftovers=leftovers)
+        return client.transport.config.server
+
+    async def work(client: Client) -> None:
+        await uninstall(client, namespace, click.echo, delete_crds=crds, dry_run=dry_run, timeout=timeout)
+
+    try:
+        server = run_with_client(kubeconfig, "cfo-uninstall", check)
+        if sys.stdin.isatty() and not yes and not dry_run:
+            what = "the operator, its CRDs and all AppWrappers, FluxJobs and MiniClusters" if crds else "the operator"
+            click.confirm(f"Remove {what} in namespace {namespace} from {server}?", abort=True)
+        run_with_client(kubeconfig, "cfo-uninstall", work)
+    except NotInstalled as error:
+        raise CommandFailed(str(error)) from None
+
 
 _POLL_INTERVAL = 0.5  # seconds
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from cfo.config import OperatorConfiguration
-from cfo.features import appwrapper, dashboard, flux, inferencestack, kueue, raycluster
+from cfo.features import appwrapper, dashboard, flux, inferencestack, raycluster
 from cfo.features.contract import Context, Feature, UserRole
 from cfo.runtime import APIError, DiscoveryIncomplete, TransportError, UnknownKind
 
 if TYPE_CHECKING:
+    from cfo.config import OperatorConfiguration
     from cfo.console.summaries import KindView
     from cfo.runtime import Client
 
@@ -37,7 +37,7 @@ _log = structlog.get_logger("cfo.features")
 FEATURES: Final = (
     raycluster.RAY_CLUSTERS,  # before all features that embed RayClusters
     appwrapper.APPWRAPPERS,
-    kueue.KUEUE,
+    appwrapper.KUEUE,
     flux.FLUX,
     inferencestack.STACKS,
     raycluster.AUTHENTICATION,

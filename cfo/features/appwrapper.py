@@ -1,17 +1,17 @@
-"""AppWrappers."""
+"""AppWrappers, and Kueue, which admits them."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, FINALIZER
-from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
-from cfo.features.monitoring import OBJECTS, OWN, Alert, Panel, counted
+from cfo.features.contract import OBJECTS, OWN, Alert, Context, Feature, Panel, UserRole, api_rules, counted, lazy
 from cfo.runtime import CRUD, READ, Object, Rule
 
-__all__ = ["APPWRAPPERS"]
+if TYPE_CHECKING:
+    from cfo.config import OperatorConfiguration
 
 _log = structlog.get_logger("cfo.operator")
 _webhook_rules = lazy("cfo.webhooks.appwrapper:rules")
@@ -83,4 +83,19 @@ APPWRAPPERS: Final = Feature(
             ((f"sum by (phase) (rate(appwrapper_phase_total{OBJECTS}[$__rate_interval]))", "{{phase}}"),),
         ),
     ),
+)
+
+
+def _enabled(configuration: OperatorConfiguration) -> bool:
+    wrappers = configuration.appwrapper
+    return wrappers.enabled and (wrappers.kueue_integration or bool(wrappers.slack_queue_name))
+
+
+KUEUE: Final = Feature(
+    name="kueue",
+    title="Kueue",
+    enabled=_enabled,
+    rules=lazy("cfo.controllers.appwrapper:kueue_rules"),
+    probe=Rule("kueue.x-k8s.io", "workloads/finalizers", "update"),
+    checks={"kueue": lazy("cfo.console.doctor.components:kueue")},
 )

@@ -7,8 +7,6 @@ from typing import Final
 from cfo.features.contract import Context, Feature, lazy
 from cfo.runtime import Rule
 
-__all__ = ["DASHBOARD"]
-
 
 def _setup(context: Context) -> None:
     from cfo.console.dashboard import in_cluster

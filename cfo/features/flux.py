@@ -6,11 +6,8 @@ from typing import Final
 
 from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, GROUP, MINICLUSTER
 from cfo.api.flux.names import FIELD_MANAGER
-from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
-from cfo.features.monitoring import OBJECTS, OWN, Alert, Panel
+from cfo.features.contract import OBJECTS, OWN, Alert, Context, Feature, Panel, UserRole, api_rules, lazy
 from cfo.runtime import CRUD, READ, Object, Rule
-
-__all__ = ["FLUX"]
 
 
 def _setup_webhooks(context: Context) -> None:

@@ -7,11 +7,8 @@ from typing import Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER
-from cfo.features.contract import Context, Feature, UserRole, api_rules, lazy
-from cfo.features.monitoring import METRICS_SERVICE, Alert, counted
+from cfo.features.contract import METRICS_SERVICE, Alert, Context, Feature, UserRole, api_rules, counted, lazy
 from cfo.runtime import CRUD, READ, Rule
-
-__all__ = ["METRICS_SERVICES", "STACKS"]
 
 METRICS_SERVICES: Final = f"{METRICS_SERVICE}|inference-stack-operator-v[0-9]+-metrics"
 """A regular expression for the metrics Services of all operators that reconcile InferenceStacks."""

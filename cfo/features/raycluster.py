@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cfo.api.gateway import GROUP as GATEWAY_GROUP
 from cfo.api.raycluster.names import (
@@ -17,15 +17,13 @@ from cfo.api.raycluster.names import (
     REQUESTERS_LABEL,
     ROUTE,
 )
-from cfo.config import OperatorConfiguration, ProfileTable
-from cfo.features.contract import Context, Feature, Leftovers, UserRole, lazy
-from cfo.features.monitoring import OBJECTS, Alert, Panel, counted
+from cfo.features.contract import OBJECTS, Alert, Context, Feature, Leftovers, Panel, UserRole, counted, lazy
 from cfo.runtime import NETWORK_POLICY, Rule
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.version import __version__
 
-__all__ = ["AUTHENTICATION", "CERTIFICATE_REQUESTS", "GATEWAY", "NAMESPACES", "OPENSHIFT", "RAY_CLUSTERS"]
-
+if TYPE_CHECKING:
+    from cfo.config import KubeRayConfiguration, OperatorConfiguration
 
 _rules = lazy("cfo.controllers.raycluster:rules")
 
@@ -51,10 +49,16 @@ def _setup(context: Context) -> None:
     context.embedded_validators[RAY_CLUSTER] = webhook.submission_errors
 
 
+def _strictest(kuberay: KubeRayConfiguration) -> KubeRayConfiguration:
+    from cfo.config import ProfileTable
+
+    return ProfileTable(kuberay).strictest().kuberay
+
+
 def _authenticates(configuration: OperatorConfiguration) -> bool:
     kuberay = configuration.kuberay
     authenticates = kuberay.authentication.enabled or "authOptions" in kuberay.kuberay_features
-    return kuberay.enabled and authenticates and ProfileTable(kuberay).strictest().kuberay.ray_dashboard_oauth_enabled
+    return kuberay.enabled and authenticates and _strictest(kuberay).ray_dashboard_oauth_enabled
 
 
 def _reads_namespaces(configuration: OperatorConfiguration) -> bool:
@@ -66,7 +70,7 @@ def _reads_namespaces(configuration: OperatorConfiguration) -> bool:
 def _requests_certificates(configuration: OperatorConfiguration) -> bool:
     kuberay = configuration.kuberay
     requests = kuberay.ca.issuer == "certificateSigningRequest"
-    return kuberay.enabled and requests and ProfileTable(kuberay).strictest().kuberay.mtls_enabled
+    return kuberay.enabled and requests and _strictest(kuberay).mtls_enabled
 
 
 RAY_CLUSTERS: Final = Feature(

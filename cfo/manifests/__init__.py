@@ -5,16 +5,9 @@ package derives its objects from the code: RBAC rules from the controllers, webh
 webhooks, CRDs from ``cfo.api``. Names, labels and selectors match the Go operator's deployment, so that applying our
 manifests replaces it.
 
-* :mod:`.overlays`: the objects of each variant of the installation. :func:`render` returns them.
-* :mod:`.workload`, :mod:`.rbac`, :mod:`.monitoring`, :mod:`.grafana`: the objects by topic.
-* :mod:`.components`: optional components: cert-manager, NetworkPolicy, Prometheus.
+* :mod:`.overlays`: the objects of each variant of the installation, and optional components.
+* :mod:`.workload`, :mod:`.rbac`, :mod:`.monitoring`: the objects by topic.
 * :mod:`.names`: names and labels that all of them share.
 * :mod:`.stack`: the versions of the components that the operator works with.
-
-:mod:`cfo.console` has the commands that print and remove them.
+* :mod:`.stack_operator`: an operator for InferenceStacks only.
 """
-
-from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
-from cfo.manifests.overlays import COMPONENTS, OVERLAYS, render
-
-__all__ = ["COMPONENTS", "DEFAULT_NAMESPACE", "OVERLAYS", "default_image", "render"]

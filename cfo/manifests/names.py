@@ -10,17 +10,6 @@ from typing import Final
 from cfo.runtime import Object
 from cfo.version import __version__
 
-__all__ = [
-    "DEFAULT_NAMESPACE",
-    "DEPLOYMENT",
-    "IMAGE_REPOSITORY",
-    "LABELS",
-    "PREFIX",
-    "SERVICE_ACCOUNT",
-    "default_image",
-    "named",
-]
-
 PREFIX: Final = "codeflare-operator"
 DEFAULT_NAMESPACE: Final = "openshift-operators"
 """The Go operator's default namespace."""

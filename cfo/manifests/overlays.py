@@ -1,18 +1,106 @@
-"""The objects of an installation, and its variants (overlays)."""
+"""The objects of an installation, its variants (overlays), and optional components."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from functools import partial
+from typing import Any
 
-from cfo.features import FEATURES
-from cfo.manifests import components, rbac, workload
-from cfo.manifests.components import network_policies
-from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, default_image, named
+import jsonpatch
+
+from cfo.config import OperatorConfiguration
+from cfo.features import FEATURES, OPTIONAL, Feature
+from cfo.manifests import monitoring, rbac, workload
+from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, LABELS, PREFIX, default_image, named
+from cfo.manifests.workload import METRICS_PORT, WEBHOOK_PORT
 from cfo.operator import CONFIG_MAP_NAME, webhook_configurations
 from cfo.runtime import Object, name_of, namespace_of
 
-__all__ = ["COMPONENTS", "OVERLAYS", "OVERLAY_COMPONENTS", "bases", "bundled_crds", "crds", "render"]
+CERTIFICATE = f"{PREFIX}-serving-cert"
+INJECTION = "cert-manager.io/inject-ca-from"
+
+
+def patch(obj: Object, operations: list[dict[str, Any]]) -> None:
+    """Apply a JSON patch to ``obj`` in place."""
+    jsonpatch.apply_patch(obj, operations, in_place=True)
+
+
+def certificates(namespace: str) -> list[Object]:
+    """Return a self-signed Issuer and the Certificate of the webhooks."""
+    service = f"{OperatorConfiguration().webhook.service_name}.{namespace}.svc"
+    issuer = f"{PREFIX}-selfsigned-issuer"
+    return [
+        named("cert-manager.io/v1", "Issuer", issuer, namespace, spec={"selfSigned": {}}),
+        named(
+            "cert-manager.io/v1",
+            "Certificate",
+            CERTIFICATE,
+            namespace,
+            spec={
+                "dnsNames": [service, f"{service}.cluster.local"],
+                "issuerRef": {"kind": "Issuer", "name": issuer},
+                "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+                "secretName": CERTIFICATE,
+            },
+        ),
+    ]
+
+
+def certificate_patch() -> list[dict[str, Any]]:
+    """Return the JSON patch that makes the Deployment serve the certificate from cert-manager."""
+    spec, directory = "/spec/template/spec", OperatorConfiguration().webhook.cert_dir
+    mount = {"name": "cert", "mountPath": directory, "readOnly": True}
+    return [
+        {"op": "add", "path": f"{spec}/containers/0/args", "value": [f"--webhook-cert-dir={directory}"]},
+        {"op": "add", "path": f"{spec}/containers/0/volumeMounts/-", "value": mount},
+        {"op": "add", "path": f"{spec}/volumes/-", "value": {"name": "cert", "secret": {"secretName": CERTIFICATE}}},
+    ]
+
+
+def _certmanager(objects: list[Object], namespace: str) -> list[Object]:
+    for obj in objects:
+        if obj["kind"] == "Deployment":
+            patch(obj, certificate_patch())
+        elif obj["kind"].endswith("WebhookConfiguration"):
+            obj["metadata"].setdefault("annotations", {})[INJECTION] = f"{namespace}/{CERTIFICATE}"
+    return [*objects, *certificates(namespace)]
+
+
+def network_policies(namespace: str, api_servers: Iterable[str] = ()) -> list[Object]:
+    """Return a NetworkPolicy that allows only traffic to the webhooks, and to the metrics from some namespaces.
+
+    Webhooks are allowed for ``api_servers``, the CIDRs of the control plane; if none are given, for every source,
+    because Kubernetes has no selector for API servers.
+
+    Metrics are allowed for namespaces with the label ``metrics: enabled``. The kubelet's probes come from the node,
+    whose traffic NetworkPolicies do not block.
+    """
+    blocks = [{"ipBlock": {"cidr": cidr}} for cidr in api_servers]
+    sources: dict[str, Any] = {"from": blocks} if blocks else {}
+    scrapers = [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
+    spec = {
+        "podSelector": {"matchLabels": dict(LABELS)},
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {**sources, "ports": [{"port": WEBHOOK_PORT, "protocol": "TCP"}]},
+            {"from": scrapers, "ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
+        ],
+    }
+    return [named("networking.k8s.io/v1", "NetworkPolicy", DEPLOYMENT, namespace, spec=spec)]
+
+
+def _with_role(feature: Feature, objects: list[Object], namespace: str) -> list[Object]:
+    return [*objects, *rbac.feature_access(feature, namespace)]
+
+
+COMPONENTS: dict[str, Callable[[list[Object], str], list[Object]]] = {
+    **{feature.name: partial(_with_role, feature) for feature in OPTIONAL},
+    "certmanager": _certmanager,
+    "network-policy": lambda objects, namespace: [*objects, *network_policies(namespace)],
+    "prometheus": lambda objects, namespace: [*objects, *monitoring.objects(namespace)],
+}
+
 
 E2E_CONFIGURATION = """\
 kuberay:
@@ -90,7 +178,7 @@ def e2e_patch() -> list[dict[str, object]]:
 def _e2e(objects: list[Object], namespace: str) -> list[Object]:
     for obj in objects:
         if obj["kind"] == "Deployment":
-            components.patch(obj, e2e_patch())
+            patch(obj, e2e_patch())
     return [*objects, e2e_config_map(namespace)]
 
 
@@ -101,8 +189,6 @@ OVERLAYS: dict[str, Callable[[list[Object], str], list[Object]]] = {
 }
 """The overlays of ``cfo manifests --overlay`` and in ``config/``."""
 
-COMPONENTS = components.COMPONENTS
-"""The components that can be added to any overlay."""
 
 _ORDER = (
     *("Namespace", "CustomResourceDefinition", "ServiceAccount", "Role", "ClusterRole", "RoleBinding"),

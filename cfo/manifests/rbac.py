@@ -8,8 +8,6 @@ from cfo.features import FEATURES, Feature, UserRole
 from cfo.manifests.names import PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import Object, Rule, policy_rules
 
-__all__ = ["access", "aggregated", "all_rules", "feature_access", "user_roles", "user_rules"]
-
 _API = "rbac.authorization.k8s.io/v1"
 _LEASES = "coordination.k8s.io"
 

@@ -6,8 +6,6 @@ from importlib import resources
 
 import yaml
 
-__all__ = ["components", "platforms"]
-
 
 def components() -> list[tuple[str, str]]:
     """Return names and versions of the components, the operator first."""

@@ -21,8 +21,6 @@ from cfo.manifests.rbac import aggregated
 from cfo.runtime import EVENT_RULES, Object, Rule, leader_election_rules
 from cfo.runtime.controller import AVAILABILITY_RULES
 
-__all__ = ["STACK_OPERATOR", "StackOperator", "shared_objects"]
-
 STACK_OPERATOR: Final = "inference-stack-operator"
 """The name of the operator, and of its OLM package: the original's."""
 

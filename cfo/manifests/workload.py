@@ -5,19 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.config import OperatorConfiguration
-from cfo.features.monitoring import METRICS_SERVICE
+from cfo.features.contract import METRICS_SERVICE
 from cfo.manifests.names import DEPLOYMENT, LABELS, PREFIX, SERVICE_ACCOUNT, named
 from cfo.runtime import Object
-
-__all__ = [
-    "ENTRY_POINT",
-    "METRICS_PORT",
-    "WEBHOOK_PORT",
-    "deployment",
-    "namespace_object",
-    "services",
-    "webhook_service",
-]
 
 ENTRY_POINT = "/manager"
 """Path of the program in the image.

@@ -14,6 +14,7 @@ from html import escape
 from textwrap import wrap
 from typing import NamedTuple
 
+from cfo.cli import cli
 from cfo.features import FEATURES
 from hack import ROOT
 from hack.files import ToolError
@@ -182,19 +183,12 @@ def _rooms(floor: list[str]) -> Iterator[_Room]:
             raise ToolError(f"hack/generate/drawings.py: no purpose of {room}, which is in an import contract")
         purpose = _PURPOSES[room]
         if room == "cfo.console":
-            purpose += ", ".join(sorted({name for each in floor if (name := _command(each))}))
+            modules = cli.lazy_commands.items()
+            purpose += ", ".join(sorted(name for name, (module, _) in modules if module.startswith(f"{room}.")))
         yield _Room(room, purpose)
         if room == "cfo.features":
             extra = [feature.name for feature in FEATURES if not feature.kinds]
             yield _Room("", f"without kinds: {', '.join(extra)}")
-
-
-def _command(module: str) -> str:
-    """Return which part of the console ``module`` is, or nothing."""
-    parts = module.split(".")
-    folder = ROOT / module.replace(".", "/")
-    is_part = parts[1] == "console" and (folder.is_dir() or parts[-1].endswith("_command"))
-    return parts[2].removesuffix("_command") if is_part else ""
 
 
 _WIDTH_OF_FLOORS = 496 + 110 * max(4, len(kinds()))

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from cfo.features import OPTIONAL
-from cfo.manifests import components, default_image, monitoring
-from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, named
+from cfo.manifests import monitoring, overlays
+from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, default_image, named
 from cfo.manifests.overlays import bases
 from cfo.manifests.rbac import feature_access
 from cfo.manifests.workload import REPLICAS, RESOURCES, WEBHOOK_PORT
@@ -44,7 +44,7 @@ def files() -> dict[str, str]:
         "deployment": _deployment(deployment),
         "webhooks": _webhooks(webhooks),
         "config": _config(),
-        "certmanager": conditional("certManager.enabled", _template(components.certificates(_NAMESPACE))),
+        "certmanager": conditional("certManager.enabled", _template(overlays.certificates(_NAMESPACE))),
         **{
             f"role-{feature.name}": conditional(
                 f"{feature.name}.enabled", _template(feature_access(feature, _NAMESPACE))
@@ -128,7 +128,7 @@ def conditional(value: str, text: str) -> str:
 
 def _network_policy() -> str:
     """Return the NetworkPolicy, with the sources of webhook calls from a value."""
-    text = _template(components.network_policies(_NAMESPACE))
+    text = _template(overlays.network_policies(_NAMESPACE))
     ports = f"    - ports:\n        - port: {WEBHOOK_PORT}\n          protocol: TCP\n"
     assert ports in text
     sources = "      from:\n        {{- toYaml .Values.networkPolicy.webhookSources | nindent 8 }}\n"
@@ -147,8 +147,8 @@ def _config() -> str:
 
 
 def _webhooks(objects: list[dict[str, Any]]) -> str:
-    injection = f"{_EXPRESSIONS[_NAMESPACE]}/{components.CERTIFICATE}"
-    annotation = conditional("certManager.enabled", f"  annotations:\n    {components.INJECTION}: {injection}\n")
+    injection = f"{_EXPRESSIONS[_NAMESPACE]}/{overlays.CERTIFICATE}"
+    annotation = conditional("certManager.enabled", f"  annotations:\n    {overlays.INJECTION}: {injection}\n")
     text = _template(objects)
     return re.sub(r"(kind: \w+WebhookConfiguration\nmetadata:\n)", lambda match: match[1] + annotation, text)
 
@@ -160,7 +160,7 @@ def _deployment(obj: dict[str, Any]) -> str:
     text = text.replace(
         _indented(resources, 10), "          resources:\n            {{- toYaml .Values.resources | nindent 12 }}\n"
     )
-    args, mount, volume = (operation["value"] for operation in components.certificate_patch())
+    args, mount, volume = (operation["value"] for operation in overlays.certificate_patch())
     for before, value, indent in (
         ("          env:\n", dump({"args": args}), 10),
         ("            - name: tmp\n              mountPath: /tmp\n", dump([mount]), 12),

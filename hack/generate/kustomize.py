@@ -16,10 +16,10 @@ import orjson
 import yaml
 
 from cfo.features import OPTIONAL
-from cfo.manifests import DEFAULT_NAMESPACE, components, default_image
-from cfo.manifests.grafana import dashboard
+from cfo.manifests import overlays
+from cfo.manifests.monitoring import dashboard
 from cfo.manifests.monitoring import objects as monitoring_objects
-from cfo.manifests.names import DEPLOYMENT, PREFIX
+from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, PREFIX, default_image
 from cfo.manifests.overlays import OVERLAY_COMPONENTS, bases, e2e_config_map, e2e_patch
 from cfo.manifests.rbac import feature_access
 
@@ -78,19 +78,19 @@ def _from_stack(key: str, targets: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _certmanager() -> dict[str, str]:
     injected = [
-        _targets(kind, f"metadata.annotations.[{components.INJECTION}]", delimiter="/", index=0)
+        _targets(kind, f"metadata.annotations.[{overlays.INJECTION}]", delimiter="/", index=0)
         for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     ]
     names = _targets("Certificate", "spec.dnsNames.0", "spec.dnsNames.1", delimiter=".", index=1)
     annotation = {"op": "add", "path": "/metadata/annotations", "value": {}}
     injection = {
         "op": "add",
-        "path": f"/metadata/annotations/{components.INJECTION.replace('/', '~1')}",
-        "value": f"{PLACEHOLDER}/{components.CERTIFICATE}",
+        "path": f"/metadata/annotations/{overlays.INJECTION.replace('/', '~1')}",
+        "value": f"{PLACEHOLDER}/{overlays.CERTIFICATE}",
     }
     return {
-        "config/certmanager/certificate.yaml": HEADER + dump(*components.certificates(PLACEHOLDER)),
-        "config/certmanager/deployment_patch.yaml": HEADER + dump(components.certificate_patch()),
+        "config/certmanager/certificate.yaml": HEADER + dump(*overlays.certificates(PLACEHOLDER)),
+        "config/certmanager/deployment_patch.yaml": HEADER + dump(overlays.certificate_patch()),
         "config/certmanager/injection_patch.yaml": HEADER + dump([annotation, injection]),
         "config/certmanager/kustomization.yaml": _kustomization(
             ["certificate.yaml"],
@@ -193,7 +193,7 @@ def files() -> dict[str, str]:
         patches=[{"target": {"kind": "Deployment", "name": DEPLOYMENT}, "path": "deployment_patch.yaml"}],
     )
     generated |= _certmanager()
-    generated |= _component("network-policy", {"network_policy.yaml": components.network_policies(PLACEHOLDER)})
+    generated |= _component("network-policy", {"network_policy.yaml": overlays.network_policies(PLACEHOLDER)})
     for feature in OPTIONAL:
         generated |= _component(feature.name, {"role.yaml": feature_access(feature, PLACEHOLDER)})
     monitor, rules = monitoring_objects(PLACEHOLDER)

@@ -14,7 +14,7 @@ import pytest
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.dashboard import in_cluster
 from cfo.console.dashboard.feed import Feed
-from cfo.console.dashboard.sources import client_source
+from cfo.console.dashboard.in_cluster import client_source
 from cfo.console.demo import crds
 from cfo.console.summaries import raycluster
 from cfo.features import all_views

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from cfo import operator
 from cfo.cli import cli
-from cfo.manifests import render
+from cfo.manifests.overlays import render
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import CONFIG_MAP, SECRET, ClientConfig, Manager, NamespacedName, Rule
 from cfo.runtime.objects import (

@@ -12,7 +12,7 @@ import yaml
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.api.inferencestack.profiles import newest_profile
 from cfo.config import InferenceStackConfiguration
-from cfo.console.plan.inferencestack import plan_stack
+from cfo.console.plan.planning import plan_stack
 from cfo.controllers.inferencestack.rendering import render
 from cfo.runtime.client.apply import ApplyIntent, is_applied
 from cfo.runtime.client.client import Client

@@ -22,8 +22,8 @@ from cfo.controllers.raycluster.certificate_requesters import desired_binding
 from cfo.controllers.raycluster.conditions import EXPOSED
 from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.features import OPTIONAL
-from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
+from cfo.manifests.overlays import render
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition, gvk_of, key_of, name_of

@@ -19,13 +19,13 @@ from cfo.api.raycluster.names import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, 
 from cfo.cli import cli
 from cfo.config import KubeRayConfiguration
 from cfo.console.demo import crds
-from cfo.console.migrate.raycluster import applying
-from cfo.console.migrate.raycluster.injected import clean
-from cfo.console.migrate.raycluster.observation import Observer
-from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, Options
-from cfo.console.migrate.raycluster.session import Session
-from cfo.console.migrate.raycluster.targets import KubeRay, Target, convert
-from cfo.console.migrate.undo_file import UndoFile, load
+from cfo.console.migrate import applying
+from cfo.console.migrate.injected import clean
+from cfo.console.migrate.observation import Observer
+from cfo.console.migrate.planning import SUSPENDED_ANNOTATION, Options
+from cfo.console.migrate.session import Session
+from cfo.console.migrate.targets import KubeRay, Target, convert
+from cfo.console.migrate.undoing import UndoFile, load
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.objects.kinds import (

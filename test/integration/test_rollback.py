@@ -21,8 +21,8 @@ from cryptography.x509.verification import PolicyBuilder, Store
 
 from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER, names_of
 from cfo.config import WebhookConfiguration, default_document
-from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE
+from cfo.manifests.overlays import render
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations, webhook_options
 from cfo.runtime.objects.kinds import CLUSTER_ROLE_BINDING, SECRET
 from cfo.runtime.objects.unstructured import (

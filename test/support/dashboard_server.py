@@ -12,7 +12,7 @@ import anyio
 import orjson
 
 from cfo.console.dashboard.feed import Feed
-from cfo.console.dashboard.loopback import LoopbackServer
+from cfo.console.dashboard.site import LoopbackServer
 from cfo.runtime import Clock, SystemClock
 from test.support.dashboards import FakeOverview
 

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from cfo.manifests import render
 from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
+from cfo.manifests.overlays import render
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime.client.transport import APIRequest
 from envtest import EmbeddedControlPlane

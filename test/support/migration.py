@@ -18,9 +18,9 @@ from cfo.api.raycluster.names import (
     names_of,
 )
 from cfo.console.demo.raycluster_nodes import pods_of
-from cfo.console.migrate.raycluster.planning import ObservedCluster, Options
-from cfo.console.migrate.raycluster.targets import KubeRay, Target
+from cfo.console.migrate.planning import ObservedCluster, Options
 from cfo.console.migrate.steps import ObjectPlan
+from cfo.console.migrate.targets import KubeRay, Target
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import AlreadyExists

@@ -241,15 +241,16 @@ class Environment:
         changes = self._count_changes(informer.gvk)
         if changes is not None and self._current.get(informer) == changes:
             return
-        listed = self._stored_versions(informer)
-        if listed is None:
-            listed = await self._listed_versions(informer)
-        newest = max(listed.values(), default=0)
+        listed = {} if self._stored_versions(informer) is not None else await self._listed_versions(informer)
 
         def is_current() -> bool:
+            # read again each time: an object that is deleted meanwhile may never be seen in the cache
+            wanted = self._stored_versions(informer)
+            wanted = listed if wanted is None else wanted
+            newest = max(wanted.values(), default=0)
             cached = {entry.key: int(entry.meta.resource_version) for entry in informer.reader.entries()}
-            return all(cached.get(key, 0) >= version for key, version in listed.items()) and all(
-                key in listed or version > newest for key, version in cached.items()
+            return all(cached.get(key, 0) >= version for key, version in wanted.items()) and all(
+                key in wanted or version > newest for key, version in cached.items()
             )
 
         await _until(is_current, f"the controllers' cache of {informer.gvk.kind}")

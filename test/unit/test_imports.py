@@ -58,8 +58,29 @@ def test_test_modules_import_no_other_test_module() -> None:
     assert {module: found for module, found in importers.items() if found} == {}
 
 
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        ("import cfo.cli", ("cfo.runtime", "cfo.config", "cfo.features", "aiohttp", "anyio", "yaml")),
+        ("import cfo.manifests.stack", ("cfo.runtime", "cfo.config", "cfo.features", "aiohttp")),
+        ("import cfo.console.doctor.doctor_command", ("cfo.config", "cfo.features", "cfo.operator", "aiohttp")),
+        (
+            "import cfo.console.status_command, cfo.features; cfo.features.all_views()",
+            ("cfo.config", "cfo.controllers", "cfo.operator", "cfo.runtime.manager", "cfo.webhooks", "pydantic"),
+        ),
+    ],
+)
+def test_commands_import_nothing_heavy(statement: str, heavy: tuple[str, ...]) -> None:
+    program = f"import sys; {statement}; print(*(name for name in {heavy!r} if name in sys.modules))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []
+
+
 def test_features_import_nothing_heavy() -> None:
-    heavy = ("cfo.controllers", "cfo.webhooks", "cfo.console", "cfo.manifests", "cfo.operator", "cfo.runtime.manager")
+    heavy = (
+        *("cfo.config", "cfo.controllers", "cfo.webhooks", "cfo.console", "cfo.manifests", "cfo.operator"),
+        "cfo.runtime.manager",
+    )
     found = imported()
     assert [name for name in found if name.startswith(heavy) or "models" in name] == []
     assert "cfo.features.raycluster" in found

@@ -3,10 +3,17 @@
 Every response forbids the browser to load anything else, to frame the page, to guess types and to keep copies; scripts
 cannot parse strings as HTML. Only GET and HEAD are allowed. There are no cookies: a page proves with a bearer token in
 each request for data that it is allowed to read, so other sites cannot request data in the name of a user.
+
+Every user and every program of the machine can connect to the server on the loopback interface, and so can each web
+site that a browser shows. Therefore data is sent only to a page that has a token, which is part of the address that the
+command prints, in the fragment, which browsers do not send; and the Host header must be that of the loopback interface,
+because a site can point a name of its own to 127.0.0.1 (DNS rebinding).
 """
 
 from __future__ import annotations
 
+import hmac
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from importlib.resources import files
@@ -16,11 +23,10 @@ import anyio
 import orjson
 import structlog
 from aiohttp import web
+from anyio.abc import TaskStatus
 
-from cfo.console.dashboard.feed import Feed
-from cfo.console.dashboard.streams import Stream, StreamDropped, TooManyStreams
-
-__all__ = ["HEADERS", "LIFETIME", "Site"]
+from cfo.console.dashboard.feed import Feed, Stream, StreamDropped, TooManyStreams
+from cfo.runtime.process import Endpoint
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -59,15 +65,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Site:
-    """The routes below ``prefix`` (such as ``/dashboard``; empty: at the root), which show ``feed``.
+    """The routes below ``prefix`` (such as ``/dashboard``; empty: at the root), which show ``feed``."""
 
-    ``lifetime`` is :data:`LIFETIME` except in tests.
-    """
-
-    def __init__(self, feed: Feed, prefix: str = "", *, lifetime: float = LIFETIME) -> None:
+    def __init__(self, feed: Feed, prefix: str = "") -> None:
         self._feed = feed
         self._prefix = prefix
-        self._lifetime = lifetime
         self._files = _files()
 
     @property
@@ -122,7 +124,7 @@ class Site:
         with suppress(ConnectionError):
             await response.prepare(request)
             try:
-                with anyio.move_on_after(self._lifetime):
+                with anyio.move_on_after(LIFETIME):
                     message = snapshot
                     while True:
                         with anyio.fail_after(WRITE_TIMEOUT):
@@ -156,3 +158,49 @@ def _protected(handler: Handler) -> Handler:
         return await handler(request)
 
     return serve
+
+
+_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+
+
+class LoopbackServer:
+    """Serves ``feed`` on 127.0.0.1 at ``port`` (0: a free one); needs no leader."""
+
+    name = "dashboard"
+    needs_leader = False
+
+    def __init__(self, feed: Feed, port: int = 0) -> None:
+        self._feed = feed
+        self._site = Site(feed)
+        self._port = port
+        self._token = secrets.token_urlsafe(24)
+        self._endpoint = Endpoint("dashboard", f"127.0.0.1:{port}", self._site.routes(), middlewares=[self._guard])
+
+    @property
+    def url(self) -> str:
+        """The address of the page, with the token; do not log it. If the port is 0, the server must be running."""
+        return f"http://127.0.0.1:{self._endpoint.port or self._port}/#token={self._token}"
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Raises :class:`OSError` if the port is in use."""
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self._endpoint.run)
+            tasks.start_soon(self._feed.run)
+            task_status.started()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.headers.get("Host", "").lower() not in {f"{host}:{self._endpoint.port}" for host in _HOSTS}:
+            return web.Response(status=421, text="this server is for the loopback interface only\n", headers=HEADERS)
+        if request.path not in self._site.public_paths and not self._has_token(request):
+            text = "Open the address that the command has printed, or enter the token at its end."
+            return web.Response(status=401, text=text, headers=HEADERS)
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            error.headers.update(HEADERS)
+            raise
+
+    def _has_token(self, request: web.Request) -> bool:
+        given = request.headers.get("Authorization", "").encode("utf-8", "replace")
+        return hmac.compare_digest(given, f"Bearer {self._token}".encode())

@@ -2,9 +2,7 @@
 
 Needs the extra ``embedded``. Nothing in this package is used on a real cluster.
 
-* :mod:`.embedded_mode`: the options of the command.
 * :mod:`.run`: start control plane and operator, apply manifests, wait until they have settled.
 * :mod:`.raycluster_nodes`: a fake KubeRay operator, which creates the pods of RayClusters.
-* :mod:`.settling`: whether the applied objects have settled.
 * :mod:`.crds`: the CRDs of other projects that the operator needs.
 """

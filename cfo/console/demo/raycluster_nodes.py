@@ -36,8 +36,6 @@ from cfo.runtime import (
     uid_of,
 )
 
-__all__ = ["pods_of", "runs_here", "setup", "status_of"]
-
 _CLUSTER = "ray.io/cluster"
 _NODE_TYPE = "ray.io/node-type"
 

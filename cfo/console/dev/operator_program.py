@@ -16,14 +16,11 @@ from typing import Any, Final
 import anyio
 
 import cfo
-from cfo.console.dev.dev_command import report
-from cfo.console.dev.supervisor import Supervisor
+from cfo.console.dev.supervisor import Supervisor, report
 from cfo.console.errors import InvalidInput
 from cfo.console.execution import configure_logs, execute, namespace_variable, not_installed
 from cfo.runtime import Manager, NamespacedName
 from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
-
-__all__ = ["develop", "new_supervisor", "run_embedded"]
 
 _SOURCE: Final = Path(cfo.__file__).parent
 

@@ -1,4 +1,4 @@
-"""Runs a program as a child process, and restarts it when a source file is saved.
+"""``cfo dev -- COMMAND``: runs a program as a child process, and restarts it when a source file is saved.
 
 All changes within a short time cause one restart. A file with a syntax error is reported, and the running program is
 kept until the next change. A program that ends is started again after the next change. A signal ends the program and
@@ -17,9 +17,10 @@ from typing import Final
 
 import anyio
 import anyio.abc
+import click
 from anyio.abc import TaskStatus
 
-__all__ = ["Supervisor", "source_changes", "syntax_errors"]
+from cfo.console.errors import CommandFailed, run_async
 
 _SUFFIXES: Final = frozenset({".json", ".py", ".pyi", ".sh", ".toml", ".yaml", ".yml"})
 _BURST_MS: Final = 300
@@ -176,3 +177,35 @@ class Supervisor:
             async for _ in signals:
                 self._interrupted = self._stop.is_set()
                 self._stop.set()
+
+
+@click.command(
+    "dev",
+    short_help="Run a program, and restart it when its source changes.",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.option(
+    "--watch",
+    "folders",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="Folder or file to watch; by default the current folder. Repeatable.",
+)
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+def command(folders: tuple[Path, ...], program: tuple[str, ...]) -> None:
+    """Run a program, and restart it when its source changes, for example: cfo dev -- python my_operator.py.
+
+    Several files that are saved together cause one restart. While a file has a syntax error, the running program is
+    kept. Ctrl-C ends both.
+    """
+    supervisor = Supervisor(program, folders or (Path.cwd(),), report)
+    try:
+        run_async(supervisor.run)
+    except OSError as error:
+        raise CommandFailed(f"cannot run {program[0]}: {error.strerror or error}") from None
+
+
+def report(line: str) -> None:
+    """Print a line of the supervisor."""
+    click.secho(f"dev: {line}", err=True, fg="cyan")

@@ -11,27 +11,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from cfo.config import ConfigurationError
-from cfo.console.doctor.components import parse_version, tag_of, version_of
-from cfo.console.doctor.facts import (
-    Certificate,
-    Installation,
-    Permissions,
-    Server,
-    WebhookConfigurationFacts,
-    started_at,
-)
-from cfo.console.doctor.findings import APPLY, Finding, fail, ok, skip, warn
-from cfo.runtime import Object, policy_rules
-
-__all__ = [
-    "check_certificate",
-    "check_clock",
-    "check_configuration",
-    "check_kubernetes",
-    "check_operator",
-    "check_permissions",
-    "check_webhooks",
-]
+from cfo.console.doctor.components import APPLY, Finding, fail, ok, parse_version, skip, tag_of, version_of, warn
+from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
+from cfo.runtime import NamespacedName, Object, Rule, policy_rules
 
 _SKEW_WARNING: Final = 5.0
 _SKEW_FAILURE: Final = 60.0
@@ -138,29 +120,29 @@ def check_webhooks(facts: Sequence[WebhookConfigurationFacts]) -> Iterator[Findi
 
 
 def check_certificate(
-    certificate: Certificate, facts: Sequence[WebhookConfigurationFacts], now: datetime
+    secret: NamespacedName, pem: bytes | None, facts: Sequence[WebhookConfigurationFacts], now: datetime
 ) -> Iterator[Finding]:
-    """Check the serving certificate: its names and expiry, and whether the API server trusts it."""
+    """Check the certificate ``pem`` in ``secret``: its names and expiry, and whether the API server trusts it."""
     check = "certificate"
     services = {service for fact in facts for service in fact.services}
     if not services and any(fact.urls for fact in facts):
         yield skip(check, "the webhooks are served outside the cluster")
         return
     restart = "delete the Secret, then the operator creates another certificate and updates the CA bundles"
-    leaf = _load(certificate.certificate)
+    leaf = _load(pem)
     if leaf is None:
-        problem = "contains no valid certificate" if certificate.certificate else "does not exist or has no tls.crt"
-        yield fail(check, f"Secret {certificate.secret} {problem}", "see the log of the operator, which creates it")
+        problem = "contains no valid certificate" if pem else "does not exist or has no tls.crt"
+        yield fail(check, f"Secret {secret} {problem}", "see the log of the operator, which creates it")
         return
     until = leaf.not_valid_after_utc
     if until <= now:
-        yield fail(check, f"Secret {certificate.secret} expired on {until:%Y-%m-%d}", restart)
+        yield fail(check, f"Secret {secret} expired on {until:%Y-%m-%d}", restart)
     elif leaf.not_valid_before_utc > now:
-        yield fail(check, f"Secret {certificate.secret} is not valid before {leaf.not_valid_before_utc}", restart)
+        yield fail(check, f"Secret {secret} is not valid before {leaf.not_valid_before_utc}", restart)
     elif until - now < _EXPIRY_WARNING:
-        yield warn(check, f"Secret {certificate.secret} expires on {until:%Y-%m-%d}, and was not renewed", restart)
+        yield warn(check, f"Secret {secret} expires on {until:%Y-%m-%d}, and was not renewed", restart)
     else:
-        yield ok(check, f"Secret {certificate.secret} is valid until {until:%Y-%m-%d}")
+        yield ok(check, f"Secret {secret} is valid until {until:%Y-%m-%d}")
     names = _dns_names(leaf)
     wrong = sorted(f"{service.name}.{service.namespace}.svc" for service in services)
     if any(name not in names for name in wrong):
@@ -176,16 +158,12 @@ def check_certificate(
         yield ok(check, "the CA bundles of the webhook configurations trust it")
 
 
-def check_permissions(permissions: Permissions | None) -> Iterator[Finding]:
-    """Check the permissions of the operator (``None``: it is not in the cluster); missing ones are shown as rules."""
-    if permissions is None:
-        yield skip("permissions", "no Deployment, so no ServiceAccount to check")
-        return
-    if not permissions.missing:
-        yield ok("permissions", f"{permissions.account} has all {permissions.checked} permissions")
-        return
+def check_permissions(account: str, checked: int, missing: Sequence[Rule]) -> Iterator[Finding]:
+    """Check the permissions that ``account`` lacks of those that were ``checked``; they are shown as rules."""
+    if not missing:
+        yield ok("permissions", f"{account} has all {checked} permissions")
     by_namespace: dict[str, list[Any]] = {}
-    for rule in permissions.missing:
+    for rule in missing:
         by_namespace.setdefault(rule.namespace, []).append(rule)
     for namespace, rules in sorted(by_namespace.items()):
         policies = policy_rules(rules)
@@ -199,24 +177,20 @@ def check_permissions(permissions: Permissions | None) -> Iterator[Finding]:
             yield fail("permissions", f"{len(policies) - _MAX_SHOWN} more rules are missing", APPLY)
 
 
-def check_kubernetes(server: Server, supported: str) -> Iterator[Finding]:
+def check_kubernetes(version: str, supported: str) -> Iterator[Finding]:
     """Check the version of Kubernetes; ``supported`` is a range such as ``1.34 to 1.37``."""
-    found, bounds = (
-        parse_version(server.version),
-        [parse_version(text) for text in re.findall(r"\d+\.\d+", supported)],
-    )
+    found, bounds = parse_version(version), [parse_version(text) for text in re.findall(r"\d+\.\d+", supported)]
     if found is None or len(bounds) != 2 or bounds[0] is None or bounds[1] is None:
-        yield skip("kubernetes", f"the version {server.version!r} cannot be compared with {supported}")
+        yield skip("kubernetes", f"the version {version!r} cannot be compared with {supported}")
     elif bounds[0][:2] <= found[:2] <= bounds[1][:2]:
-        yield ok("kubernetes", f"{server.version} is supported ({supported})")
+        yield ok("kubernetes", f"{version} is supported ({supported})")
     else:
-        yield warn("kubernetes", f"{server.version} is not one of {supported}", "use a supported version")
+        yield warn("kubernetes", f"{version} is not one of {supported}", "use a supported version")
 
 
-def check_clock(server: Server) -> Iterator[Finding]:
-    """Check the difference between the clocks of the API server and of this machine."""
-    check, skew = "clock", server.skew
-    remedy = "synchronize the clocks (NTP): certificates and Leases depend on them"
+def check_clock(skew: float | None) -> Iterator[Finding]:
+    """Check the difference between the clocks of the API server and of this machine, in seconds."""
+    check, remedy = "clock", "synchronize the clocks (NTP): certificates and Leases depend on them"
     if skew is None:
         yield skip(check, "the API server sends no Date")
     elif abs(skew) > _SKEW_FAILURE:

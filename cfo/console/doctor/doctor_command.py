@@ -9,8 +9,6 @@ import click
 from cfo.console.errors import ClusterUnreadable, cluster_failure
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
-__all__ = ["command"]
-
 _TIMEOUT = 20.0
 
 
@@ -49,9 +47,9 @@ def command(namespace: str | None, config_name: str, kubeconfig: str | None, con
     """
     import anyio
 
+    from cfo.console.doctor.components import Finding, document, has_failed, lines
     from cfo.console.doctor.examination import examine
     from cfo.console.doctor.facts import find_namespace
-    from cfo.console.doctor.findings import Finding, document, has_failed, lines
     from cfo.runtime import (
         CONFIG_MAP,
         APIError,

@@ -9,8 +9,7 @@ from typing import Final
 import anyio
 
 from cfo.console.doctor import checks, facts
-from cfo.console.doctor.components import Subject
-from cfo.console.doctor.findings import Finding, fail, skip
+from cfo.console.doctor.components import Finding, Subject, fail, skip
 from cfo.features import FEATURES
 from cfo.manifests.names import SERVICE_ACCOUNT
 from cfo.manifests.stack import components, platforms
@@ -18,23 +17,20 @@ from cfo.runtime import APIError, Client, Clock, DiscoveryIncomplete, Forbidden,
 from cfo.runtime.client import Unauthorized
 from cfo.version import __version__
 
-__all__ = ["examine"]
-
 _TIMEOUT: Final = 20.0
+"""Seconds for each check."""
 _PARALLEL: Final = 6
 
 _Check = Callable[[], Awaitable[Iterable[Finding]]]
 
 
-async def examine(
-    client: Client, namespace: str, config_name: str, clock: Clock, *, timeout: float = _TIMEOUT
-) -> list[Finding]:
+async def examine(client: Client, namespace: str, config_name: str, clock: Clock) -> list[Finding]:
     """Return the findings for the operator in ``namespace``, in the order of the checks.
 
-    ``timeout``: seconds for each check. Raises :class:`cfo.runtime.TransportError` and
+    Raises :class:`cfo.runtime.TransportError` and
     :class:`cfo.runtime.client.Unauthorized` if the API server cannot be reached, or does not accept the credentials.
     """
-    server = await facts.read_server(client, clock)
+    version, skew = await facts.read_server(client, clock)
     installation = await facts.read_installation(client, namespace, config_name)
     configuration = installation.configuration
     subject = Subject(client, namespace, configuration, installation.config_error, dict(components()))
@@ -53,24 +49,25 @@ async def examine(
 
     async def trust() -> Iterable[Finding]:
         found = await webhooks.get()
-        certificate = await facts.read_certificate(client, installation)
-        return checks.check_certificate(certificate, found, clock.now())
+        secret, pem = await facts.read_certificate(client, installation)
+        return checks.check_certificate(secret, pem, found, clock.now())
 
     async def permissions() -> Iterable[Finding]:
         if installation.deployment is None:
-            return checks.check_permissions(None)
+            return [skip("permissions", "no Deployment, so no ServiceAccount to check")]
         pod = installation.deployment["spec"]["template"]["spec"]
         account = str(pod.get("serviceAccountName") or SERVICE_ACCOUNT)
-        return checks.check_permissions(await facts.read_permissions(client, installation, account))
+        checked, missing = await facts.read_permissions(client, installation, account)
+        return checks.check_permissions(f"system:serviceaccount:{namespace}:{account}", checked, missing)
 
     async def webhook_configurations() -> Iterable[Finding]:
         return checks.check_webhooks(await webhooks.get())
 
     async def kubernetes() -> Iterable[Finding]:
-        return checks.check_kubernetes(server, dict(platforms())["Kubernetes"])
+        return checks.check_kubernetes(version, dict(platforms())["Kubernetes"])
 
     async def clocks() -> Iterable[Finding]:
-        return checks.check_clock(server)
+        return checks.check_clock(skew)
 
     return await _run(
         {
@@ -82,8 +79,7 @@ async def examine(
             "webhooks": webhook_configurations,
             "certificate": trust,
             **{name: partial(check, subject) for feature in FEATURES for name, check in feature.checks.items()},
-        },
-        timeout,
+        }
     )
 
 
@@ -110,13 +106,13 @@ class _Shared:
         return self._value
 
 
-async def _run(all_checks: dict[str, _Check], timeout: float) -> list[Finding]:
+async def _run(all_checks: dict[str, _Check]) -> list[Finding]:
     results: dict[str, list[Finding]] = {}
     limiter = anyio.CapacityLimiter(_PARALLEL)
 
     async def run(name: str, check: _Check) -> None:
         async with limiter:
-            results[name] = await _run_one(name, check, timeout)
+            results[name] = await _run_one(name, check)
 
     async with anyio.create_task_group() as tasks:
         for name, check in all_checks.items():
@@ -124,12 +120,12 @@ async def _run(all_checks: dict[str, _Check], timeout: float) -> list[Finding]:
     return [finding for name in all_checks for finding in results[name]]
 
 
-async def _run_one(name: str, check: _Check, timeout: float) -> list[Finding]:
+async def _run_one(name: str, check: _Check) -> list[Finding]:
     try:
-        with anyio.fail_after(timeout):
+        with anyio.fail_after(_TIMEOUT):
             return list(dict.fromkeys(await check()))
     except TimeoutError:
-        return [fail(name, f"no result within {timeout:g} s", "check the load of the API server, and try again")]
+        return [fail(name, f"no result within {_TIMEOUT:g} s", "check the load of the API server, and try again")]
     except Forbidden as error:
         return [skip(name, f"not allowed to {error.verb} {error.resource}", f"grant it to your user: {error.message}")]
     except (UnknownKind, DiscoveryIncomplete) as error:
@@ -139,7 +135,7 @@ async def _run_one(name: str, check: _Check, timeout: float) -> list[Finding]:
     except (APIError, TransportError) as error:
         return [fail(name, f"cannot be checked: {error}", "check the API server, and try again")]
     except ExceptionGroup as group:
-        return await _run_one(name, _raising(group), timeout)
+        return await _run_one(name, _raising(group))
 
 
 def _raising(group: ExceptionGroup[Exception]) -> _Check:

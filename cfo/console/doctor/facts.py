@@ -42,32 +42,9 @@ from cfo.runtime.objects import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 
-__all__ = [
-    "Certificate",
-    "Installation",
-    "Permissions",
-    "Server",
-    "WebhookConfigurationFacts",
-    "find_namespace",
-    "read_certificate",
-    "read_installation",
-    "read_permissions",
-    "read_server",
-    "read_webhooks",
-    "started_at",
-]
-
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
 _PARALLEL_REVIEWS: Final = 16
 _MAX_REVIEWS: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """The API server: its version, and its clock compared with ours (``skew`` in seconds; ``None`` if unknown)."""
-
-    version: str
-    skew: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,25 +85,11 @@ class WebhookConfigurationFacts:
     bundles: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """The serving certificate of the webhooks in the Secret ``secret``: ``certificate`` is PEM, ``None`` if missing."""
+async def read_server(client: Client, clock: Clock) -> tuple[str, float | None]:
+    """Return the version of the API server, and its clock compared with ours in seconds; ``None`` if it is unknown.
 
-    secret: NamespacedName
-    certificate: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class Permissions:
-    """The permissions that the ServiceAccount ``account`` lacks, and how many were checked."""
-
-    account: str
-    checked: int
-    missing: tuple[Rule, ...] = ()
-
-
-async def read_server(client: Client, clock: Clock) -> Server:
-    """Read the version of the API server, and its time from the header ``Date``, which has a precision of 1 s."""
+    The header ``Date`` has a precision of 1 s.
+    """
     before = clock.now()
     response = await client.transport.request(APIRequest("GET", "/version", verb="get", resource="version"))
     after = clock.now()
@@ -140,7 +103,7 @@ async def read_server(client: Client, clock: Clock) -> Server:
         ours = before + (after - before) / 2
         difference = (date - ours).total_seconds() + 0.5
         skew = 0.0 if abs(difference) <= 0.5 + (after - before).total_seconds() / 2 else difference
-    return Server(str(orjson.loads(response.body).get("gitVersion") or ""), skew)
+    return str(orjson.loads(response.body).get("gitVersion") or ""), skew
 
 
 async def find_namespace(client: Client, config_name: str) -> str:
@@ -229,12 +192,12 @@ async def _ready_endpoints(client: Client, service: NamespacedName) -> int | Non
     return sum((endpoint.get("conditions") or {}).get("ready") is not False for endpoint in endpoints)
 
 
-async def read_certificate(client: Client, installation: Installation) -> Certificate:
-    """Read the serving certificate of the webhooks from its Secret; the private key is not kept."""
+async def read_certificate(client: Client, installation: Installation) -> tuple[NamespacedName, bytes | None]:
+    """Return the Secret of the webhooks and its serving certificate as PEM (``None`` if missing), without the key."""
     secret = NamespacedName(installation.namespace, _certificate_secret(installation))
     obj = await client.get(SECRET, secret, live=True)
     encoded = ((obj or {}).get("data") or {}).get("tls.crt")
-    return Certificate(secret, base64.b64decode(encoded) if encoded else None)
+    return secret, base64.b64decode(encoded) if encoded else None
 
 
 def _certificate_secret(installation: Installation) -> str:
@@ -250,8 +213,8 @@ def _certificate_secret(installation: Installation) -> str:
     return operator.WEBHOOK_SECRET_NAME
 
 
-async def read_permissions(client: Client, installation: Installation, account: str) -> Permissions:
-    """Ask the API server for each permission of the operator and its enabled features.
+async def read_permissions(client: Client, installation: Installation, account: str) -> tuple[int, list[Rule]]:
+    """Return how many permissions the operator and its enabled features need, and those that ``account`` lacks.
 
     ``account``: the name of the ServiceAccount. Requires the permission to create SubjectAccessReviews.
     """
@@ -272,7 +235,7 @@ async def read_permissions(client: Client, installation: Installation, account: 
     async with anyio.create_task_group() as tasks:
         for rule in wanted[1:]:
             tasks.start_soon(review, rule)
-    return Permissions(f"system:serviceaccount:{namespace}:{account}", len(wanted), tuple(missing))
+    return len(wanted), missing
 
 
 def _single_permissions(rules: Iterable[Rule], namespaces: Iterable[str]) -> list[Rule]:

@@ -9,16 +9,19 @@ from typing import Any
 from cfo.api.raycluster.names import INGRESS_CONFIG, RAY_CLUSTER, VERSION_ANNOTATION
 from cfo.config import OperatorConfiguration
 from cfo.console.doctor.components import (
+    APPLY,
     CustomResource,
+    Finding,
     Subject,
+    fail,
+    ok,
     read_custom_resource,
     read_deployments,
+    skip,
     version_finding,
+    warn,
 )
-from cfo.console.doctor.findings import APPLY, Finding, fail, ok, skip, warn
 from cfo.runtime import AlreadyExists, APIError, Client, Forbidden, NamespacedName, Object, UnknownKind, annotations_of
-
-__all__ = ["Admission", "admission", "check_admission", "check_domain", "check_kuberay", "domain", "kuberay"]
 
 
 @dataclass(frozen=True, slots=True)

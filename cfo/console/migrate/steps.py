@@ -1,14 +1,17 @@
-"""The steps of a migration, and their results: what ``plan`` prints, ``apply`` executes, and the undo file records."""
+"""The steps of a migration: what ``plan`` prints, ``apply`` executes, and the undo file records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from itertools import groupby
+from textwrap import wrap
+from typing import Final
 
-from cfo.runtime import Object
-
-__all__ = ["Action", "Downtime", "ObjectPlan", "Step"]
+from cfo.runtime import Object, key_of, name_of, namespace_of
 
 
 class Action(Enum):
@@ -61,3 +64,74 @@ class ObjectPlan:
     blockers: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+_HEADER: Final = ("OBJECT", "HAS", "PLAN", "DOWNTIME")
+_WIDTHS: Final = (32, 26, 62, 8)
+
+
+def table(plans: Iterable[ObjectPlan]) -> Iterator[str]:
+    """Yield the lines of a table with one row of several lines for each plan."""
+    yield _line(_HEADER)
+    for plan in plans:
+        obj = plan.object
+        cells = (
+            [f"{obj['kind']} {key_of(obj)}"],
+            [", ".join(plan.has) or "-"],
+            list(_planned(plan)) or ["nothing to do"],
+            [str(plan.downtime)],
+        )
+        columns = [
+            [line for text in texts for line in _wrapped(text, width)]
+            for texts, width in zip(cells, _WIDTHS, strict=True)
+        ]
+        for at in range(max(map(len, columns))):
+            yield _line([column[at] if at < len(column) else "" for column in columns])
+
+
+def _planned(plan: ObjectPlan) -> Iterator[str]:
+    yield from (f"BLOCKED: {text}" for text in plan.blockers)
+    for deletes, steps in groupby(plan.steps, lambda step: step.action is Action.DELETE):
+        if deletes:
+            kinds = Counter(step.object["kind"] for step in steps)
+            yield f"delete {', '.join(f'{count} {kind}' for kind, count in kinds.items())}"
+        else:
+            yield from (step.text for step in steps)
+    yield from (f"keep {text}" for text in plan.kept)
+    yield from (f"({text})" for text in plan.notes)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "  ".join(f"{cell:{width}}" for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return the lines of a cell; options and names are not broken at hyphens, so that they can be copied."""
+    return wrap(_printable(text), width, subsequent_indent=" ", break_on_hyphens=False)
+
+
+def _printable(text: str) -> str:
+    """Replace control characters: users choose the names of containers."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def document(plans: Iterable[ObjectPlan], target: str, obstacles: Sequence[str]) -> str:
+    """Return the plans as a JSON document.
+
+    ``obstacles`` are the operators and webhooks that have to be stopped or removed before the migration.
+    """
+    objects = [
+        {
+            "kind": plan.object["kind"],
+            "namespace": namespace_of(plan.object),
+            "name": name_of(plan.object),
+            "has": plan.has,
+            "steps": [step.text for step in plan.steps],
+            "downtime": str(plan.downtime),
+            "blockers": plan.blockers,
+            "kept": plan.kept,
+            "notes": plan.notes,
+        }
+        for plan in plans
+    ]
+    return json.dumps({"target": target, "obstacles": list(obstacles), "objects": objects}, indent=2)

@@ -8,9 +8,16 @@ from typing import Final
 
 from cfo.api.appwrapper import APPWRAPPER, QUEUE_NAME_LABEL, USER_LABEL, Phase
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
-from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import KindView, PhaseChange, Section, new_summary
-from cfo.console.summaries.pods import pod_problems
+from cfo.console.summaries.kind_view import (
+    KindView,
+    PhaseChange,
+    Related,
+    Section,
+    new_summary,
+    number_of_pods,
+    warnings_of,
+)
+from cfo.console.summaries.pods import pod_problems, slow_deletion
 from cfo.console.summaries.reading import (
     condition_of,
     conditions_of,
@@ -21,11 +28,8 @@ from cfo.console.summaries.reading import (
     path,
     text,
 )
-from cfo.console.summaries.related import Related, number_of_pods, warnings_of
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
 from cfo.runtime import Object, is_deleting, labels_of
-
-__all__ = ["VIEWS"]
 
 _LEVELS: Final = {
     Phase.RUNNING: Level.OK,

@@ -17,15 +17,11 @@ from cfo.api.flux import (
     VALID,
     State,
 )
-from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import KindView, Section, new_summary
-from cfo.console.summaries.pods import pod_problems
+from cfo.console.summaries.kind_view import KindView, Related, Section, new_summary, warnings_of
+from cfo.console.summaries.pods import pod_problems, slow_deletion
 from cfo.console.summaries.reading import condition_of, conditions_of, is_true, message_of, number, path, text
-from cfo.console.summaries.related import Related, warnings_of
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import Object, is_deleting
-
-__all__ = ["VIEWS"]
 
 _NUMBER: Final = re.compile(r"\d{1,9}")
 _DESCRIBE: Final = "kubectl describe shows the Events"

@@ -7,14 +7,11 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, operator_version_of
-from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import KindView, Section, new_summary
+from cfo.console.summaries.kind_view import KindView, Related, Section, new_summary
+from cfo.console.summaries.pods import slow_deletion
 from cfo.console.summaries.reading import condition_of, conditions_of, is_true, items, message_of, number, path, text
-from cfo.console.summaries.related import Related
 from cfo.console.summaries.summary import Condition, Level, Problem, Summary
 from cfo.runtime import Object, is_deleting
-
-__all__ = ["VIEWS"]
 
 _MAX_APPLICATIONS: Final = 10
 """The maximum number of applications with a fact of their own."""

@@ -20,9 +20,8 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from cfo.console.summaries.kind_view import KindView, summarize
+from cfo.console.summaries.kind_view import MAX_EVENTS, MAX_PODS, KindView, Related, summarize
 from cfo.console.summaries.reading import MALFORMED
-from cfo.console.summaries.related import MAX_EVENTS, MAX_PODS, Related
 from cfo.console.summaries.summary import Summary
 from cfo.runtime import (
     GVK,
@@ -36,8 +35,6 @@ from cfo.runtime import (
     SystemClock,
 )
 from cfo.runtime.objects import CORE_EVENT
-
-__all__ = ["Change", "ChangeType", "Overview", "Subscription", "interruption"]
 
 QUIET_SECONDS: Final = 0.1
 """Changes are delivered when no further event has arrived for this time."""

@@ -1,14 +1,29 @@
-"""What prevents pods from running: pure functions of their status."""
+"""What prevents pods from running, and objects from being deleted: pure functions of their status."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from cfo.console.summaries.reading import condition_of, conditions_of, items, number, path, text
+from cfo.console.summaries.reading import condition_of, conditions_of, items, number, path, text, time_of
 from cfo.console.summaries.summary import Problem
+from cfo.runtime import Object
 
-__all__ = ["pod_problems"]
+_USUAL_DELETION: Final = timedelta(minutes=5)
+
+
+def slow_deletion(obj: Object, now: datetime) -> Iterator[Problem]:
+    """Yield a problem if the deletion of ``obj`` was requested more than five minutes before ``now``."""
+    requested = time_of(path(obj, "metadata", "deletionTimestamp"))
+    finalizers: Any = path(obj, "metadata", "finalizers")
+    names = [text(item, 80) for item in finalizers[:5]] if isinstance(finalizers, list) else []
+    if requested is not None and names and now - requested > _USUAL_DELETION:
+        yield Problem(
+            text(f"Being deleted since {requested:%Y-%m-%d %H:%M} UTC, waiting for {', '.join(names)}"),
+            "check that the controllers run which own these finalizers",
+        )
+
 
 _WAITING: Final = {
     "ImagePullBackOff": "check the name of the image, and the pull secret of the ServiceAccount",

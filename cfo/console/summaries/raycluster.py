@@ -16,9 +16,18 @@ from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
 from cfo.api.raycluster.facts import Actor, RayClusterFacts, Responsibility
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, ROUTE, label_value, names_of
 from cfo.console.summaries import raycluster_exposure as exposure
-from cfo.console.summaries.deletion import slow_deletion
-from cfo.console.summaries.kind_view import Children, KindView, Section, new_summary
-from cfo.console.summaries.pods import pod_problems
+from cfo.console.summaries.kind_view import (
+    Children,
+    KindView,
+    Related,
+    Section,
+    have_succeeded,
+    last_occurrence,
+    new_summary,
+    number_of_pods,
+    warnings_of,
+)
+from cfo.console.summaries.pods import pod_problems, slow_deletion
 from cfo.console.summaries.reading import (
     condition_of,
     conditions_of,
@@ -30,7 +39,6 @@ from cfo.console.summaries.reading import (
     text,
     time_of,
 )
-from cfo.console.summaries.related import Related, have_succeeded, last_occurrence, number_of_pods, warnings_of
 from cfo.console.summaries.summary import Level, Problem, Summary
 from cfo.runtime import (
     GVK,
@@ -43,8 +51,6 @@ from cfo.runtime import (
     labels_of,
     name_of,
 )
-
-__all__ = ["VIEWS"]
 
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(T[0-9:.]+Z?)?")
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"

@@ -12,12 +12,10 @@ from cfo.api.raycluster.authentication import PROXY_PORT_NAME
 from cfo.api.raycluster.cluster import head_pod_spec
 from cfo.api.raycluster.facts import Actor, RayClusterFacts
 from cfo.api.raycluster.names import ROUTE
+from cfo.console.summaries.kind_view import Related
 from cfo.console.summaries.reading import MALFORMED, items, mapping, path, text
-from cfo.console.summaries.related import Related
 from cfo.console.summaries.summary import Problem
 from cfo.runtime import INGRESS
-
-__all__ = ["authentication", "client_address", "dashboard_url", "is_known", "problems"]
 
 _KINDS: Final = (INGRESS, ROUTE, HTTP_ROUTE)
 _MAX_HOST: Final = 253

@@ -14,23 +14,6 @@ from typing import Any, Final
 
 from cfo.console.summaries.summary import MAX_CONDITIONS, Condition
 
-__all__ = [
-    "MALFORMED",
-    "MAX_ITEMS",
-    "MAX_TEXT",
-    "condition_of",
-    "conditions_of",
-    "is_true",
-    "items",
-    "mapping",
-    "message_of",
-    "milliseconds",
-    "number",
-    "path",
-    "text",
-    "time_of",
-]
-
 MAX_TEXT: Final = 300
 """The maximum length of a text in characters."""
 MAX_ITEMS: Final = 200

@@ -9,20 +9,6 @@ from typing import Final
 
 from cfo.runtime import GVK, NamespacedName
 
-__all__ = [
-    "MAX_CONDITIONS",
-    "MAX_FACTS",
-    "MAX_PROBLEMS",
-    "MAX_WARNINGS",
-    "Condition",
-    "Level",
-    "Problem",
-    "Summary",
-    "WarningEvent",
-    "combined_level",
-    "distinct_problems",
-]
-
 MAX_PROBLEMS: Final = 10
 MAX_FACTS: Final = 24
 MAX_CONDITIONS: Final = 24

@@ -20,11 +20,20 @@ from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
 from cfo.console.summaries import ChangeType, Level, Overview, Summary
 from cfo.console.view.log_buffer import LogBuffer
-from cfo.console.view.rows import SORTS, Column, columns_for, is_match, row, sort_summaries
-from cfo.console.view.text import MARKS, age, counts, crop, detail
+from cfo.console.view.text import (
+    MARKS,
+    SORTS,
+    Column,
+    age,
+    columns_for,
+    counts,
+    crop,
+    detail,
+    is_match,
+    row,
+    sort_summaries,
+)
 from cfo.runtime import GVK, NamespacedName
-
-__all__ = ["OverviewApp", "TextScreen"]
 
 _AGE_SECONDS: Final = 10.0
 _LOG_LINES: Final = 1000

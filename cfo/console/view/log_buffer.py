@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TextIO
 
-__all__ = ["MAX_LINES", "LogBuffer"]
-
 MAX_LINES: Final = 20_000
 """The number of lines that are kept; of more, the oldest are left out."""
 _MAX_LINE: Final = 16 << 10

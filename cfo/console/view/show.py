@@ -16,8 +16,6 @@ from cfo.console.view.log_buffer import LogBuffer
 from cfo.console.view.text import change_text
 from cfo.runtime import GVK, Clock, NamespacedName, SystemClock, logs
 
-__all__ = ["NOT_INSTALLED", "is_installed", "is_interactive", "print_changes", "show_live"]
-
 NOT_INSTALLED: Final = "for the live view, install its extra; in a checkout, run: pip install '.[view]'"
 
 

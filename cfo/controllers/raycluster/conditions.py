@@ -23,7 +23,7 @@ from cfo.api.raycluster.facts import Actor, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
-from cfo.console.summaries.related import Related
+from cfo.console.summaries.kind_view import Related
 from cfo.controllers.raycluster.children import belongs_to
 from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
 from cfo.controllers.raycluster.environment import Environment

@@ -50,9 +50,9 @@ from cfo.runtime.handlers.bodies import (
     build_owner_reference,
 )
 from cfo.runtime.handlers.daemons import DaemonStopped, DaemonStoppingReason
-from cfo.runtime.handlers.declarations import Reason
+from cfo.runtime.handlers.declarations import OperatorRegistry, Reason, get_default_registry, set_default_registry
 from cfo.runtime.handlers.diffs import Diff, DiffItem, DiffOperation, FieldPath, FieldSpec
-from cfo.runtime.handlers.environment import ObjectLogger
+from cfo.runtime.handlers.environment import Index, ObjectLogger, Store
 from cfo.runtime.handlers.errors import (
     AdmissionError,
     ErrorsMode,
@@ -62,6 +62,7 @@ from cfo.runtime.handlers.errors import (
     PermanentError,
     TemporaryError,
 )
+from cfo.runtime.handlers.execution import execute, register, subhandler
 from cfo.runtime.handlers.filters import ABSENT, PRESENT, all_, any_, none_, not_
 from cfo.runtime.handlers.hierarchies import (
     adjust_namespace,
@@ -71,7 +72,6 @@ from cfo.runtime.handlers.hierarchies import (
     label,
     remove_owner_reference,
 )
-from cfo.runtime.handlers.indexes import Index, Store
 from cfo.runtime.handlers.lifecycles import get_default_lifecycle, set_default_lifecycle
 from cfo.runtime.handlers.on import daemon, index, timer
 from cfo.runtime.handlers.posting import event, exception, info, warn
@@ -84,7 +84,6 @@ from cfo.runtime.handlers.progress_storage import (
     SmartProgressStorage,
     StatusProgressStorage,
 )
-from cfo.runtime.handlers.registry import OperatorRegistry, get_default_registry, set_default_registry
 from cfo.runtime.handlers.resource_selectors import EVERYTHING, Resource
 from cfo.runtime.handlers.running import Handlers, add_to
 from cfo.runtime.handlers.settings import OperatorSettings
@@ -94,7 +93,6 @@ from cfo.runtime.handlers.storage import (
     MultiDiffBaseStorage,
     StatusDiffBaseStorage,
 )
-from cfo.runtime.handlers.subhandling import execute, register, subhandler
 from cfo.runtime.handlers.webhook_servers import (
     WebhookAutoServer,
     WebhookAutoTunnel,

@@ -19,18 +19,6 @@ from cfo.runtime.handlers.errors import ErrorsMode, LoginError
 from cfo.runtime.handlers.execution import Invocation, call_handler
 from cfo.runtime.handlers.progress import HandlerState, Outcome
 
-__all__ = [
-    "ActivityError",
-    "ConnectionInfo",
-    "log_in",
-    "login_via_async_client",
-    "login_via_client",
-    "login_via_pykube",
-    "login_with_kubeconfig",
-    "login_with_service_account",
-    "run_activity",
-]
-
 _log = structlog.get_logger(__name__)
 
 

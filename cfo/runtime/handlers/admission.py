@@ -22,7 +22,6 @@ from cfo.runtime.webhook.registration import Webhook
 if TYPE_CHECKING:
     from cfo.runtime.webhook.registration import Webhooks
 
-__all__ = ["register_webhooks"]
 
 _NOT_IN_PATH = re.compile(r"[^a-zA-Z0-9\-]+")
 _TIMEOUT_SECONDS = 30

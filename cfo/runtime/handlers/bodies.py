@@ -5,26 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeAlias, TypedDict, cast
 
-__all__ = [
-    "Annotations",
-    "Body",
-    "BodyEssence",
-    "Labels",
-    "Memo",
-    "Meta",
-    "ObjectReference",
-    "OwnerReference",
-    "Patch",
-    "PatchFn",
-    "RawBody",
-    "RawEvent",
-    "RawEventType",
-    "Spec",
-    "Status",
-    "build_object_reference",
-    "build_owner_reference",
-]
-
 RawBody: TypeAlias = dict[str, Any]
 RawEventType: TypeAlias = str | None
 BodyEssence: TypeAlias = dict[str, Any]

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cfo.runtime.handlers.bodies import Body, BodyEssence, Patch
-from cfo.runtime.handlers.declarations import ChangingHandler, Reason, ResourceHandler, WebhookHandler
+from cfo.runtime.handlers.declarations import (
+    ChangingHandler,
+    Reason,
+    ResourceHandler,
+    WebhookHandler,
+    without_repetitions,
+)
 from cfo.runtime.handlers.diffs import Diff, FieldPath, compute_diff, reduce_diff, resolve
 from cfo.runtime.handlers.environment import Environment, ObjectLogger
 from cfo.runtime.handlers.filters import is_changed, matches_changes, matches_metadata, matches_value
-from cfo.runtime.handlers.registry import without_repetitions
 from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.objects.unstructured import has_finalizer, is_deleting
 
-__all__ = ["Cause", "Change", "detect_change", "matches", "select_changing"]
 
-
+@dataclass(frozen=True, slots=True)
 class Change:
     """What changed in an object since its configuration was handled last."""
 
-    def __init__(
-        self, reason: Reason, old: BodyEssence | None, new: BodyEssence | None, diff: Diff, *, initial: bool
-    ) -> None:
-        self.reason = reason
-        self.old = old
-        self.new = new
-        self.diff = diff
-        self.initial = initial
+    reason: Reason
+    old: BodyEssence | None
+    new: BodyEssence | None
+    diff: Diff
+    initial: bool
 
 
 class Cause:

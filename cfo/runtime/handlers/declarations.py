@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from cfo.runtime.handlers.diffs import FieldPath
 from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.filters import MetaFilter
-from cfo.runtime.handlers.resource_selectors import Selector
-
-__all__ = [
-    "Activity",
-    "ActivityHandler",
-    "BackgroundHandler",
-    "ChangingHandler",
-    "DaemonHandler",
-    "Handler",
-    "IndexHandler",
-    "Reason",
-    "ResourceHandler",
-    "TimerHandler",
-    "WatchingHandler",
-    "WebhookHandler",
-    "handler_id",
-]
+from cfo.runtime.handlers.resource_selectors import Resource, Selector
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -69,9 +53,10 @@ class Handler:
     timeout: float | None = None
     retries: int | None = None
     backoff: float | None = None
+    title: ClassVar[str] = "Handler"
 
     def __str__(self) -> str:
-        return f"Handler {self.id!r}"
+        return f"{self.title} {self.id!r}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +64,7 @@ class ActivityHandler(Handler):
     """A handler of the whole operator."""
 
     activity: Activity
-
-    def __str__(self) -> str:
-        return f"Activity {self.id!r}"
+    title: ClassVar[str] = "Activity"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,9 +116,7 @@ class DaemonHandler(BackgroundHandler):
     cancellation_backoff: float | None = None
     cancellation_timeout: float | None = None
     cancellation_polling: float | None = None
-
-    def __str__(self) -> str:
-        return f"Daemon {self.id!r}"
+    title: ClassVar[str] = "Daemon"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +126,7 @@ class TimerHandler(BackgroundHandler):
     interval: float | None = None
     idle: float | None = None
     sharp: bool = False
-
-    def __str__(self) -> str:
-        return f"Timer {self.id!r}"
+    title: ClassVar[str] = "Timer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,9 +139,7 @@ class WebhookHandler(ResourceHandler):
     persistent: bool = False
     side_effects: bool = False
     ignore_failures: bool = False
-
-    def __str__(self) -> str:
-        return f"Webhook {self.id!r}"
+    title: ClassVar[str] = "Webhook"
 
 
 def handler_id(function: Function, given: str | None, *, prefix: str = "", suffix: str = "") -> str:
@@ -188,3 +165,61 @@ def _name_of(function: Function) -> str:
         code = function.__code__
         return f"lambda:{code.co_filename}:{code.co_firstlineno}"
     return name
+
+
+HandlerT = TypeVar("HandlerT", bound=Handler)
+ResourceHandlerT = TypeVar("ResourceHandlerT", bound=ResourceHandler)
+
+
+class OperatorRegistry:
+    """Handlers in the order in which they were declared."""
+
+    def __init__(self) -> None:
+        self._handlers: list[Handler] = []
+
+    def append(self, handler: Handler) -> None:
+        """Add a handler."""
+        self._handlers.append(handler)
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(tuple(self._handlers))
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+    def of_type(self, kind: type[HandlerT]) -> list[HandlerT]:
+        """Return the handlers of a type."""
+        return [handler for handler in self._handlers if isinstance(handler, kind)]
+
+    def activities(self, activity: Activity) -> list[ActivityHandler]:
+        """Return the handlers of the whole operator."""
+        return [handler for handler in self.of_type(ActivityHandler) if handler.activity is activity]
+
+    def for_resource(self, kind: type[ResourceHandlerT], resource: Resource) -> list[ResourceHandlerT]:
+        """Return the handlers of a type that are for a resource."""
+        return [
+            handler for handler in self.of_type(kind) if handler.selector is None or handler.selector.check(resource)
+        ]
+
+
+_default: list[OperatorRegistry] = []
+
+
+def get_default_registry() -> OperatorRegistry:
+    """Return the registry to which decorators without ``registry`` add their handlers."""
+    if not _default:
+        _default.append(OperatorRegistry())
+    return _default[0]
+
+
+def set_default_registry(registry: OperatorRegistry) -> None:
+    """Replace the registry to which decorators without ``registry`` add their handlers."""
+    _default[:] = [registry]
+
+
+def without_repetitions(handlers: Iterable[ChangingHandler]) -> list[ChangingHandler]:
+    """Return each function with its identifier once: it can be declared for several reasons that occur together."""
+    found: dict[tuple[int, str], ChangingHandler] = {}
+    for handler in handlers:
+        found.setdefault((id(handler.fn), handler.id), handler)
+    return list(found.values())

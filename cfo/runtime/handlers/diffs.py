@@ -10,20 +10,6 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
-__all__ = [
-    "Diff",
-    "DiffItem",
-    "DiffOperation",
-    "FieldPath",
-    "FieldSpec",
-    "compute_diff",
-    "parse_field",
-    "reduce_diff",
-    "remove",
-    "resolve",
-    "store",
-]
-
 FieldPath: TypeAlias = tuple[str, ...]
 FieldSpec: TypeAlias = str | Iterable[str] | None
 

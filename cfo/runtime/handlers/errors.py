@@ -4,17 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = [
-    "AdmissionError",
-    "ErrorsMode",
-    "HandlerRetriesError",
-    "HandlerTimeoutError",
-    "LoginError",
-    "PermanentError",
-    "SubhandlersPending",
-    "TemporaryError",
-]
-
 
 class TemporaryError(Exception):
     """Raised by a handler to be called again after ``delay`` seconds (``None``: immediately)."""

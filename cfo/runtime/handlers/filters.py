@@ -6,22 +6,7 @@ import enum
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeAlias
 
-from cfo.runtime.handlers.diffs import FieldPath, resolve
-
-__all__ = [
-    "ABSENT",
-    "PRESENT",
-    "MetaFilter",
-    "Token",
-    "all_",
-    "any_",
-    "is_changed",
-    "matches_changes",
-    "matches_metadata",
-    "matches_value",
-    "none_",
-    "not_",
-]
+from cfo.runtime.handlers.diffs import FieldPath, FieldSpec, resolve
 
 
 class Token(enum.Enum):
@@ -62,18 +47,27 @@ def none_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
     return not_(any_(functions))
 
 
+def check_filters(
+    field: FieldSpec = None,
+    value: Any = None,
+    old: Any = None,
+    new: Any = None,
+    labels: Any = None,
+    annotations: Any = None,
+) -> None:
+    """Raise :class:`TypeError` or :class:`ValueError` for filters that contradict each other."""
+    if field is None and not (value is None and old is None and new is None):
+        raise TypeError("the filters value, old and new need a field")
+    if value is not None and not (old is None and new is None):
+        raise TypeError("the filter value cannot be combined with old and new")
+    for name, wanted in (("labels", labels), ("annotations", annotations)):
+        if any(item is None for item in (wanted or {}).values()):
+            raise ValueError(f"{name}: None is not a filter: use PRESENT or ABSENT")
+
+
 def matches_metadata(wanted: MetaFilter | None, actual: Mapping[str, str], kwargs: Kwargs) -> bool:
     """Return whether labels or annotations match."""
-    for key, value in (wanted or {}).items():
-        if callable(value):
-            if not value(actual.get(key), **kwargs()):
-                return False
-        elif value is ABSENT:
-            if key in actual:
-                return False
-        elif key not in actual or (value is not PRESENT and actual[key] != value):
-            return False
-    return True
+    return all(_matches(value, actual.get(key, _MISSING), kwargs) for key, value in (wanted or {}).items())
 
 
 def matches_value(path: FieldPath, wanted: Any, states: Collection[Any], kwargs: Kwargs) -> bool:

@@ -13,15 +13,6 @@ from cfo.runtime.handlers.bodies import build_owner_reference
 from cfo.runtime.handlers.diffs import FieldSpec, parse_field, resolve
 from cfo.runtime.handlers.execution import current_invocation
 
-__all__ = [
-    "adjust_namespace",
-    "adopt",
-    "append_owner_reference",
-    "harmonize_naming",
-    "label",
-    "remove_owner_reference",
-]
-
 _UNSET: Final = object()
 _ATTRIBUTES: Final = {
     "generateName": "generate_name",

@@ -8,17 +8,6 @@ from typing import Any, TypeAlias
 
 from cfo.runtime.handlers.declarations import Handler
 
-__all__ = [
-    "Lifecycle",
-    "all_at_once",
-    "asap",
-    "get_default_lifecycle",
-    "one_by_one",
-    "randomized",
-    "set_default_lifecycle",
-    "shuffled",
-]
-
 Lifecycle: TypeAlias = Callable[..., Sequence[Handler]]
 
 

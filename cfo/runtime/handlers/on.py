@@ -12,35 +12,19 @@ from cfo.runtime.handlers.declarations import (
     ChangingHandler,
     DaemonHandler,
     IndexHandler,
+    OperatorRegistry,
     Reason,
     ResourceHandler,
     TimerHandler,
     WatchingHandler,
     WebhookHandler,
+    get_default_registry,
     handler_id,
 )
 from cfo.runtime.handlers.diffs import FieldSpec, parse_field
 from cfo.runtime.handlers.errors import ErrorsMode
-from cfo.runtime.handlers.registry import OperatorRegistry, get_default_registry
+from cfo.runtime.handlers.filters import check_filters
 from cfo.runtime.handlers.resource_selectors import Selector
-
-__all__ = [
-    "cleanup",
-    "create",
-    "daemon",
-    "delete",
-    "event",
-    "field",
-    "index",
-    "login",
-    "mutate",
-    "probe",
-    "resume",
-    "startup",
-    "timer",
-    "update",
-    "validate",
-]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -98,24 +82,6 @@ def login(**settings: Any) -> Callable[[FunctionT], FunctionT]:
 def probe(**settings: Any) -> Callable[[FunctionT], FunctionT]:
     """Call the function for a value of the liveness endpoint."""
     return _activity(Activity.PROBE, **settings)
-
-
-def check_filters(
-    field: FieldSpec = None,
-    value: Any = None,
-    old: Any = None,
-    new: Any = None,
-    labels: Any = None,
-    annotations: Any = None,
-) -> None:
-    """Raise :class:`TypeError` or :class:`ValueError` for filters that contradict each other."""
-    if field is None and not (value is None and old is None and new is None):
-        raise TypeError("the filters value, old and new need a field")
-    if value is not None and not (old is None and new is None):
-        raise TypeError("the filter value cannot be combined with old and new")
-    for name, wanted in (("labels", labels), ("annotations", annotations)):
-        if any(item is None for item in (wanted or {}).values()):
-            raise ValueError(f"{name}: None is not a filter: use PRESENT or ABSENT")
 
 
 def _resource(

@@ -15,8 +15,6 @@ from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.objects.unstructured import Object, key_of, resource_version_of, uid_of
 
-__all__ = ["apply_patch", "json_patch", "make_plain", "merged", "plain"]
-
 _RETRY_DELAYS: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds before a patch is sent again."""
 

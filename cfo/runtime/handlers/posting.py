@@ -13,8 +13,6 @@ from cfo.runtime.handlers.bodies import build_object_reference
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.execution import current_invocation
 
-__all__ = ["event", "exception", "info", "warn"]
-
 _NOT_LETTERS = re.compile(r"[^A-Za-z0-9]+")
 
 

@@ -11,8 +11,6 @@ from cfo.runtime.handlers.bodies import Patch
 from cfo.runtime.handlers.declarations import Handler
 from cfo.runtime.handlers.progress_storage import ProgressRecord, ProgressStorage
 
-__all__ = ["HandlerState", "Outcome", "Progress"]
-
 _MAX_MESSAGE: Final = 1024
 _MAX_RETRIES: Final = 2**31
 _MAX_CHILDREN: Final = 1000

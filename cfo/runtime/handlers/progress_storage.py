@@ -13,15 +13,6 @@ from cfo.runtime.handlers.bodies import BodyEssence, Patch
 from cfo.runtime.handlers.diffs import FieldPath, FieldSpec, parse_field, remove, resolve, store
 from cfo.runtime.handlers.storage import PREFIX, annotation_names, decode, encode, mark, marked_name
 
-__all__ = [
-    "AnnotationsProgressStorage",
-    "MultiProgressStorage",
-    "ProgressRecord",
-    "ProgressStorage",
-    "SmartProgressStorage",
-    "StatusProgressStorage",
-]
-
 ProgressRecord: TypeAlias = dict[str, Any]
 """The progress of a handler: ``started``, ``stopped``, ``delayed``, ``purpose``, ``retries``, ``success``,
 ``failure``, ``message``, ``subrefs``."""

@@ -19,7 +19,7 @@ from cfo.runtime.controller.finalizer import set_finalizer
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.handlers.bodies import Body, Patch
 from cfo.runtime.handlers.causes import Cause, Change, detect_change, matches, select_changing
-from cfo.runtime.handlers.daemons import Daemon, Daemons, DaemonStoppingReason
+from cfo.runtime.handlers.daemons import Daemon, Daemons, DaemonStoppingReason, Memories, Memory
 from cfo.runtime.handlers.declarations import (
     ChangingHandler,
     DaemonHandler,
@@ -32,15 +32,12 @@ from cfo.runtime.handlers.declarations import (
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.execution import Invocation, call_handler, call_handlers, deliver_results, is_async
-from cfo.runtime.handlers.memories import Memories, Memory
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress
 from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.handlers.source import EventSource, PendingEvent
 from cfo.runtime.handlers.timers import Timer
 from cfo.runtime.objects.unstructured import Object, has_finalizer, is_deleting, key_of
-
-__all__ = ["ResourceHandlers"]
 
 _log = structlog.get_logger(__name__)
 
@@ -120,13 +117,16 @@ class ResourceHandlers:
                 self._index_with(handler, cause, identity)
 
     def _index_with(self, handler: IndexHandler, cause: Cause, identity: str) -> None:
-        index = self.environment.indexes[handler.id]
+        result: Any = None
         try:
-            result = handler.fn(**cause.kwargs(), param=handler.param) if matches(handler, cause) else None
+            if matches(handler, cause):
+                result = handler.fn(**cause.kwargs(), param=handler.param)
         except Exception:
             cause.logger.exception(f"Indexer {handler.id!r} failed with an exception")
-            index.discard(identity)
-            return
+        self._store_in_index(handler, identity, result)
+
+    def _store_in_index(self, handler: IndexHandler, identity: str, result: Any) -> None:
+        index = self.environment.indexes[handler.id]
         if result is None:
             index.discard(identity)
         else:
@@ -325,8 +325,4 @@ class ResourceHandlers:
             result: Any = None
             if matches(handler, cause):
                 result = (await self._call_once(handler, cause)).result
-            index, identity = self.environment.indexes[handler.id], f"{self.resource}/{request}"
-            if result is None:
-                index.discard(identity)
-            else:
-                index.put(identity, result)
+            self._store_in_index(handler, f"{self.resource}/{request}", result)

@@ -15,8 +15,6 @@ from typing import Any, Final, TypeAlias
 from cfo.runtime.client import discovery
 from cfo.runtime.objects.unstructured import GVK
 
-__all__ = ["EVERYTHING", "Marker", "Resource", "Selector", "resources_of"]
-
 _NAME_VERSION_GROUP = re.compile(r"[^.]+\.v\d+((alpha|beta)\d+)?(\..+)?")
 
 

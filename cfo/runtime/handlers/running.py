@@ -20,17 +20,14 @@ from cfo.runtime.controller.lifecycle import Phase
 from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.handlers.activities import run_activity
 from cfo.runtime.handlers.daemons import Daemons
-from cfo.runtime.handlers.declarations import Activity, ResourceHandler, WebhookHandler
+from cfo.runtime.handlers.declarations import Activity, OperatorRegistry, ResourceHandler, WebhookHandler
 from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.registry import OperatorRegistry
 from cfo.runtime.handlers.resource_handlers import ResourceHandlers
 from cfo.runtime.handlers.resource_selectors import Resource, Selector, resources_of
 from cfo.runtime.handlers.settings import OperatorSettings
 from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import CUSTOM_RESOURCE_DEFINITION, SECRET
 from cfo.runtime.process.clock import first_of
-
-__all__ = ["Handlers", "add_to"]
 
 _log = structlog.get_logger(__name__)
 

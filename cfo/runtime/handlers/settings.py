@@ -14,8 +14,6 @@ import structlog
 from cfo.runtime.handlers.progress_storage import ProgressStorage, SmartProgressStorage
 from cfo.runtime.handlers.storage import AnnotationsDiffBaseStorage, DiffBaseStorage
 
-__all__ = ["OperatorSettings"]
-
 _log = structlog.get_logger(__name__)
 
 

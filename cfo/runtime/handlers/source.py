@@ -17,8 +17,6 @@ from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
 from cfo.runtime.handlers.bodies import RawEventType
 from cfo.runtime.objects.unstructured import NamespacedName
 
-__all__ = ["EventSource", "PendingEvent"]
-
 _log = structlog.get_logger(__name__)
 
 MAX_PENDING: Final = 8

@@ -20,13 +20,6 @@ import structlog
 from cfo.runtime.handlers.bodies import BodyEssence, Patch
 from cfo.runtime.handlers.diffs import FieldPath, FieldSpec, parse_field, remove, resolve, store
 
-__all__ = [
-    "AnnotationsDiffBaseStorage",
-    "DiffBaseStorage",
-    "MultiDiffBaseStorage",
-    "StatusDiffBaseStorage",
-]
-
 _log = structlog.get_logger(__name__)
 
 PREFIX: Final = "kopf.zalando.org"

@@ -6,6 +6,7 @@ An object with a timer has no task: its key waits in the queue of the controller
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
@@ -16,31 +17,27 @@ from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.handlers.bodies import Body
 from cfo.runtime.handlers.causes import Cause, detect_change, matches
+from cfo.runtime.handlers.daemons import Memory
 from cfo.runtime.handlers.declarations import TimerHandler
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.execution import Invocation, call_handler, deliver_results
-from cfo.runtime.handlers.memories import Memory
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.handlers.source import EventSource
 from cfo.runtime.objects.unstructured import NamespacedName, Object, is_deleting, uid_of
 
-__all__ = ["Timer"]
 
-
+@dataclass(slots=True)
 class _Schedule:
     """When a timer of an object is called next, in seconds of the monotonic clock."""
 
-    __slots__ = ("changed_at", "due", "essence", "state", "uid", "waits_for_change")
-
-    def __init__(self, uid: str, due: float, now: float) -> None:
-        self.uid = uid
-        self.due = due
-        self.changed_at = now
-        self.essence = 0
-        self.waits_for_change = False
-        self.state: HandlerState | None = None
+    uid: str
+    due: float
+    changed_at: float
+    essence: int = 0
+    waits_for_change: bool = False
+    state: HandlerState | None = None
 
 
 class Owner(Protocol):

@@ -20,18 +20,6 @@ from cfo.runtime.webhook.options import (
     WebhookURL,
 )
 
-__all__ = [
-    "WebhookAutoServer",
-    "WebhookAutoTunnel",
-    "WebhookDockerDesktopServer",
-    "WebhookK3dServer",
-    "WebhookMinikubeServer",
-    "WebhookNgrokTunnel",
-    "WebhookServer",
-    "WebhookService",
-    "webhook_options",
-]
-
 
 class WebhookServer:
     """Webhooks at a URL: ``https://HOST:PORT`` with ``host``, or ``addr``, or the loopback address.

@@ -17,8 +17,8 @@ import yaml
 from cfo import operator
 from cfo.config import OperatorConfiguration
 from cfo.features import OPTIONAL
-from cfo.manifests import DEFAULT_NAMESPACE, components, default_image, overlays, workload
-from cfo.manifests.names import DEPLOYMENT, SERVICE_ACCOUNT
+from cfo.manifests import overlays, workload
+from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, SERVICE_ACCOUNT, default_image
 from cfo.manifests.rbac import feature_access, user_roles
 from cfo.runtime.objects.rbac import Rule, policy_rules
 from cfo.version import __version__
@@ -162,7 +162,7 @@ def _deployment(image: str) -> dict[str, Any]:
     """Return the Deployment for OLM, which mounts the webhooks' certificate."""
     obj = workload.deployment("", image)
     directory = OperatorConfiguration().webhook.cert_dir
-    components.patch(
+    overlays.patch(
         obj,
         [{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": [f"--webhook-cert-dir={directory}"]}],
     )

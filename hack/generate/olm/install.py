@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.console.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
-from cfo.manifests import DEFAULT_NAMESPACE
-from cfo.manifests.names import PREFIX
+from cfo.manifests.names import DEFAULT_NAMESPACE, PREFIX
 from cfo.manifests.rbac import all_rules, user_rules
 from cfo.runtime.objects.rbac import CRUD, Rule, policy_rules
 from cfo.version import __version__

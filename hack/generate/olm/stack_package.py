@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cfo.api.inferencestack import profiles
-from cfo.manifests import DEFAULT_NAMESPACE, default_image
+from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
 from cfo.manifests.stack_operator import STACK_OPERATOR, StackOperator
 from cfo.runtime.objects.rbac import policy_rules
 from hack import ROOT

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.manifests import COMPONENTS, default_image, render
+from cfo.manifests.names import default_image
+from cfo.manifests.overlays import COMPONENTS, render
 from cfo.version import __version__
 from test.support.charts import CHART, render_chart
 from test.support.manifests import by_key

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.manifests import overlays, render
+from cfo.manifests import overlays
+from cfo.manifests.overlays import render
 from hack.generate import helm, kustomize
 from hack.generate.olm import bundle
 

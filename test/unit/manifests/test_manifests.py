@@ -12,8 +12,8 @@ import yaml
 from click.testing import CliRunner
 
 from cfo.cli import cli
-from cfo.manifests import COMPONENTS, OVERLAYS, default_image, render
-from cfo.manifests.names import LABELS
+from cfo.manifests.names import LABELS, default_image
+from cfo.manifests.overlays import COMPONENTS, OVERLAYS, render
 from cfo.version import __version__
 from test.support.manifests import by_key, load_all
 

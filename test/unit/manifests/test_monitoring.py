@@ -19,10 +19,9 @@ from cfo.controllers.appwrapper.reconciler import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
+from cfo.features.contract import METRICS_SERVICE
 from cfo.features.inferencestack import METRICS_SERVICES
-from cfo.features.monitoring import METRICS_SERVICE
-from cfo.manifests.grafana import dashboard
-from cfo.manifests.monitoring import alerts, objects
+from cfo.manifests.monitoring import alerts, dashboard, objects
 from cfo.manifests.stack_operator import StackOperator
 from cfo.operator import new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.manifests import default_image
+from cfo.manifests.names import default_image
 from cfo.version import __version__
 from hack.generate.olm import channels, validate
 from hack.release.semver import Version

@@ -10,10 +10,9 @@ import anyio
 import pytest
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.dashboard import in_cluster
-from cfo.console.dashboard.feed import LINGER
+from cfo.console.dashboard import in_cluster, site
+from cfo.console.dashboard.feed import LINGER, MAX_STREAMS
 from cfo.console.dashboard.site import Site
-from cfo.console.dashboard.streams import MAX_STREAMS
 from cfo.console.summaries import Condition, Level, Problem, WarningEvent
 from cfo.runtime import SECRET, ClientConfig, Manager, ManagerOptions
 from test.support.clocks import FakeClock
@@ -227,14 +226,13 @@ async def test_slow_reader_is_disconnected(dashboard: Dashboard) -> None:
         assert (await other.next())[0] == "changes"
 
 
-async def test_stream_ends_after_its_lifetime() -> None:
+async def test_stream_ends_after_its_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "LIFETIME", 0.05)
     overview = FakeOverview([summary()])
-    async with running_dashboard(overview) as dashboard:
-        dashboard.server._site._lifetime = 0.05  # type: ignore[attr-defined]
-        async with dashboard.stream() as stream:
+    async with running_dashboard(overview) as dashboard, dashboard.stream() as stream:
+        await stream.next()
+        with pytest.raises(EOFError):
             await stream.next()
-            with pytest.raises(EOFError):
-                await stream.next()
 
 
 async def test_failure_to_watch_is_retried(overview: FakeOverview) -> None:

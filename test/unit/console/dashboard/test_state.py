@@ -10,9 +10,8 @@ import pytest
 from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.flux import FLUX_SETUP
 from cfo.console.dashboard import state as state_module
-from cfo.console.dashboard.history import MAX_TRACKED, History
-from cfo.console.dashboard.state import State, row_of
-from cfo.console.dashboard.streams import Stream, StreamDropped
+from cfo.console.dashboard.feed import Stream, StreamDropped
+from cfo.console.dashboard.state import MAX_TRACKED, History, State, row_of
 from cfo.console.summaries import Change, ChangeType, Condition, Level, Summary
 from cfo.console.summaries.reading import milliseconds
 from test.support.dashboards import job, samples, summary

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from cfo.console.migrate.raycluster import applying
-from cfo.console.migrate.raycluster.applying import Executor, Outcome
-from cfo.console.migrate.raycluster.planning import ObservedCluster, plan_cluster
+from cfo.console.migrate import applying
+from cfo.console.migrate.applying import Executor, Outcome
+from cfo.console.migrate.planning import ObservedCluster, plan_cluster
 from cfo.console.migrate.steps import ObjectPlan
 from cfo.runtime.client.errors import Conflict, Forbidden
 from cfo.runtime.objects.unstructured import Object, name_of

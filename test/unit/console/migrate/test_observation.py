@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
-from cfo.console.migrate.raycluster.observation import Observer
+from cfo.console.migrate.observation import Observer
 from cfo.runtime.client.errors import UnknownKind
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.console.migrate.raycluster.observation import find_obstacles
+from cfo.console.migrate.observation import find_obstacles
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.names import FINALIZER, names_of
-from cfo.console.migrate.output import table
-from cfo.console.migrate.raycluster.planning import SUSPENDED_ANNOTATION, ObservedCluster, Options, plan_cluster
-from cfo.console.migrate.raycluster.session import plan_safely
-from cfo.console.migrate.raycluster.takeover import plan_orphaned_binding, plan_takeover, plan_wrapper
-from cfo.console.migrate.raycluster.targets import SECURE_NETWORK_ANNOTATION, KubeRay, Target
-from cfo.console.migrate.steps import Action, Downtime, ObjectPlan
+from cfo.console.migrate.planning import (
+    SUSPENDED_ANNOTATION,
+    ObservedCluster,
+    Options,
+    plan_cluster,
+    plan_orphaned_binding,
+    plan_takeover,
+    plan_wrapper,
+)
+from cfo.console.migrate.session import plan_safely
+from cfo.console.migrate.steps import Action, Downtime, ObjectPlan, table
+from cfo.console.migrate.targets import SECURE_NETWORK_ANNOTATION, KubeRay, Target
 from cfo.runtime.objects.unstructured import Object, name_of
 from test.support.migration import (
     FIELDS,

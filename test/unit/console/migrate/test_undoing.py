@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 
-from cfo.console.migrate.raycluster.planning import ObservedCluster, Options, plan_cluster
-from cfo.console.migrate.raycluster.targets import Target
-from cfo.console.migrate.raycluster.undoing import plan_undo_cluster, plan_undo_object
+from cfo.console.migrate.planning import ObservedCluster, Options, plan_cluster
 from cfo.console.migrate.steps import Action, ObjectPlan
-from cfo.console.migrate.undo_file import MAX_BYTES, InvalidUndoFile, Record, UndoFile, load
+from cfo.console.migrate.targets import Target
+from cfo.console.migrate.undoing import (
+    MAX_BYTES,
+    InvalidUndoFile,
+    Record,
+    UndoFile,
+    load,
+    plan_undo_cluster,
+    plan_undo_object,
+)
 from cfo.runtime.objects.unstructured import Object
 from test.support.migration import TO_KUBERAY, injected, observed, result_of, user_cluster
 

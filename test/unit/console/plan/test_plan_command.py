@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cfo.cli import cli
-from cfo.console.plan.inferencestack.documents import InvalidDocument, read_documents
+from cfo.console.plan.documents import InvalidDocument, read_documents
 from test.support.inference_stacks import stack
 
 
@@ -84,7 +84,7 @@ def test_invalid_input_is_one_line(arguments: list[str], stdin: str, message: st
 
 
 def test_large_file_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cfo.console.plan.inferencestack.documents.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("cfo.console.plan.documents.MAX_BYTES", 1 << 20)
     with pytest.raises(InvalidDocument, match="larger than 1 MiB"):
         read_documents([("f", b" " * ((1 << 20) + 1))], "default")
 

@@ -10,9 +10,19 @@ import pytest
 
 from cfo.api.flux import FLUX_JOB
 from cfo.console.summaries import Change, ChangeType, Condition, Level, WarningEvent
-from cfo.console.view.rows import columns_for, is_match, row, sort_summaries
 from cfo.console.view.show import print_changes
-from cfo.console.view.text import age, change_text, counts, detail, problem_lines, table
+from cfo.console.view.text import (
+    age,
+    change_text,
+    columns_for,
+    counts,
+    detail,
+    is_match,
+    problem_lines,
+    row,
+    sort_summaries,
+    table,
+)
 from test.support.clocks import FakeClock
 from test.support.summaries import VIEWS, StubOverview, summary
 

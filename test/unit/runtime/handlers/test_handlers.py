@@ -17,12 +17,11 @@ from cfo.runtime import handlers as kopf
 from cfo.runtime.client import TooManyRequests, WriteRejected
 from cfo.runtime.handlers.admission import register_webhooks
 from cfo.runtime.handlers.causes import detect_change
-from cfo.runtime.handlers.command import command
 from cfo.runtime.handlers.declarations import ChangingHandler, TimerHandler
 from cfo.runtime.handlers.diffs import compute_diff, reduce_diff, remove, resolve
-from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.indexes import Index
+from cfo.runtime.handlers.environment import Environment, Index
 from cfo.runtime.handlers.patching import apply_patch, json_patch, make_plain, merged, plain
+from cfo.runtime.handlers.program import command
 from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.handlers.storage import MAX_STORED
@@ -325,7 +324,7 @@ def test_command_imports_the_files_and_runs_the_operator_with_kopfs_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = kopf.OperatorRegistry()
-    monkeypatch.setattr("cfo.runtime.handlers.registry._default", [registry])
+    monkeypatch.setattr("cfo.runtime.handlers.declarations._default", [registry])
     (tmp_path / "neighbor.py").write_text("NAME = 'pods'\n")
     (tmp_path / "program.py").write_text(
         "from neighbor import NAME\nfrom cfo.runtime import handlers as kopf\n"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from cfo.console.migrate.raycluster.children import is_operators_binding, title
-from cfo.console.migrate.raycluster.observation import Observer
+from cfo.console.migrate.children import is_operators_binding, title
+from cfo.console.migrate.observation import Observer
 from cfo.console.migrate.steps import Action, Downtime, ObjectPlan, Step
 from cfo.runtime import (
     APIError,
@@ -27,8 +27,6 @@ from cfo.runtime import (
     resource_version_of,
     uid_of,
 )
-
-__all__ = ["Executor", "Outcome", "StepFailed"]
 
 _ROUNDS = 6
 """How often one object is planned, at most, in one run."""

@@ -1,22 +1,38 @@
-"""``cfo status``: print the state of all objects, what is wrong, and what to do about it."""
+"""``cfo status``: print the state of all objects, what is wrong, and what to do about it.
+
+It needs no operator, and only the permissions that the user has: what is forbidden or not installed is left out. Each
+kind is listed in pages, and then watched, also for a single output: the informers are those of the operator, with their
+limits.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import anyio
 import click
 
 from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, run_async
-from cfo.console.status.connection import NotReadable, Session, connect
-from cfo.console.summaries import KindView, Summary
+from cfo.console.summaries import KindView, Overview, Summary, related_kinds
 from cfo.console.view.show import NOT_INSTALLED, is_installed, is_interactive, print_changes, show_live
 from cfo.console.view.text import counts, detail, problem_lines, table
-from cfo.runtime import APIError, ConfigError, DiscoveryIncomplete, SystemClock, Transport, TransportError, load_config
-
-__all__ = ["command"]
+from cfo.runtime import (
+    GVK,
+    APIError,
+    Cache,
+    ConfigError,
+    DiscoveryIncomplete,
+    RESTMapper,
+    SystemClock,
+    Transport,
+    TransportError,
+    UnknownKind,
+    load_config,
+)
 
 _UNHEALTHY_EXIT_CODE = 1
 _INTERRUPTED_EXIT_CODE = 130
@@ -208,3 +224,72 @@ def _as_yaml(content: dict[str, object]) -> str:
     import yaml
 
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+class NotReadable(Exception):
+    """Raised if nothing can be read from the cluster; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An overview of what can be read. ``not_served`` are the kinds that the cluster does not have."""
+
+    overview: Overview
+    not_served: tuple[GVK, ...]
+
+    def unavailable(self) -> dict[str, str]:
+        """Return the kinds that exist and cannot be read now, with a short reason."""
+        forbidden = self.overview.forbidden()
+        return {
+            gvk.kind: "forbidden" if gvk in forbidden else problem
+            for gvk, problem in sorted(self.overview.unavailable().items())
+        }
+
+
+@asynccontextmanager
+async def connect(
+    transport: Transport, views: Sequence[KindView], namespace: str | None, timeout: float
+) -> AsyncIterator[Session]:
+    """Yield a session in which each kind was read, or is forbidden. ``namespace``: ``None`` means all namespaces.
+
+    Raises :class:`NotReadable` if that takes longer than ``timeout`` seconds, or if nothing can be read, and the errors
+    of the client.
+    """
+    mapper = RESTMapper(transport)
+    with anyio.move_on_after(timeout) as scope:
+        served = await _served(mapper, (view.gvk for view in views))
+        related = await _served(mapper, related_kinds(views))
+    if scope.cancelled_caught:
+        raise NotReadable(f"{transport.config.server} does not answer within {timeout:g} s")
+    cache = Cache(transport, mapper, namespaces=None if namespace is None else [namespace])
+    overview = Overview(cache, [view for view in views if view.gvk in served], related=related)
+    session = Session(overview, tuple(view.gvk for view in views if view.gvk not in served))
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(cache.run)
+        with anyio.move_on_after(timeout):
+            await overview.wait_for_sync()
+        _check_readable(session, served, namespace, timeout)
+        yield session
+        tasks.cancel_scope.cancel()
+
+
+def _check_readable(session: Session, served: Collection[GVK], namespace: str | None, timeout: float) -> None:
+    overview = session.overview
+    if not served or any(informer.has_synced for informer in overview.informers if informer.gvk in served):
+        return
+    if all(informer.is_forbidden for informer in overview.informers if informer.gvk in served):
+        where = f"namespace {namespace}" if namespace is not None else "all namespaces; try -n NAMESPACE"
+        raise NotReadable(f"you are not allowed to list any of the kinds in {where}")
+    reasons = "; ".join(sorted(set(overview.unavailable().values())))
+    raise NotReadable(f"nothing could be read within {timeout:g} s: {reasons}")
+
+
+async def _served(mapper: RESTMapper, kinds: Iterable[GVK]) -> list[GVK]:
+    found = []
+    for gvk in kinds:
+        try:
+            await mapper.resource(gvk)
+        except UnknownKind:
+            continue
+        found.append(gvk)
+    return found

@@ -28,18 +28,6 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 
-__all__ = [
-    "CHILD_KINDS",
-    "are_restricted_by_kuberay",
-    "binding_names",
-    "is_binding_of",
-    "is_by_kuberay",
-    "is_operators",
-    "is_operators_binding",
-    "references_of",
-    "title",
-]
-
 CHILD_KINDS: Final = (
     *(HTTP_ROUTE, *TLS_ROUTES, *BACKEND_TLS_POLICIES, ROUTE, INGRESS),
     *(SERVICE, NETWORK_POLICY, SERVICE_ACCOUNT, SECRET, CONFIG_MAP),

@@ -8,37 +8,94 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio
 import click
 
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import ConfigurationError, KubeRayConfiguration
-from cfo.console.errors import CommandFailed, InvalidInput, cluster_failure
-from cfo.console.migrate.output import document, table
-from cfo.console.migrate.raycluster.applying import Outcome
-from cfo.console.migrate.raycluster.command_options import EXECUTION, KUBECONFIG, SCOPE
-from cfo.console.migrate.raycluster.injected import known_settings
-from cfo.console.migrate.raycluster.observation import Observer
-from cfo.console.migrate.raycluster.planning import Options
-from cfo.console.migrate.raycluster.session import FIELD_MANAGER, Session
-from cfo.console.migrate.raycluster.targets import KubeRay, Target
-from cfo.console.migrate.steps import Downtime, ObjectPlan
-from cfo.console.migrate.undo_file import InvalidUndoFile, UndoFile, load
+from cfo.console.errors import CommandFailed, InvalidInput
+from cfo.console.execution import run_with_client
+from cfo.console.migrate.applying import Outcome
+from cfo.console.migrate.injected import known_settings
+from cfo.console.migrate.observation import Observer
+from cfo.console.migrate.planning import Options
+from cfo.console.migrate.session import FIELD_MANAGER, Session
+from cfo.console.migrate.steps import Downtime, ObjectPlan, document, table
+from cfo.console.migrate.targets import KubeRay, Target
+from cfo.console.migrate.undoing import InvalidUndoFile, UndoFile, load
+from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.runtime import (
-    APIError,
     Client,
-    ConfigError,
-    DiscoveryIncomplete,
     NamespacedName,
-    RESTMapper,
-    Transport,
-    TransportError,
-    UnknownKind,
     key_of,
-    load_config,
 )
 
-__all__ = ["command"]
+_FEATURES = ("networkPolicy", "tlsOptions")
+
+_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _combined(*decorators: _Decorator) -> _Decorator:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+KUBECONFIG = click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Path of a kubeconfig with cluster-admin permissions.",
+)
+SCOPE = _combined(
+    click.argument("names", metavar="[NAME]...", nargs=-1),
+    click.option(
+        "--to",
+        "target",
+        type=click.Choice([str(item) for item in Target]),
+        required=True,
+        help="Target of the migration.",
+    ),
+    click.option("--namespace", "-n", metavar="NAMESPACE", help="Namespace of the RayClusters."),
+    click.option("--all-namespaces", "-A", is_flag=True, help="RayClusters of all namespaces."),
+    KUBECONFIG,
+    click.option(
+        "--operator-namespace",
+        default=DEFAULT_NAMESPACE,
+        show_default=True,
+        help="Namespace of the operator's configuration.",
+    ),
+    click.option(
+        "--kuberay-feature",
+        "features",
+        multiple=True,
+        type=click.Choice(_FEATURES),
+        help="Field whose feature gate is enabled in KubeRay, if it is not in the arguments of its Deployment. "
+        "Repeatable.",
+    ),
+    click.option("--without-tls", is_flag=True, help="Continue if the target does not provide mutual TLS."),
+    click.option(
+        "--finalizers-only",
+        is_flag=True,
+        help="Only delete the ClusterRoleBindings and remove the finalizers, without downtime.",
+    ),
+)
+EXECUTION = _combined(
+    click.option("--allow-downtime", is_flag=True, help="Restart running RayClusters whose pods have to change."),
+    click.option("--dry-run", is_flag=True, help="Let the API server validate each change without persisting it."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=300.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time to wait for the deletion of the pods of each RayCluster.",
+    ),
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal."),
+)
+
 
 _INCOMPLETE_EXIT_CODE = 3
 
@@ -191,14 +248,8 @@ class _Scope:
 
 
 def _run(kubeconfig: str | None, work: Callable[[Client], Awaitable[_T]]) -> _T:
-    async def body() -> _T:
-        async with Transport(await load_config(kubeconfig)) as transport:
-            return await work(Client(transport, RESTMapper(transport), field_manager=FIELD_MANAGER))
-
     try:
-        return anyio.run(body)
-    except (ConfigError, APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
-        raise cluster_failure(error) from None
+        return run_with_client(kubeconfig, FIELD_MANAGER, work)
     except ConfigurationError as error:
         raise InvalidInput(f"the operator's configuration: {' '.join(str(error).split())}") from None
     except OSError as error:

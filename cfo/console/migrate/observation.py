@@ -13,9 +13,9 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, label_value
 from cfo.config import KubeRayConfiguration, default_document, parse
-from cfo.console.migrate.raycluster.children import CHILD_KINDS, binding_names, is_binding_of
-from cfo.console.migrate.raycluster.planning import ObservedCluster
-from cfo.console.migrate.raycluster.targets import KubeRay
+from cfo.console.migrate.children import CHILD_KINDS, binding_names, is_binding_of
+from cfo.console.migrate.planning import ObservedCluster
+from cfo.console.migrate.targets import KubeRay
 from cfo.manifests.names import DEPLOYMENT as OPERATOR_DEPLOYMENT
 from cfo.operator import CONFIG_MAP_NAME
 from cfo.runtime import (
@@ -42,8 +42,6 @@ from cfo.runtime.objects import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-
-__all__ = ["Observer", "find_obstacles"]
 
 _LEASE_NAME: Final = "codeflare-operator-lock"
 """The name of the Lease of both operators, unless the configuration sets another one."""

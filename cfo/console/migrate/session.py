@@ -8,14 +8,19 @@ from typing import Final
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, ROUTE, label_value
 from cfo.config import KubeRayConfiguration
-from cfo.console.migrate.raycluster.applying import Executor, Outcome
-from cfo.console.migrate.raycluster.observation import Observer
-from cfo.console.migrate.raycluster.planning import ObservedCluster, Options, plan_cluster
-from cfo.console.migrate.raycluster.takeover import plan_orphaned_binding, plan_takeover, plan_wrapper
-from cfo.console.migrate.raycluster.targets import Target
-from cfo.console.migrate.raycluster.undoing import plan_undo_cluster, plan_undo_object
+from cfo.console.migrate.applying import Executor, Outcome
+from cfo.console.migrate.observation import Observer
+from cfo.console.migrate.planning import (
+    ObservedCluster,
+    Options,
+    plan_cluster,
+    plan_orphaned_binding,
+    plan_takeover,
+    plan_wrapper,
+)
 from cfo.console.migrate.steps import ObjectPlan
-from cfo.console.migrate.undo_file import Record, UndoFile
+from cfo.console.migrate.targets import Target
+from cfo.console.migrate.undoing import Record, UndoFile, plan_undo_cluster, plan_undo_object
 from cfo.runtime import (
     Client,
     NamespacedName,
@@ -30,8 +35,6 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING
-
-__all__ = ["FIELD_MANAGER", "Session", "plan_safely"]
 
 FIELD_MANAGER: Final = "cfo-migrate"
 """The field manager of all writes of the migration."""

@@ -22,8 +22,6 @@ from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Feature, Injecti
 from cfo.webhooks.raycluster.mtls import CA_DIRECTORY, CA_KEY_DIRECTORY, certificate_command
 from cfo.webhooks.raycluster.pod_additions import PodAdditions, mount_key, ray_container_index
 
-__all__ = ["DEFAULT_SETTINGS", "Cleaning", "clean", "known_settings"]
-
 _IGNORED: Final = ("image",)
 _OWN_ARGUMENT: Final = "--openshift-sar="
 """The argument of the OAuth proxy that the Go operator does not set."""
@@ -90,11 +88,9 @@ def clean(cluster: Object, settings: Sequence[InjectionSettings] = DEFAULT_SETTI
                 foreign += (f"{_title(group)}: {name}" for name in _partial_entries(_union(known), group.pod))
                 continue
             features.add(feature.name)
-            outcome = _remove(group.pod, variants)
-            if outcome.differing:
-                differing += (f"{_title(group)}: {name}" for name in outcome.differing)
-            else:
-                removed += (f"{_title(group)}: {name}" for name in outcome.removed)
+            entries = _remove(group.pod, variants)
+            for found, names in zip((removed, differing), entries, strict=True):
+                found += (f"{_title(group)}: {name}" for name in names)
     return Cleaning(result, frozenset(features), tuple(removed), tuple(differing), tuple(foreign))
 
 
@@ -186,14 +182,11 @@ def _named(items: Iterable[Object] | None, name: str) -> Object | None:
     return next((item for item in items or () if item.get("name") == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Removal:
-    removed: tuple[str, ...] = ()
-    differing: tuple[str, ...] = ()
+def _remove(pod: Object, variants: Sequence[PodAdditions]) -> tuple[list[str], list[str]]:
+    """Remove the entries of ``variants`` from ``pod``, unless one differs from all, or something else uses one.
 
-
-def _remove(pod: Object, variants: Sequence[PodAdditions]) -> _Removal:
-    """Remove the entries of ``variants`` from ``pod``, unless one differs from all, or something else uses one."""
+    Returns the removed and the differing entries, of which one is empty.
+    """
     expected = _union(variants)
     found = expected.found_in(pod)
     differing = [
@@ -207,10 +200,10 @@ def _remove(pod: Object, variants: Sequence[PodAdditions]) -> _Removal:
     changes = replace(found, service_account=account).remove_from(cleaned)
     differing += _left_over(cleaned, expected)
     if differing:
-        return _Removal(differing=tuple(differing))
+        return [], differing
     pod.clear()
     pod.update(cleaned)
-    return _Removal(removed=tuple(f"{change.field} {', '.join(change.names)}" for change in changes))
+    return [f"{change.field} {', '.join(change.names)}" for change in changes], []
 
 
 def _is_variant(item: Object, other: Object) -> bool:

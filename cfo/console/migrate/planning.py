@@ -18,10 +18,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, Phase
 from cfo.api.raycluster.cluster import is_managed_by_multikueue, is_suspended
-from cfo.api.raycluster.names import FINALIZER, names_of
-from cfo.console.migrate.raycluster.children import (
+from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, VERSION_ANNOTATION, names_of
+from cfo.console.migrate.children import (
     CHILD_KINDS,
     are_restricted_by_kuberay,
     is_operators,
@@ -29,10 +29,10 @@ from cfo.console.migrate.raycluster.children import (
     references_of,
     title,
 )
-from cfo.console.migrate.raycluster.injected import DEFAULT_SETTINGS, Cleaning, clean
-from cfo.console.migrate.raycluster.policies import closed_policy
-from cfo.console.migrate.raycluster.targets import Conversion, KubeRay, Target, convert
+from cfo.console.migrate.injected import DEFAULT_SETTINGS, Cleaning, clean
 from cfo.console.migrate.steps import Action, Downtime, ObjectPlan, Step
+from cfo.console.migrate.targets import Conversion, KubeRay, Target, closed_policy, convert
+from cfo.controllers.raycluster.proxy_bindings import is_oauth_proxy_binding
 from cfo.runtime import (
     NETWORK_POLICY,
     SECRET,
@@ -43,21 +43,13 @@ from cfo.runtime import (
     gvk_of,
     has_finalizer,
     is_deleting,
+    key_of,
     labels_of,
     name_of,
 )
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.webhooks.raycluster.injection_plan import OAUTH, InjectionSettings
 from cfo.webhooks.raycluster.json_types import count_errors, has_json_types
-
-__all__ = [
-    "SUSPENDED_ANNOTATION",
-    "ObservedCluster",
-    "Options",
-    "plan_cluster",
-    "pod_part",
-    "restart_blockers",
-    "restart_steps",
-]
 
 SUSPENDED_ANNOTATION: Final = "ray.openshift.ai/suspended-by-migration"
 """On a RayCluster that the migration suspended, until it resumes it."""
@@ -296,3 +288,64 @@ def _released(cluster: Object) -> Object:
     if not finalizers:
         del result["metadata"]["finalizers"]
     return result
+
+
+def plan_takeover(observed: ObservedCluster, *, oauth: bool) -> ObjectPlan:
+    """Return what the operator changes of one RayCluster.
+
+    ``oauth``: whether dashboards get an OAuth proxy, which needs the finalizer.
+    """
+    cluster = observed.cluster
+    plan = ObjectPlan(cluster)
+    own = [obj for obj in observed.children if is_operators(obj, cluster)]
+    plan.has = ["finalizer"] if has_finalizer(cluster, FINALIZER) else []
+    plan.has.append("names with hash" if VERSION_ANNOTATION in annotations_of(cluster) else "old names")
+    plan.has += [title(obj) for obj in own if gvk_of(obj) == NETWORK_POLICY]
+    if is_deleting(cluster):
+        plan.notes.append("is being deleted: the operator deletes its ClusterRoleBindings and removes the finalizer")
+        return plan
+    for obj in own:
+        if gvk_of(obj) == NETWORK_POLICY and not _applies_policy_types(obj):
+            plan.steps.append(Step(Action.UPDATE, obj, f"set policyTypes of {title(obj)}"))
+    if not oauth and has_finalizer(cluster, FINALIZER):
+        plan.steps.append(Step(Action.UPDATE, cluster, "remove the finalizer, which nothing needs"))
+    plan.notes.append("pod templates, Secrets, Routes and Ingresses stay as they are")
+    return plan
+
+
+def _applies_policy_types(policy: Object) -> bool:
+    """Return whether the operator owns the field; the Go operator leaves it to the API server's default."""
+    return any(
+        "f:policyTypes" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        for entry in policy["metadata"].get("managedFields") or ()
+        if entry.get("manager") == FIELD_MANAGER
+    )
+
+
+def plan_wrapper(wrapper: Object, target: Target) -> ObjectPlan:
+    """Return the plan for one AppWrapper: it is never changed."""
+    plan = ObjectPlan(wrapper)
+    phase = str((wrapper.get("status") or {}).get("phase") or "") or "no phase"
+    plan.has = [phase, f"{len((wrapper.get('spec') or {}).get('components') or ())} components"]
+    if target is Target.CFO:
+        plan.notes.append(f"continues in phase {phase}; its components are not created again")
+    elif phase in (Phase.SUCCEEDED, Phase.FAILED):
+        plan.notes.append("is finished: delete it while an AppWrapper controller runs")
+    else:
+        plan.notes.append(
+            "needs an AppWrapper controller, also to be deleted: "
+            + ("RHOAI 3 has none" if target is Target.RHOAI else "KubeRay has none")
+        )
+    assert gvk_of(wrapper) == APPWRAPPER
+    return plan
+
+
+def plan_orphaned_binding(binding: Object, namespace: str) -> ObjectPlan:
+    """Return the plan for a ClusterRoleBinding with the labels of a RayCluster in ``namespace`` that does not exist."""
+    plan = ObjectPlan(binding, has=["its RayCluster does not exist"])
+    assert gvk_of(binding) == CLUSTER_ROLE_BINDING
+    if is_oauth_proxy_binding(binding, namespace):
+        plan.steps.append(Step(Action.DELETE, binding, f"delete {title(binding)}"))
+    else:
+        plan.notes.append(f"{key_of(binding).name} is not the operator's: kept")
+    return plan
