@@ -22,7 +22,7 @@ _FENCE = re.compile(r"^( *```.*?^ *```$)", flags=re.DOTALL | re.MULTILINE)
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Replace the files of ``docs`` with all pages and images of the repository, and keep the files of the theme."""
+    """Replace the files of ``docs`` with all pages and images of the repository, and keep the theme's files."""
     root = Path(config.config_file_path).parent
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *_PAGES]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()

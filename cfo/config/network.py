@@ -30,7 +30,7 @@ class IngressConfiguration(Section):
     )
     namespaces: list[Namespace] = Field(
         default_factory=list,
-        description="Namespaces of the ingress controllers (or of the pods of the Gateway) that the NetworkPolicies "
+        description="Namespaces of the ingress controllers (or of the Gateway's pods) that the NetworkPolicies "
         "allow to reach the dashboard (port 8265), the client (port 10001) and Serve (port 8000), or the ports that "
         "the RayCluster sets.",
     )

@@ -33,7 +33,7 @@ _KIND: Final = "CustomResourceDefinition"
     help="Service of the webhook server that converts between the versions of a kind.",
 )
 def command(source: str, released: Path | None, conversion_service: str | None) -> None:
-    """Print the CRDs of the typed resources in MODULE, or the CRD of the kind of one CLASS in it.
+    """Print the CRDs of the typed resources in MODULE, or only that of one CLASS in it.
 
     Modules are imported from the current folder, too. All versions of a kind must be in MODULE.
     """

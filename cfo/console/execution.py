@@ -76,7 +76,7 @@ def execute(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def run_with_client(kubeconfig: str | None, field_manager: str, work: Callable[[Client], Awaitable[_T]]) -> _T:
-    """Run ``work`` with a client of the cluster of ``kubeconfig``, and convert the errors of requests."""
+    """Run ``work`` with a client for the cluster in ``kubeconfig``, and convert the errors of requests."""
     import anyio
 
     from cfo.runtime import (

@@ -64,7 +64,7 @@ from cfo.runtime.objects import LEASE
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time to wait for the deletion of the objects of each of our CRDs, and then of the operator's pods.",
+    help="Time to wait until the objects of each of our CRDs are deleted, and then until the operator's pods are.",
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be removed.")
 @click.option("--leftovers", is_flag=True, help="Continue if the operator itself is not in the namespace any more.")

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from cfo.runtime import GVK, Object, Rule
 
 METRICS_SERVICE: Final = "codeflare-operator-manager-metrics"
-"""The Service of the operator's metrics, which is also the value of the label ``job`` of the metrics."""
+"""The Service for the operator's metrics, which is also the value of their label ``job``."""
 
 OWN: Final = f'job="{METRICS_SERVICE}"'
 OBJECTS: Final = f"{{{OWN}}}"
-"""The selector of metrics whose label ``namespace`` is that of the objects, not that of the operator."""
+"""The selector of metrics whose label ``namespace`` is the objects' namespace, not the operator's."""
 
 
 class Alert(NamedTuple):

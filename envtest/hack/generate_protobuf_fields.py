@@ -1,4 +1,4 @@
-"""Generate the table of protobuf field numbers of the built-in kinds, for decoding protobuf bodies of Go clients.
+"""Generate the built-in kinds' table of protobuf field numbers, for decoding protobuf bodies of Go clients.
 
 Run it in the folder ``envtest`` of the repository:
 
@@ -95,7 +95,7 @@ MessageLines = dict[tuple[str, str], list[str]]
 
 
 def json_names(kind: str, messages_by_type: MessageLines) -> set[str]:
-    """Return the JSON names of the fields of a message, including the fields of embedded messages."""
+    """Return the JSON names of a message's fields, including the fields of embedded messages."""
     package, _, name = kind.rpartition(".")
     json_fields = properties(package, name)
     if json_fields is not None:

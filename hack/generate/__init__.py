@@ -7,6 +7,7 @@
   controllers, the webhooks and the models; bundle and catalog also from ``config/releases.yaml``.
 * The matrix in ``README.md`` and ``cfo version --stack``: from ``config/stack.yaml``.
 * ``docs/configuration.md``: from the models of the configuration.
+* The drawings of ``docs/architecture.md``: from the import contracts and :data:`cfo.features.FEATURES`.
 * ``cfo/api/builtin_types.json``: from the schemas of the built-in kinds in ``envtest``.
 * ``cfo/api/inferencestack/types.json``: from the models in ``cfo/api/inferencestack``.
 

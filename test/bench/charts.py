@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 RECORDED = "Go, recorded"
-"""The subject of bars that show the recorded figures of the Go operator instead of results."""
+"""The subject of bars that show the Go operator's recorded figures instead of results."""
 
 GROWTH_VALUES = {"cpu s": "CPU (s)", "rss MB": "RSS (MB)", "requests": "requests"}
 """The values that are plotted against size, with the titles of their panels."""

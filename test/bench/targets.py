@@ -59,7 +59,7 @@ class RatioTarget:
 
 @dataclass(frozen=True)
 class RatioResult:
-    """The medians of the peer and of cfo, or ``None`` if one of them was not measured."""
+    """The medians of the peer and cfo, or ``None`` if one of them was not measured."""
 
     target: RatioTarget
     medians: tuple[float, float] | None

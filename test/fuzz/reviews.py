@@ -24,7 +24,7 @@ MAX_ANSWER: Final = 8 << 20
 
 
 def review_of(obj: Any, old: Any = None, *, namespace: str = "ns") -> Object:
-    """Return the AdmissionReview of the creation of ``obj``, or of the update from ``old``."""
+    """Return the AdmissionReview for creating ``obj``, or for the update from ``old``."""
     request = {
         "uid": "u",
         "operation": "CREATE" if old is None else "UPDATE",

@@ -189,7 +189,7 @@ async def test_only_authorized_users_have_access_after_login(tmp_path: Path) -> 
         await allow(env, "member", {"kind": "ServiceAccount", "namespace": "ns", "name": "member"}, "get")
         impostor = await browser.log_in(issuer, "system:serviceaccount:ns:member")
         assert await browser.status("GET", "/", cookie=impostor) == 403
-        # Tokens of other clients of the issuer, and of Kubernetes, are not accepted.
+        # Tokens of the issuer's other clients, and of Kubernetes, are not accepted.
         claims = {"iss": issuer.url, "aud": "other", "email": "alice@example.com"}
         assert await browser.status("GET", "/api/jobs/", token=issuer.sign(claims)) == 401
         assert await browser.status("GET", "/api/jobs/", token=member) == 401

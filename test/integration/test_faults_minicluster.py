@@ -1,4 +1,4 @@
-"""Tests of the controller of MiniClusters with the patterns of Sieve; see :mod:`test.integration.test_faults_sieve`."""
+"""Tests of the MiniCluster controller with the patterns of Sieve; see :mod:`test.integration.test_faults_sieve`."""
 
 from __future__ import annotations
 

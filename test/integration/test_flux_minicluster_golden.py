@@ -76,7 +76,7 @@ def is_compared(obj: Object) -> bool:
 
 
 def identity(obj: Object) -> tuple[str, str]:
-    """Return kind and name; of a Job's pod, the index instead of the random part of the name."""
+    """Return kind and name; for a Job's pod, the index instead of the name's random part."""
     labels = (obj.get("metadata") or {}).get("labels") or {}
     index = labels.get("batch.kubernetes.io/job-completion-index")
     name = name_of(obj)

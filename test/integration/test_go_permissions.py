@@ -1,4 +1,4 @@
-"""Tests of the operator with the ClusterRole of the Go operator, as after a change of only the image.
+"""Tests of the operator with the Go operator's ClusterRole, as after a change of only the image.
 
 A permission that this role lacks is reported once in the log. The operator works without it as far as possible, and
 uses it as soon as it is granted.

@@ -1,7 +1,7 @@
 """kopf's own examples with a changed import: ``import kopf`` becomes ``from cfo.runtime import handlers as kopf``.
 
-They are not part of this repository: ``KOPF_EXAMPLES`` is the folder ``examples`` of a checkout or of a source
-distribution of kopf (``make test-kopf-examples``). Examples that use pykube are skipped if it is not installed.
+They are not part of this repository: ``KOPF_EXAMPLES`` is the folder ``examples`` in a checkout or source distribution
+of kopf (``make test-kopf-examples``). Examples that use pykube are skipped if it is not installed.
 """
 
 from __future__ import annotations

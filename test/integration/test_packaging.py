@@ -1,4 +1,4 @@
-"""Tests of the wheel of cfo, installed in an empty environment outside the source tree, and of the Dockerfile."""
+"""Tests of cfo's wheel, installed in an empty environment outside the source tree, and of the Dockerfile."""
 
 from __future__ import annotations
 

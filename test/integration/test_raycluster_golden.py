@@ -1,4 +1,4 @@
-"""Replays of the recorded scenarios of the Go operator with the RayCluster controllers of this one.
+"""Replays of the Go operator's recorded scenarios with the RayCluster controllers of this one.
 
 The webhooks do not run: an object is created as the Go operator's webhooks persisted it, and requests that they denied
 are left out. Where this operator differs on purpose, :data:`DIFFERENCES` says how, and docs/differences.md why.

@@ -389,6 +389,6 @@ async def test_objects_are_found_by_owner_and_by_label(plane: ControlPlane) -> N
 
 
 def test_id_of_a_set_is_that_of_kubectl() -> None:
-    # The Secret and the ID of kubectl's own tests and of the documentation of the label.
+    # The Secret and the ID from kubectl's own tests and from the documentation of the label.
     parent = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "my-set", "namespace": "test"}}
     assert apply_set_id(parent) == "applyset-0eFHV8ySqp7XoShsGvyWFQD3s96yqwHmzc4e0HR1dsY-v1"

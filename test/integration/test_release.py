@@ -191,7 +191,7 @@ def test_release_leaves_a_consistent_tree(clone: Path) -> None:
 def test_sequence_of_releases_and_hotfixes_leaves_a_consistent_tree(clone: Path) -> None:
     assert release(clone, "v0.2.0", *STACK, "--run", check="true")[0] == 0
 
-    # a release of part of the stack, then a hotfix of the previous stream
+    # a partial release of the stack, then a hotfix for the previous stream
     note(clone, "### Fixed\n\n- A second thing.\n", "envtest/CHANGELOG.md")
     assert release(clone, "v0.3.0", "--partial", "--kuberay", "v1.8.0", "--run", check="true")[0] == 0
     changelog = (clone / "envtest/CHANGELOG.md").read_text()

@@ -1,7 +1,7 @@
 """A TCP proxy between a client and a control plane that a test can cut, silence or slow down at any byte.
 
-The client connects with plain HTTP, the proxy with TLS to the control plane. So the proxy sees the bytes of the
-responses, and can cut them in the middle of a line or of an HTTP chunk.
+The client connects with plain HTTP, the proxy with TLS to the control plane. So the proxy sees the responses' bytes,
+and can cut them in the middle of a line or of an HTTP chunk.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ __all__ = ["FluxObserver", "observe"]
 
 
 class FluxObserver:
-    """What the watches reported: the states of each job, the order of admissions, and the number of pods."""
+    """What the watches reported: each job's states, the order of admissions, and the number of pods."""
 
     def __init__(self) -> None:
         self.states: dict[NamespacedName, list[tuple[str, ...]]] = {}

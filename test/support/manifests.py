@@ -32,6 +32,6 @@ def by_key(objects: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str
 
 
 def make_targets(*makefiles: Path) -> set[str]:
-    """Return the names of the targets of ``makefiles``, by default of those of this repository."""
+    """Return the names of the targets in ``makefiles``, by default in those of this repository."""
     text = "".join(path.read_text() for path in makefiles or MAKEFILES)
     return set(re.findall(r"^([a-z][a-z0-9-]*):(?!=)", text, re.MULTILINE))

@@ -153,7 +153,7 @@ class Environment:
         return await self.client.get(gvk, NamespacedName(namespace, name))
 
     async def child_names(self, gvk: GVK, namespace: str = "ns") -> set[str]:
-        """Return the names of the objects of a kind that have the label of a RayCluster."""
+        """Return the names of a kind's objects that have the label of a RayCluster."""
         found = await self.client.list(gvk, namespace=namespace, label_selector=CLUSTER_LABEL)
         return {name_of(item) for item in found}
 

@@ -2,7 +2,7 @@
 
 Counts and annotations are the same as in the Go operator and Kueue, with two exceptions that follow KubeRay: a worker
 group has ``numOfHosts`` pods for each replica, and none while it is suspended. The Go operator does not infer pod sets
-of MPIJobs, LeaderWorkerSets and RayServices, and of the submitters of RayJobs.
+of MPIJobs, LeaderWorkerSets and RayServices, and for RayJob submitters.
 
 TrainJobs of Kubeflow Trainer are not included: their pod templates are in the training runtime, not in the TrainJob.
 """
@@ -34,7 +34,7 @@ RAY_SPECS: Final[Mapping[GVK, str]] = {
 """The paths of the RayClusterSpecs in components of Ray's kinds."""
 
 EMBEDDED_KINDS: Final = dict.fromkeys(RAY_SPECS, RAY_CLUSTER)
-"""The kinds of the objects with a webhook of their own that are created from components of some kinds."""
+"""The kinds of objects, created from components, that have their own webhook."""
 
 RAY_RESOURCES: Final = ("rayclusters", "rayjobs", "rayservices")
 """The resources of Ray's kinds in RBAC rules."""

@@ -18,7 +18,7 @@ from cfo.api.value_count import has_more_values_than
 from cfo.runtime import GVK, Object
 
 MAX_POD_SETS: Final = 8
-"""The maximum number of pod sets of an AppWrapper, without submitters of RayJobs.
+"""An AppWrapper's maximum number of pod sets, without RayJob submitters.
 
 Kueue's limit for Workloads was 8 up to version 0.17; since 0.19 it is 18, which leaves room for the submitters.
 """
@@ -53,7 +53,7 @@ def is_submitter(gvk: GVK, pod_set: Mapping[str, Any]) -> bool:
 
 
 def expected_pods(gvk: GVK, pod_sets: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of pods of ``pod_sets`` that a component of kind ``gvk`` must have to be ready.
+    """Return how many pods of ``pod_sets`` a component of kind ``gvk`` must have to be ready.
 
     The pod that submits a RayJob does not count.
     """

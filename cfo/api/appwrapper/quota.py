@@ -1,8 +1,8 @@
 """The pods of a component that need quota, as they will run: with everything that KubeRay adds to them.
 
 KubeRay adds an autoscaler to the head pod, and submits a RayJob with a Job or with a container of the head pod. None of
-these is in a pod template of the component. Kueue's integrations of RayClusters, RayJobs and RayServices count them
-(``common.go`` and ``rayjob_controller.go`` below ``pkg/controller/jobs`` of Kueue 0.19), its integration of
+these is in a pod template of the component. Kueue's integrations for RayClusters, RayJobs and RayServices count them
+(``common.go`` and ``rayjob_controller.go`` below ``pkg/controller/jobs`` in Kueue 0.19), its integration for
 AppWrappers does not. The resources equal KubeRay 1.7's (``ray-operator/controllers/ray/common``).
 """
 
@@ -45,7 +45,7 @@ class PodGroup:
 
 
 def pods_with_quota(component: Mapping[str, Any]) -> list[PodGroup]:
-    """Return the pods of a component of an AppWrapper that need quota, in the order of its pod sets.
+    """Return which pods of an AppWrapper's component need quota, ordered like its pod sets.
 
     The submitter of a RayJob is returned even if no pod set describes it. The templates are copies. Raises
     :class:`PodSetError` as :func:`~cfo.api.appwrapper.inference.pod_sets_of` does.

@@ -21,7 +21,7 @@ class State(StrEnum):
 
 
 FIELD_MANAGER: Final = "codeflare-flux"
-"""The field manager of the objects of MiniClusters, and of the statuses of all Flux kinds."""
+"""The field manager for the objects of MiniClusters, and for the status of every Flux kind."""
 
 STATES: Final = tuple(State)
 

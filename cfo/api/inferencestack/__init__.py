@@ -1,7 +1,7 @@
 """InferenceStack (``models.takeoff.co/v1alpha1`` and ``doublewordai.co/v1alpha1``): models behind a gateway.
 
-One gateway receives all requests, and any number of applications serve models behind it. The API is that of the
-operator of TitanML (later Doubleword), whose spec is the values of a Helm chart; see ``docs/inferencestack.md``.
+One gateway receives all requests, and any number of applications serve models behind it. TitanML (later Doubleword)
+designed the API for its operator; the spec is the values of a Helm chart; see ``docs/inferencestack.md``.
 Functions of this package work on the wire form and never change it.
 
 * :mod:`.kinds`: the GVKs, and the label by which operators of several major versions share a cluster.

@@ -1,4 +1,4 @@
-"""The types of the gateway, of applications and of the template of all applications."""
+"""The types of the gateway, the applications and their common template."""
 
 from __future__ import annotations
 

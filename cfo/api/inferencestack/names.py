@@ -94,7 +94,7 @@ class Names(NamedTuple):
         return {COMPONENT_LABEL: component, NAME_LABEL: self.name_label, INSTANCE_LABEL: self.stack}
 
     def labels(self, component: str = "") -> dict[str, str]:
-        """Return the labels of an object of ``component``, or of the ServiceAccount, which belongs to none."""
+        """Return the labels of a ``component``'s object, or of the ServiceAccount, which belongs to none."""
         labels = {NAME_LABEL: self.name_label, INSTANCE_LABEL: self.stack, MANAGED_BY_LABEL: MANAGED_BY}
         return {COMPONENT_LABEL: component, **labels} if component else labels
 

@@ -1,7 +1,7 @@
 """Keys of configuration files: ``modelName`` in a stack's spec becomes ``model_name``.
 
-The result equals that of the function ``snakecase`` of Helm templates (``ToSnakeCase`` of ``huandu/xstrings``), which
-defines the names of existing keys, for all keys of ASCII letters, digits, ``-`` and ``_``.
+For keys with ASCII letters, digits, ``-`` and ``_`` only, the result equals that of Helm's template function
+``snakecase`` (``ToSnakeCase`` in ``huandu/xstrings``), which defines the names of existing keys.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _remove_ingress_rules(result: Enforcement, name: str, policy: Mapping[str, Any]) -> None:
-    """Remove the ingress rules of KubeRay's field (by group of pods), or of the fork's (for the head)."""
+    """Remove the ingress rules of KubeRay's field (by pod group), or of the fork's (for the head)."""
     reason = "removed, because it would open ports that the policies of the operator close"
     for path in (("ingressRules",), ("head", "ingressRules"), ("worker", "ingressRules")):
         parent = policy if len(path) == 1 else _mapping(policy.get(path[0]))

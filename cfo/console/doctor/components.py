@@ -1,4 +1,4 @@
-"""The results of checks and how they are printed, what the checks of features share, and the check of Kueue."""
+"""The results of checks and how they are printed, what features' checks share, and the check of Kueue."""
 
 from __future__ import annotations
 

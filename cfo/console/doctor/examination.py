@@ -28,7 +28,7 @@ async def examine(client: Client, namespace: str, config_name: str, clock: Clock
     """Return the findings for the operator in ``namespace``, in the order of the checks.
 
     Raises :class:`cfo.runtime.TransportError` and
-    :class:`cfo.runtime.Unauthorized` if the API server cannot be reached, or does not accept the credentials.
+    :class:`cfo.runtime.client.Unauthorized` if the API server cannot be reached, or does not accept the credentials.
     """
     version, skew = await facts.read_server(client, clock)
     installation = await facts.read_installation(client, namespace, config_name)

@@ -72,7 +72,7 @@ def _generate(project: Project, target: Path) -> None:
 
 
 _MAX_LENGTH = 40
-"""The maximum length of a name and of a kind, so that lines of the templates keep their format."""
+"""The maximum length of a name and of a kind, so that template lines keep their format."""
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PLACEHOLDER = re.compile(r"@@([A-Za-z]+)@@")

@@ -92,7 +92,7 @@ PhaseChange = tuple[int, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """Objects of another kind that the objects of a kind own, with the selection of the operator's own informer."""
+    """Objects of another kind that a kind's objects own, with the selection of the operator's own informer."""
 
     gvk: GVK
     label_selector: str = ""

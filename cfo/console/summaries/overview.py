@@ -104,7 +104,7 @@ def interruption(informers: Iterable[Informer]) -> str:
 
 
 class Overview:
-    """The summaries of all objects of the kinds of ``views``.
+    """The summaries of all objects whose kinds have ``views``.
 
     ``cache`` provides the informers; of a running operator, those that its controllers have are shared, so create the
     overview after them. ``related`` are the other kinds to watch (see :func:`.kind_view.related_kinds`); what is

@@ -216,7 +216,7 @@ class KueueReconciler:
         return Result()
 
     async def _succeeded(self, wrapper: Object) -> list[int]:
-        """Return the number of succeeded pods of each component, from the status of its Job."""
+        """Return how many pods of each component succeeded, from its Job's status."""
         counts: list[int] = []
         for component in (wrapper.get("status") or {}).get("componentStatus") or ():
             job = None

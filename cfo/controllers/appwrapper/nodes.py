@@ -1,8 +1,8 @@
 """Resources on nodes that Autopilot or Kubernetes marks as unusable.
 
 A resource is marked on a node by a label (as Autopilot does) or by a taint, with the key and value that
-``autopilot.resourceTaints`` defines for it. The informer indexes the marks, so the cost of a query depends on the
-number of marked nodes, not on the total number of nodes.
+``autopilot.resourceTaints`` defines for it. The informer indexes the marks, so a query's cost depends on the number of
+marked nodes, not on how many nodes exist.
 """
 
 from __future__ import annotations

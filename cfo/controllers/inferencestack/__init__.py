@@ -2,7 +2,7 @@
 
 :mod:`.rendering` computes the objects of a stack, :mod:`.profile_choice` with which defaults. :mod:`.reconciler`
 observes, writes (:mod:`.writes`, :mod:`.children`, :mod:`.ownership`) and reports: :mod:`.status` is a pure function of
-the states of the Deployments and the failures of pods (:mod:`.pods`).
+the Deployments' states and the pods' failures (:mod:`.pods`).
 :mod:`.claims` reports stacks that no operator reconciles, according to the Leases of all operators
 (:mod:`.operator_leases`).
 """

@@ -67,7 +67,7 @@ class _Watcher(NamedTuple):
 
 
 class Children:
-    """The informers of the objects of all stacks, which the controllers of both API groups share.
+    """The informers for the objects of all stacks, which both API groups' controllers share.
 
     Create it when discovery has just been read, as it has when a kind of stacks becomes available.
     """

@@ -1,4 +1,4 @@
-"""The Leases of the operators of stacks, from which each of them knows which major versions are served.
+"""The Leases of stack operators, from which each operator knows which major versions are served.
 
 An operator holds a Lease that is named after its major version while it reconciles. Any user who can edit a namespace
 can create such a Lease there. So a Lease in another namespace than that of this operator counts only if its holder is a
@@ -31,7 +31,7 @@ _LEASE_PREFIX: Final = f"{MANAGED_BY}-"
 
 
 def lease_name(operator_version: str) -> str:
-    """Return the name of the Lease of an operator of this major version."""
+    """Return the Lease name for an operator of this major version."""
     return f"{_LEASE_PREFIX}{operator_version}"
 
 

@@ -48,13 +48,13 @@ from cfo.runtime import (
 )
 
 _CHART: Final = re.compile(rf"{CHART_NAME}-[0-9].*")
-"""The values of the label ``helm.sh/chart`` of objects of the original chart: its name and version."""
+"""The values of the label ``helm.sh/chart`` on objects of the original chart: its name and version."""
 
 
 def belongs_to(obj: Object, stack: Object) -> bool:
     """Return whether ``obj`` belongs to ``stack``: it is controlled by it, its retained volume, or of its release.
 
-    The release of another chart can have the name of a stack, so the label of the chart counts as well.
+    Another chart's release can have the name of a stack, so the chart's label counts as well.
     """
     controller = controller_of(obj)
     if controller is not None:

@@ -83,7 +83,7 @@ class StackWrites(OwnedWrites):
 
     @property
     def has_name_conflict(self) -> bool:
-        """Whether an object of another owner has the name of an object of the stack."""
+        """Whether another owner's object has the name of an object of the stack."""
         return bool(self._foreign)
 
     async def write(self, desired: Object, existing: Object | None = None) -> Object | None:
@@ -114,7 +114,7 @@ class StackWrites(OwnedWrites):
 
 
 def _used_objects(deployment: Object) -> Iterator[tuple[GVK, str]]:
-    """Yield kind and name of the objects of a stack that the pods of a rendered Deployment can use."""
+    """Yield kind and name of the stack's objects that the pods of a rendered Deployment can use."""
     pod: Mapping[str, Any] = deployment["spec"]["template"]["spec"]
     yield SERVICE_ACCOUNT, pod["serviceAccountName"]
     for volume in pod.get("volumes") or ():

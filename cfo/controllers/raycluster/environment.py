@@ -104,7 +104,7 @@ _RESOURCES = ("httproutes", "tlsroutes", "backendtlspolicies")
 class GatewayKinds:
     """The optional kinds of the Gateway API.
 
-    Routes of all clients are read, because any of them may have the host of a RayCluster; policies only with a cluster
+    All clients' routes are read, because any of them may have the host of a RayCluster; policies only with a cluster
     label.
     """
 

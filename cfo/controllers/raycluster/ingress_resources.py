@@ -3,8 +3,8 @@
 Ingress has no field to pass TLS through, or to connect to a backend that serves HTTPS, so the controller of each class
 has annotations of its own. Some have none: they need a kind of their own, or a Gateway.
 
-Sources: the annotation references of ingress-nginx, of F5's NGINX Ingress Controller (which passes TLS through only
-with its kind TransportServer), of HAProxy Technologies' controller 3.2 and of HAProxy Ingress 0.15; Traefik's reference
+Sources: the annotation references of ingress-nginx, F5's NGINX Ingress Controller (which passes TLS through only
+with its kind TransportServer), HAProxy Technologies' controller 3.2 and HAProxy Ingress 0.15; Traefik's reference
 (IngressRouteTCP); the admission plugin DefaultIngressClass of Kubernetes (which class is the default).
 """
 

@@ -21,7 +21,7 @@ _KUBERAY_LABELS: Final = {"app.kubernetes.io/component": "kuberay-operator"}
 _JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 _DNS_PORTS: Final = (53, 5353)
-"""The port of DNS, and that of the pods of OpenShift's DNS: policies apply to the ports of pods, not of Services."""
+"""The port of DNS, and of OpenShift's DNS pods: policies apply to the ports that pods use, not Services."""
 
 
 def policy_types(config: KubeRayConfiguration) -> list[str]:

@@ -195,8 +195,8 @@ class Cache(ClientCache):
     def covering_informer(self, gvk: GVK, namespace: str, label_selector: str = "") -> Informer | None:
         """Return a synced informer that holds all objects of the namespace that ``label_selector`` matches.
 
-        It is not metadata-only, has no field selector and no limit of the size, and each requirement of its label
-        selector is in ``label_selector`` or in the selector of the cache. An empty namespace means all objects of all
+        It is not metadata-only, has no field selector and no size limit, and each requirement in its label selector is
+        in ``label_selector`` or in the selector of the cache. An empty namespace means all objects of all
         namespaces to which the cache is restricted.
         """
         informers = self._of_kind.get(gvk)

@@ -8,7 +8,7 @@ it for every object would take more memory than small objects themselves.
 
 The managedFields entries of our own field managers are stored separately from the object, never in it: an API server
 trusts any managedFields that a client sends. The fields that one of our managers owns are the same for all its objects,
-except for the uids of their owners, and elements of lists with the object's name (containers): such entries are stored
+except for their owners' uids, and list elements with the object's name (containers): such entries are stored
 once.
 """
 

@@ -143,7 +143,7 @@ class Reader:
 class TypedReader(Generic[T]):
     """Reads the objects of a :class:`Reader` as instances of the class ``kind``.
 
-    Raises :class:`~cfo.runtime.objects.resource.errors.InvalidResource` for an object that does not fit the class.
+    Raises :class:`~cfo.runtime.objects.InvalidResource` for an object that does not fit the class.
     """
 
     def __init__(self, reader: Reader, kind: ObjectKind[T]) -> None:

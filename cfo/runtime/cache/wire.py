@@ -1,4 +1,4 @@
-"""The JSON of list pages and watch lines, of which only the outer structure and the metadata of objects are decoded.
+"""The JSON of list pages and watch lines, with only the outer structure and the objects' metadata decoded.
 
 Custom resources with free-form fields can be nested as deeply as their size allows, and their managedFields are just as
 deep. The decoders recurse, and raise :class:`RecursionError` for them. Such an object is found in a list page or watch
@@ -207,7 +207,7 @@ def with_reserved_depth(
 
 
 def split_items(array: bytes) -> list[bytes]:
-    """Return the JSON of each item of an array of objects; an empty list for ``null``."""
+    """Return the JSON of each item in an array of objects; an empty list for ``null``."""
     items, depth, start = [], 0, 0
     for token in _TOKEN.finditer(array):
         character = array[token.start()]

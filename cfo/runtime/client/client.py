@@ -71,7 +71,7 @@ class Client:
     """Reads and writes objects of any kind.
 
     Objects of a GVK are dicts; objects of a :class:`~cfo.runtime.TypedObject` class are instances of the class.
-    A read of an object that does not fit the class raises :class:`~cfo.runtime.InvalidResource`.
+    A read of an object that does not fit the class raises :class:`~cfo.runtime.objects.InvalidResource`.
 
     ``field_manager`` is the field manager of all writes. Without a ``cache`` every read is a request. All methods that
     make requests raise :class:`~cfo.runtime.client.errors.APIError`,

@@ -104,7 +104,7 @@ class ServiceAccount:
 
 
 class Kubeconfig:
-    """The user of one context of a kubeconfig file, or of several merged files.
+    """The user that one context names in a kubeconfig file, or in several merged files.
 
     Tokens and certificates from files and auth providers are reloaded every minute, and credentials from exec plugins
     shortly before they expire. All of them are reloaded when the server rejects them. ``paths``: files, separated as in

@@ -70,7 +70,7 @@ class Resource:
         return GVR(self.gvk.group, self.gvk.version, self.plural)
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the percent-encoded URL path of the collection, of an object or of its subresource.
+        """Return the percent-encoded URL path of the collection, an object or its subresource.
 
         ``namespace`` is ignored for a cluster-scoped resource.
         """

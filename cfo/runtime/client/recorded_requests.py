@@ -126,7 +126,7 @@ class RecordedRequests:
             self.record_not_found(target, cached_uid)
             return None
         obj: Object = orjson.loads(body)
-        # Only an answer to an open question is stored: any other live read tells nothing that the watch does not.
+        # Only an answer to an open question is stored: the watch delivers the result of any other live read.
         if self.cache.is_uncertain(gvk, target.key):
             self.record_response(target, obj, body)
         return obj

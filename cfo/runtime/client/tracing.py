@@ -1,6 +1,6 @@
 """Traces: what the library reports to a tracing system, without depending on one.
 
-:class:`~cfo.runtime.OpenTelemetryTracing` implements :class:`Tracing`. Without it, a traced place only
+:class:`~cfo.runtime.manager.OpenTelemetryTracing` implements :class:`Tracing`. Without it, a traced place only
 compares an attribute with ``None``.
 """
 
@@ -34,7 +34,7 @@ class Tracing(Protocol):
     def request(self, verb: str, resource: str, headers: MutableMapping[str, str]) -> AbstractContextManager[object]:
         """Return the span of one request to the API server; entering it adds ``traceparent`` to ``headers``.
 
-        Requests outside of a span are not traced, such as renewals of a Lease and the lists of informers.
+        Requests outside a span are not traced, such as Lease renewals and the lists of informers.
         """
         ...
 

@@ -74,8 +74,8 @@ class ControllerOptions:
 
     ``max_concurrent_reconciles``: the number of workers. ``reconcile_timeout``: seconds after which a reconcile is
     cancelled and counted as failed (``None``: never). ``rate_limiter``: the back-off of failed requests (``None``:
-    :func:`~cfo.runtime.default_rate_limiter`). ``needs_leader``: whether the controller runs only on the
-    leader. Raises :class:`ValueError` for values out of range.
+    :func:`~cfo.runtime.client.ratelimit.default_rate_limiter`). ``needs_leader``: whether the controller runs only
+    on the leader. Raises :class:`ValueError` for values out of range.
     """
 
     max_concurrent_reconciles: int = 8

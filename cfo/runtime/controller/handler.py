@@ -53,7 +53,7 @@ class EnqueueRequestForObject:
 
 
 class EnqueueRequestForOwner:
-    """Enqueues requests for the owners of kind ``owner`` of the object of the event.
+    """Enqueues requests for the owners of kind ``owner`` that the event's object has.
 
     An owner reference matches by group and kind, regardless of its API version. With ``only_controller`` only the
     controller reference is used. An owner whose reference was removed is enqueued, too.

@@ -258,7 +258,7 @@ class Memories:
         return self._by_key.get(key)
 
     def recall(self, obj: Object) -> tuple[Memory, Memory | None]:
-        """Return the memory of an object, and that of a deleted object of the same name that it replaces."""
+        """Return the memory of an object, and that of the deleted namesake that it replaces."""
         key = key_of(obj)
         known = self._by_key.get(key)
         if known is not None and known.uid == uid_of(obj):

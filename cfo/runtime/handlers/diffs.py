@@ -18,7 +18,7 @@ _MAX_DEPTH: Final = 32
 
 
 def parse_field(field: FieldSpec) -> FieldPath:
-    """Return the path of ``spec.field`` or of a sequence of names. Raises :class:`ValueError` for empty names."""
+    """Return the path for ``spec.field`` or for a sequence of names. Raises :class:`ValueError` for empty names."""
     if field is None:
         return ()
     path = tuple(field.split(".")) if isinstance(field, str) else tuple(field)

@@ -168,8 +168,8 @@ def daemon(*resource: Any, **settings: Any) -> Callable[[FunctionT], FunctionT]:
 def timer(*resource: Any, sharp: bool | None = None, **settings: Any) -> Callable[[FunctionT], FunctionT]:
     """Call the function for each object every ``interval`` seconds.
 
-    Further keywords: ``idle`` (seconds without a change of the object), ``initial_delay`` (seconds), ``sharp`` (the
-    interval is between the starts of the calls, not between the end of one and the start of the next).
+    Further keywords: ``idle`` (seconds without a change to the object), ``initial_delay`` (seconds), ``sharp`` (the
+    interval is from the start of one call to the start of the next, not from its end).
     """
     return _resource(partial(TimerHandler, sharp=bool(sharp)), *resource, **settings)
 

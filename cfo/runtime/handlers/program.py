@@ -91,7 +91,7 @@ async def operator(
     ``http://0.0.0.0:8080/healthz`` that responds with the results of the probes. ``handle_signals`` (main thread only):
     SIGTERM and SIGINT stop it. Other parameters of kopf are ignored.
 
-    Raises :class:`ValueError` for invalid parameters, and the errors of startup handlers, of logins and of the manager.
+    Raises :class:`ValueError` for invalid parameters, and the errors of startup handlers, logins and the manager.
     """
     selected = tuple(namespaces) or ((namespace,) if namespace else ())
     if clusterwide and selected:

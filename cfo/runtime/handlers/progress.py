@@ -14,7 +14,7 @@ from cfo.runtime.handlers.progress_storage import ProgressRecord, ProgressStorag
 _MAX_MESSAGE: Final = 1024
 _MAX_RETRIES: Final = 2**31
 _MAX_CHILDREN: Final = 1000
-"""Sub-handlers of a handler: the progress of more of them does not fit into the 256 KiB of all annotations."""
+"""Sub-handlers of a handler: the progress of more does not fit into the 256 KiB that all annotations may have."""
 _MAX_DELAY: Final = 10 * 365 * 86400.0
 """Seconds; a later time would not be a valid date."""
 

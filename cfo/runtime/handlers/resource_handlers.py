@@ -1,6 +1,6 @@
 """Handles the objects of one resource: decides which handlers run, runs them, and stores what they changed.
 
-One reconcile of an object calls the handlers of its events, starts or stops its daemons, and calls the handlers of what
+One reconcile calls the handlers for the object's events, starts or stops its daemons, and calls the handlers for what
 changed since its configuration was handled last. All that they store is sent afterwards, in one patch (two if the
 status is a subresource). Handlers that must be called again have their progress in the object, and the object is
 requeued; nothing is written in between.
@@ -135,7 +135,7 @@ class ResourceHandlers:
     # Reconciling.
 
     def recall(self, obj: Object) -> Memory:
-        """Return the memory of an object, and stop the daemons of a deleted object of the same name."""
+        """Return an object's memory, and stop the daemons of a deleted object of the same name."""
         memory, former = self.memories.recall(obj)
         if former is not None:
             self._stop_daemons(former, DaemonStoppingReason.RESOURCE_DELETED)

@@ -148,7 +148,7 @@ class Builder:
         rate_limiter: RateLimiter | None = None,
         needs_leader: bool | None = None,
     ) -> Self:
-        """Set options of :class:`~cfo.runtime.ControllerOptions`; ``None`` keeps the current value.
+        """Set options of :class:`~cfo.runtime.controller.ControllerOptions`; ``None`` keeps the current value.
 
         Raises :class:`ValueError` for values out of range.
         """
@@ -164,7 +164,7 @@ class Builder:
     def complete(self, reconciler: Reconciler | SyncReconciler) -> Controller:
         """Create the controller and add it to the manager, which starts it (immediately if the manager is running).
 
-        A reconciler whose ``reconcile`` is not a coroutine function runs in threads (:mod:`cfo.runtime.threads`).
+        A reconciler whose ``reconcile`` is not a coroutine function runs in :mod:`cfo.runtime.controller.threads`.
 
         Raises :class:`ValueError` when nothing is watched, when :meth:`owns` is used without :meth:`for_`, or when the
         manager already has a controller of this name.

@@ -1,8 +1,8 @@
 """The debug server: what a running operator does, as text and as JSON.
 
 ``/debug/queue`` shows the queues of all controllers and what queued each request, ``/debug/informers`` the informers
-with their size and lag, ``/debug/leases`` the leader elections, ``/debug/tasks`` the tasks of the event loop with their
-stacks, ``/debug/objects`` the largest objects of the cache, and ``/debug`` all of these. The reports contain names,
+with their size and lag, ``/debug/leases`` the leader elections, ``/debug/tasks`` the event loop's tasks with their
+stacks, ``/debug/objects`` the largest cached objects, and ``/debug`` all of these. The reports contain names,
 sizes and times, and never the content of an object; each has a limited number of rows.
 
 The server listens on a loopback address only, or is a part of the metrics server that authenticates its clients

@@ -1,4 +1,4 @@
-"""The leader election of a manager, and of controllers that need a Lease of their own, in addition to the manager's.
+"""The leader election of a manager, and of controllers that need a separate Lease in addition.
 
 Operators that share a cluster divide its objects by a label, for example one operator for each major version. The
 controllers of one part must not run twice, although each operator is the leader of its own replicas. So they wait for a

@@ -66,7 +66,7 @@ class Conditions:
     def summarize(self, types: Iterable[str], *, ready: str = "Ready") -> bool:
         """Set the condition ``ready`` to the summary of ``types``; return whether anything changed.
 
-        False if one of them is false, else unknown if one of them is unknown, missing, or of an earlier generation,
+        False if one is false, else unknown if one is unknown, missing, or of an earlier generation,
         else true. Reason and message are those of the first such condition; the message names it. Raises
         :class:`ValueError` if ``types`` contains ``ready``.
         """

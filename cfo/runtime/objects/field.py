@@ -52,7 +52,7 @@ MAX_ERRORS: Final = 100
 """The maximum number of errors that :class:`FieldErrors` reports."""
 
 _MAX_SHOWN: Final = 10_000
-"""The maximum number of characters of a value, and of a detail, that a message contains."""
+"""How many characters of a value, and of a detail, a message contains at most."""
 
 
 class Path:

@@ -104,7 +104,7 @@ class TypedObject:
 
     @classmethod
     def decode(cls, obj: Object) -> Self:
-        """Return ``obj`` as an instance. Raises :class:`cfo.runtime.InvalidResource` if it does not fit the class."""
+        """Return ``obj`` as an instance. Raises :class:`cfo.runtime.objects.InvalidResource` if it does not fit."""
         raise NotImplementedError
 
     def to_object(self) -> Object:

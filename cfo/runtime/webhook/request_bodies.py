@@ -18,7 +18,7 @@ MAX_BODY: Final = 7 * 1024 * 1024
 etcd. controller-runtime has the same limit."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""The maximum size in bytes of the bodies of all reviews in flight, and of all bodies that are being received. Decoded,
+"""The maximum size in bytes of all reviews' bodies in flight, and of all bodies that are being received. Decoded,
 they take up to 20 times as much memory (a list of empty lists)."""
 
 READ_TIMEOUT: Final = 30.0

@@ -1,8 +1,8 @@
 """Shares the port of a webhook server with other replicas, and with nothing else.
 
 With ``SO_REUSEPORT`` several processes of one user can listen on a port, and the kernel distributes the connections.
-That is right for replicas of one operator on one machine. A process of another cluster, or of another program, that
-happens to use the same port would take half of the connections, and API servers would not trust its certificate
+That is right for replicas of one operator on one machine. A process of another cluster or program that happens to use
+the same port would take half of the connections, and API servers would not trust its certificate
 ("unable to get local issuer certificate"). Therefore a process that finds its port in use serves only if the
 certificate of the other process is signed by a CA that its own API servers trust.
 """

@@ -33,7 +33,7 @@ _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 @dataclass(frozen=True, eq=False)
 class InferenceStackWebhook:
-    """The validator of the InferenceStacks of one major version of the operator: ``operator_version``, ``v1``."""
+    """The validator of the InferenceStacks for one major operator version: ``operator_version``, ``v1``."""
 
     operator_version: str
 

@@ -36,7 +36,7 @@ CA_DIRECTORY: Final = "/home/ray/workspace/ca"
 CA_KEY_DIRECTORY: Final = "/home/ray/workspace/ca-key"
 TLS_DIRECTORY: Final = "/home/ray/workspace/tls"
 IDENTITY_DIRECTORY: Final = "/home/ray/workspace/identity"
-"""The mount path of the pod's token, and of the CA certificate of the API server."""
+"""The mount path of the pod's token, and of the API server's CA certificate."""
 
 TIMEOUT_SECONDS: Final = 300
 """How long the command waits for the certificate; the kubelet then restarts the init container, with a back-off."""
@@ -155,7 +155,7 @@ def certificate_command(names: Iterable[str]) -> list[str]:
 
 
 def head_service_replacement(old: Mapping[str, Any], new: Mapping[str, Any]) -> Callable[[Sequence[str]], list[str]]:
-    """Return a function that replaces the name of the head Service of ``old`` in a command by that of ``new``."""
+    """Return a function that replaces the name of ``old``'s head Service in a command by that of ``new``."""
     before, after = (head_service_host({**cluster, "status": None}) for cluster in (old, new))
     if before == after or not is_host_name(after):
         return list

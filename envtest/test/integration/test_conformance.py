@@ -20,7 +20,7 @@ MIN_MATCHING = 0.98
 
 
 GROUPS = 4
-"""Number of parts of the recordings, and of the longest one, replayed together; a replay mostly pauses."""
+"""How many parts of the recordings, and of the longest one, are replayed together; a replay mostly pauses."""
 
 
 async def replay(shared: Path, plane: ControlPlane, *options: str, files: Sequence[Path] = ()) -> tuple[int, int, str]:

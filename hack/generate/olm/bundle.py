@@ -233,7 +233,7 @@ def webhook_definitions() -> list[dict[str, Any]]:
 
 
 def _examples() -> list[dict[str, Any]]:
-    """Return one sample of each of our kinds, and of RayCluster."""
+    """Return one sample for each of our kinds, and for RayCluster."""
     kinds = {"RayCluster", *(crd["spec"]["names"]["kind"] for crd in overlays.bundled_crds())}
     samples = [
         obj

@@ -63,7 +63,7 @@ def _catalog_spec() -> dict[str, Any]:
 
 
 def extension_spec(version: Version) -> dict[str, Any]:
-    """Return the spec of a ClusterExtension that installs the operator of the major version of ``version``."""
+    """Return the spec of a ClusterExtension that installs the operator with the major version of ``version``."""
     return {
         "namespace": NAMESPACE,
         "source": {

@@ -39,7 +39,7 @@ Blob = dict[str, Any]
 
 
 def read(path: Path) -> list[Blob]:
-    """Return the documents of a file, or of all files of a folder."""
+    """Return the documents in a file, or in all files of a folder."""
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     texts = (file.read_text() for file in files)
     return [document for text in texts for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]

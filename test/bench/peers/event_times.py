@@ -1,8 +1,8 @@
 """A controller of ConfigMaps that records when it was called for each value, and does nothing else.
 
 Usage: ``python -m test.bench.peers.event_times LIBRARY`` (cfo or kopf), with KUBECONFIG. Prints ``ready`` when it is
-ready, and at the end of its standard input one line of JSON: the times of the first calls, in seconds of the machine's
-monotonic clock, by the values of the ConfigMaps.
+ready, and at the end of its standard input one line of JSON: the times of the first calls, in seconds on the machine's
+monotonic clock, by the ConfigMaps' values.
 """
 
 from __future__ import annotations

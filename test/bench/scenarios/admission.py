@@ -18,7 +18,7 @@ from test.bench.operators import run_operator
 from test.bench.raycluster_objects import namespaces, raycluster
 
 SECONDS = 4.0
-"""Duration of the measurement of each webhook, after a quarter of it to warm up."""
+"""How long each webhook is measured, after a quarter of this time to warm up."""
 
 
 @benchmark(

@@ -19,7 +19,7 @@ from cfo.runtime.objects.unstructured import Object
 from test.integration.hostile.attacks import MEGABYTE, many_groups, many_pod_sets
 
 IDLE_CONNECTIONS, HALF_BODIES, SENDERS = 400, 25, 10
-"""Connections without a request and with half of a body, and the number of senders of each review."""
+"""Connections without a request and with half a body, and how many senders each review has."""
 
 
 def review(obj: Object, old: Object | None = None, namespace: str = "ns") -> bytes:

@@ -1,7 +1,7 @@
 """A process that measures the operator's latency, undisturbed by the API server in the process of the test.
 
-It gets the URLs of the health server and of the webhooks and a number of seconds as arguments, and prints the latencies
-of ``/healthz`` and of a small review in seconds, as JSON.
+It gets the URLs of the health server and the webhooks and a number of seconds as arguments, and prints the latencies
+for ``/healthz`` and a small review in seconds, as JSON.
 """
 
 from __future__ import annotations

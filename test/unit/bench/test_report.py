@@ -216,7 +216,7 @@ def page(tmp_path: Path) -> Path:
 
 
 def run_report(page: Path, *arguments: object) -> CommandResult:
-    """Run ``hack/bench-report`` on ``page``."""
+    """Run ``hack/bench_report.py`` on ``page``."""
     return CliRunner().invoke(command, [*map(str, arguments), "--docs", str(page)])
 
 

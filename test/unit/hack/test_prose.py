@@ -64,6 +64,39 @@ def test_plain_sentence_is_accepted(tmp_path: Path, sentence: str) -> None:
     assert words(tmp_path, "page.md", sentence) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("page.md", "The number of pods\nof a component\nof an AppWrapper.\n", 3),
+        ("page.md", "* One of them.\n* The order of `rules` of the groups of `objects` counts.\n", 2),
+        ("page.md", "| a | the end of the names of the keys of a map |\n", 1),
+        (
+            "module.py",
+            '"""The order of the requests\n\nof a kind."""\n\n# the end of the names\n# of the keys of a map\n',
+            6,
+        ),
+        ("config.yaml", "size: 1  # the maximum of the numbers of pods of each\n", 1),
+    ],
+)
+def test_third_of_in_a_sentence_is_rejected(tmp_path: Path, name: str, text: str, line: int) -> None:
+    assert words(tmp_path, name, text) == [(line, "of of of")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("page.md", "The number of pods of a component. The name of an AppWrapper: one of many.\n"),
+        ("page.md", "* The number of pods\n* the name of it\n* its list of keys\n"),
+        ("page.md", "| the size of it | the name of it | its list of keys |\n"),
+        ("page.md", "The [content of the Secret of a user](#content-of-secrets).\n"),
+        ("module.py", "A = 1  # the end of it\nB = 2  # the start of it\nC = 3  # the size of it\n"),
+        ("module.py", "MESSAGE = 'The number of restarts of the containers of this pod'  # prose: keep\n"),
+    ],
+)
+def test_sentence_with_two_of_is_accepted(tmp_path: Path, name: str, text: str) -> None:
+    assert words(tmp_path, name, text) == []
+
+
 def test_markdown_code_is_skipped_and_phrases_may_wrap(tmp_path: Path) -> None:
     text = """
         # Title
@@ -166,7 +199,7 @@ def test_replacement_is_printed_and_the_exit_code_is_1(
     monkeypatch.setattr("hack.prose.ROOT", tmp_path)
     monkeypatch.setattr("hack.prose.tracked", lambda: [page])
     monkeypatch.setattr("sys.argv", ["hack.prose"])
-    with pytest.raises(SystemExit, match=r"words to replace: 1; see docs/style\.md"):
+    with pytest.raises(SystemExit, match=r"words and sentences to replace: 1; see docs/style\.md"):
         main()
     assert capsys.readouterr().out == "page.md:1: 'anew': write again, recreated\n"
 

@@ -1,8 +1,10 @@
-"""Tests of the documentation: links have targets, make targets exist, and kubectl commands are not ambiguous."""
+"""Tests of the documentation: links, paths, modules and make targets exist, and kubectl commands are not ambiguous."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,60 @@ def test_links_have_targets(page: Path) -> None:
         assert target.exists(), f"{page.name}: {name}"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), f"{page.name}: {name}#{anchor}"
+
+
+SOURCES = sorted(path for root in ("cfo", "envtest/src", "hack", "test") for path in (ROOT / root).rglob("*.py"))
+_PATH = re.compile(r"`((?:cfo|config|deploy|docs|envtest|examples|hack|test)/[\w./*-]+)`")
+_NAME = re.compile(r"(?<=[`~])(?:cfo|envtest|hack)(?:\.[A-Za-z_]\w*)+(?=[`(])")
+_SIBLING = re.compile(r":mod:`(\.[a-z_.]+)`")
+NO_PATHS = {"envtest/admission", "docs/install.html"}
+"""Paths that are examples: the area of a commit, and a page of the site."""
+NO_NAMES = {"cfo.envtest", "cfo.kubeconfig", "envtest.Environment", "envtest.log"}
+"""A module of an earlier release in the changelog, files, and a type of controller-runtime."""
+
+
+@pytest.mark.parametrize("folder", ["", "cfo", "docs", "envtest", "examples", "hack", "test"])
+def test_named_paths_exist(folder: str) -> None:
+    """Paths in backticks exist; those of envtest are relative to its folder, too."""
+    pages = [page for page in PAGES if page.relative_to(ROOT).parts[0] == (folder or page.name)]
+    sources = [path for path in SOURCES if path.relative_to(ROOT).parts[0] == folder]
+    roots = [ROOT, ROOT / "envtest"] if folder == "envtest" else [ROOT]
+    missing = {
+        (str(path.relative_to(ROOT)), name)
+        for path in (*pages, *sources)
+        for name in set(_PATH.findall(path.read_text())) - NO_PATHS
+        if not any(any(root.glob(name.rstrip("/"))) for root in roots)
+    }
+    assert {each for each in missing if not re.search("KIND|NAME", each[1])} == set()
+
+
+@cache
+def is_defined(name: str) -> bool:
+    """Return whether a module, or a name in one, exists."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found = import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[length:]:
+            fields = getattr(found, "__annotations__", {}), getattr(found, "model_fields", {})
+            if not hasattr(found, attribute) and not any(attribute in names for names in fields):
+                return False
+            found = getattr(found, attribute, None)
+        return True
+    return False
+
+
+def test_named_modules_exist() -> None:
+    """Names in backticks such as ``cfo.runtime.Client`` exist, and modules such as ``.cache`` in docstrings."""
+    named = {(path, name) for path in (*PAGES, *SOURCES) for name in _NAME.findall(path.read_text())}
+    missing = {(str(path.relative_to(ROOT)), name) for path, name in named if name not in NO_NAMES}
+    assert {each for each in missing if not is_defined(each[1])} == set()
+    siblings = {(path, name) for path in SOURCES for name in _SIBLING.findall(path.read_text())}
+    folders = {(path, path.parent.joinpath(*name[1:].split("."))) for path, name in siblings}
+    missing_files = {str(each) for _, each in folders if not each.is_dir() and not each.with_suffix(".py").is_file()}
+    assert missing_files == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

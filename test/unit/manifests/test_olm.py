@@ -1,4 +1,4 @@
-"""Tests of the OLM bundle and catalog, of their validator, and of the permissions of the installer."""
+"""Tests of the OLM bundle and catalog, their validator, and the permissions of the installer."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Volume(APIModel):
 
 
 class MiniClusterContainer(APIModel):
-    """A container of the pods of the cluster, or of the service pod."""
+    """A container of the pods of the cluster, or of the service pod."""  # prose: keep (the description in the CRD)
 
     batch: bool | None = optional("Whether the lines of the command are submitted as a batch.")
     batch_raw: bool | None = optional(

@@ -181,7 +181,7 @@ def _source_errors(volume: Mapping[str, Any], path: Path) -> Iterator[FieldError
 
 
 def service_name_errors(spec: Mapping[str, Any], path: Path, cluster: str) -> Iterator[FieldError]:
-    """Yield the errors in the names of sidecars with ports, each of which must be that of a different Service.
+    """Yield the errors in the names of sidecars with ports; each must name a different Service.
 
     A MiniCluster with the name ``cluster`` has a Service with the name ``network.headlessName`` or its own, and each of
     its sidecars one with the name ``CONTAINER``, or ``CLUSTER-CONTAINER`` if another MiniCluster has the former. Linear

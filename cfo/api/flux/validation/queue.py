@@ -1,6 +1,6 @@
 """Rules for FluxJobs and FluxSetups: what they may contain, and what may change after an admission.
 
-A job with the label of a queue of Kueue is not counted in the quota of a FluxSetup. So it must not get the
+A job with the label of a Kueue queue is not counted in a FluxSetup's quota. So it must not get the
 label while it runs.
 """
 

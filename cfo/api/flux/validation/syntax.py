@@ -16,7 +16,7 @@ MAX_DNS_LABEL: Final = 63
 _MAX_SUBDOMAIN: Final = 253
 
 MAX_VALUES: Final = 10_000
-"""The maximum number of values in a spec, at all levels, which limits the work of validation and of the controllers."""
+"""The maximum number of values in a spec, at all levels, which limits the work in validation and controllers."""
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[ -<>-~]+")  # printable ASCII without "="

@@ -81,8 +81,8 @@ class Executor:
     async def migrate(self, plan: ObjectPlan, replan: Callable[[], Awaitable[ObjectPlan | None]]) -> Outcome:
         """Execute ``plan``, and what ``replan`` returns afterwards, until nothing is left to do.
 
-        ``replan`` returns ``None`` if the object does not exist any more. Errors of the API server and of the
-        connection are part of the result, so that the other objects can be migrated.
+        ``replan`` returns ``None`` if the object does not exist any more. API server and connection errors are part of
+        the result, so that the other objects can be migrated.
         """
         outcome = Outcome(plan)
         if self._has_stuck_pods and plan.downtime is Downtime.RESTART and plan.steps:

@@ -72,7 +72,7 @@ def is_operators_binding(binding: Object, cluster: Object) -> bool:
 
 
 def _names(kind: str, cluster: Object) -> Collection[str]:
-    """Return the names of the operator's objects of a kind, in both generations of names.
+    """Return the names of the operator's objects of a kind, in both naming generations.
 
     An edit by the Go operator annotates a RayCluster with old names, which then has objects of both generations.
     """

@@ -1,4 +1,4 @@
-"""Removes what a webhook of the Go operator or of this one injected into the pod templates of a RayCluster.
+"""Removes what the Go operator's webhook or this one injected into a RayCluster's pod templates.
 
 An entry is removed only if it equals what one of the two operators injects, apart from its image, which the
 installation chooses. If an entry with an injected name differs, or something else uses an injected volume, no entry of

@@ -2,8 +2,8 @@
 
 The Job is created last, so its existence implies that of all other objects at that time.
 
-Other objects may have the names of the Services: the headless Service has the name of ``spec.network.headlessName``,
-and the Service of a sidecar that of its container, as in the Go operator. Two MiniClusters in a namespace may request
+Other objects may have the names of the Services: ``spec.network.headlessName`` names the headless Service, and
+the container the Service of a sidecar, as in the Go operator. Two MiniClusters in a namespace may request
 the same name. The second one then gets Services with names of its own; an Event says which.
 """
 

@@ -147,7 +147,7 @@ class Plan:
 
     @property
     def view_name(self) -> str:
-        """The name of the init container, of its volume, and of its script."""
+        """The name of the init container, its volume and its script."""
         return self.view.get("name") or "flux-view"
 
     @property

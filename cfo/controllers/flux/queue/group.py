@@ -1,7 +1,7 @@
 """The records under one name: what they hold of a quota, and what keeps the FluxJob from being queued. Pure functions.
 
 One name identifies a FluxJob, its MiniCluster, the MiniCluster's Job and (by label) its pods. What such a group holds
-of the quota is the maximum of what each of them may use. So quota is not free before the pods are deleted, whichever
+of the quota is the maximum that any of them may use. So quota is not free before the pods are deleted, whichever
 of the objects is deleted first.
 
 A MiniCluster that no FluxJob controls holds only the pods that exist, which a ResourceQuota can limit. Its spec is not

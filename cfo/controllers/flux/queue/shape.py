@@ -56,7 +56,7 @@ class ClusterShape(msgspec.Struct, gc=False, rename="camel"):
 
 
 def demand_of(shape: ClusterShape, size: int, own: Resources | None = None) -> Demand:
-    """Return the demand of a cluster of ``size`` pods, or of its ``maxSize``, and the pod of its services.
+    """Return what a cluster of ``size`` pods, or of its ``maxSize``, demands with its service pod.
 
     ``own`` are the resources of the job itself, which replace those of the container that runs its command, the first
     one. As in the scheduler, the init container counts if it requests more than the other containers together.

@@ -1,6 +1,6 @@
 """The objects of an application, with its autoscaler: a ScaledObject of KEDA, or a HorizontalPodAutoscaler.
 
-KEDA asks the gateway, which is an external scaler of type ``external-push``, for the number of queued requests of the
+KEDA asks the gateway, which is an external scaler of type ``external-push``, how many requests are queued in the
 application's consumer group.
 """
 

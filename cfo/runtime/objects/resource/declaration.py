@@ -41,7 +41,7 @@ class PrinterColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The scale subresource: the paths of the numbers of replicas, and of a label selector of the pods.
+    """The scale subresource: the paths of the replica counts, and of a label selector for the pods.
 
     ``Scale(spec_replicas=".spec.replicas", status_replicas=".status.readyReplicas")``
     """

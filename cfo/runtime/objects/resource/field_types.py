@@ -41,7 +41,7 @@ SET = Field(json_schema_extra={"x-kubernetes-list-type": "set"})
 
 
 def list_map(*keys: str) -> Any:
-    """Return the annotation of a list of models that the wire names of the fields ``keys`` identify.
+    """Return the annotation for a list of models that the wire names of the fields ``keys`` identify.
 
     Each item can have another field manager when it is applied.
     """

@@ -1,7 +1,7 @@
 """The ``clientConfig`` of webhooks: the address that API servers call, and the CAs that they trust. Pure functions.
 
-They work on the ``clientConfig`` of each webhook of a ``MutatingWebhookConfiguration`` or
-``ValidatingWebhookConfiguration``, and of the conversion webhook of a ``CustomResourceDefinition``. Everything else
+They work on the ``clientConfig`` of each webhook in a ``MutatingWebhookConfiguration`` or
+``ValidatingWebhookConfiguration``, and of the conversion webhook in a ``CustomResourceDefinition``. Everything else
 (rules, selectors, policies) stays unchanged.
 
 While webhooks are served outside the cluster, these objects contain URLs, and the annotation

@@ -170,7 +170,7 @@ class DefaultClass(Plugin):
         default_annotation: str,
         legacy_annotation: str,
     ) -> None:
-        """``field`` of the spec of ``resource`` names one of ``classes``.
+        """``field`` in the spec of ``resource`` names one of ``classes``.
 
         The annotation ``default_annotation`` marks the default class; the annotation ``legacy_annotation`` names the
         class of an object in the way that predates the field.

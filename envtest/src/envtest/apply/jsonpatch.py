@@ -1,7 +1,7 @@
 """JSON Patch (RFC 6902) with the behavior of kube-apiserver's library (evanphx/json-patch, version 4).
 
-The library is laxer than the RFC and than Python libraries, and clients rely on that: ``replace`` of a missing map key
-adds it, ``test`` of a missing key against null passes, ``copy`` of a missing key adds null, a path without its leading
+The library is laxer than the RFC and than Python libraries, and clients rely on that: for a missing map key,
+``replace`` adds it, ``test`` against null passes and ``copy`` adds null; a path without its leading
 slash loses its first segment, and negative indexes count from the end.
 """
 

@@ -9,8 +9,8 @@ containers are atomic (owned as a whole) and which keys identify the items of a 
   applies to everything below it;
 - lists are atomic unless ``x-kubernetes-list-type`` or, without it, the patch strategy specifies another type.
 
-:class:`ObjectType` adds the rules for whole objects: the metadata of custom resources have the schema of ObjectMeta,
-and an object of a built-in kind is never empty, because its Go struct has zero values.
+:class:`ObjectType` adds the rules for whole objects: custom resources' metadata have the schema of ObjectMeta, and an
+object of a built-in kind is never empty, because its Go struct has zero values.
 """
 
 from __future__ import annotations

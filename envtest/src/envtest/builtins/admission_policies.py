@@ -30,7 +30,7 @@ _PATCHES: Final[Mapping[str, tuple[str, CELType]]] = {
     "ApplyConfiguration": ("applyConfiguration", "Object"),
     "JSONPatch": ("jsonPatch", "list(JSONPatch)"),
 }
-"""The field with the expression of each type of patch, and the type of its value."""
+"""The field with the expression for each patch type, and the type of its value."""
 
 _MAX_AUDIT_ANNOTATIONS: Final = 20
 _MAX_AUDIT_EXPRESSION: Final = 5 * 1024

@@ -26,7 +26,7 @@ class APIServiceStrategy(BuiltinStrategy):
             service.setdefault("port", 443)
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the name, which consists of version and group, of the priorities and of the service."""
+        """Yield the errors in the name, which consists of version and group, the priorities and the service."""
         if ctx.subresource == "status":
             for position, condition in enumerate(obj["status"].get("conditions") or ()):
                 if condition.get("status") not in _STATUSES:

@@ -22,7 +22,7 @@ _SELECT_POLICIES: Final = ("Disabled", "Max", "Min")
 _POLICY_TYPES: Final = ("Percent", "Pods")
 _MAX_WINDOW: Final = 3600
 _MAX_PERIOD: Final = 1800
-"""Maximum numbers of seconds of a stabilization window, and of the period of a scaling policy."""
+"""Maximum seconds of a stabilization window, and of a scaling policy's period."""
 
 
 def reference_errors(reference: Mapping[str, Any], path: str) -> Iterator[FieldError]:

@@ -88,7 +88,7 @@ class CertificateRequestStrategy(PathSegmentNameStrategy):
         _set_times(status, old.get("status") or {}, ctx.now)
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the spec, and of an update of the status."""
+        """Yield the errors in the spec, and in an update of the status."""
         spec = obj["spec"]
         if old is None:
             yield from _spec_errors(spec)

@@ -47,7 +47,7 @@ class PersistentVolumeClaimStrategy(BuiltinStrategy):
         _normalize_sources(obj["spec"])
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the access modes and the size, and of changes to the immutable part of the spec."""
+        """Yield the errors in the access modes and the size, and in changes to the immutable part of the spec."""
         if ctx.subresource:
             yield from _claim_status_errors(obj["status"])
             return
@@ -57,7 +57,7 @@ class PersistentVolumeClaimStrategy(BuiltinStrategy):
 
 
 def claim_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the spec of a claim, or of a StatefulSet's template of a claim."""
+    """Yield the errors in the spec of a claim, or of a StatefulSet's claim template."""
     yield from access_mode_errors(spec, path, "at least 1 access mode is required")
     yield from label_selector_errors(spec.get("selector"), f"{path}.selector")
     requests = (spec.get("resources") or {}).get("requests") or {}

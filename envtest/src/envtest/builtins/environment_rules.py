@@ -1,4 +1,4 @@
-"""Validation of the environment of containers, and of references to fields and resources of the pod."""
+"""Validation of containers' environment, and of references to the pod's fields and resources."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _source_errors(source: Mapping[str, Any], path: str) -> Iterator[FieldError]
 
 
 def field_ref_errors(reference: Mapping[str, Any], path: str, supported: Collection[str]) -> Iterator[FieldError]:
-    """Yield the errors of a reference to a field of the pod, which must be one of ``supported`` or a label."""
+    """Yield the errors in a reference to a pod's field, which must be one of ``supported`` or a label."""
     field = reference.get("fieldPath") or ""
     if not field:
         yield required(f"{path}.fieldPath")

@@ -32,7 +32,7 @@ _STATUSES: Final = ("False", "True", "Unknown")
 
 
 def job_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the limits per index and of the policies of a Job's spec."""
+    """Yield the errors in the limits per index and the policies of a Job's spec."""
     limit, failed = spec.get("backoffLimitPerIndex"), spec.get("maxFailedIndexes")
     completions = spec.get("completions")
     indexed = spec.get("completionMode") == "Indexed"

@@ -69,7 +69,7 @@ class LimitRangeStrategy(BuiltinStrategy):
                 item["defaultRequest"] = requests
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of repeated types, of forbidden or missing fields, and of contradicting bounds."""
+        """Yield the errors of repeated types, forbidden or missing fields, and contradicting bounds."""
         seen: set[str] = set()
         for position, item in enumerate(obj["spec"].get("limits") or ()):
             path, kind = f"spec.limits[{position}]", item.get("type") or ""
@@ -150,7 +150,7 @@ def _quantities_errors(quantities: Mapping[str, str], path: str) -> Iterator[Fie
 
 
 def scope_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield the errors of the scopes and of the scope selector of a quota's spec."""
+    """Yield the errors in the scopes and the scope selector of a quota's spec."""
     limited = [name for name in sorted(spec.get("hard") or ()) if is_standard_for_quota(name)]
     scopes: Sequence[str] = spec.get("scopes") or ()
     for scope in scopes:

@@ -45,7 +45,7 @@ def mount_errors(container: Mapping[str, Any], path: str, volumes: Volumes) -> I
 def _option_errors(
     mount: Mapping[str, Any], path: str, field_path: str, container: Mapping[str, Any]
 ) -> Iterator[FieldError]:
-    """Yield the errors of the options of a mount, most of which kube-apiserver reports without its position."""
+    """Yield the errors in a mount's options, most of which kube-apiserver reports without its position."""
     if mount.get("subPath"):
         yield from relative_path_errors(mount["subPath"], f"{path}.subPath")
     if mount.get("subPathExpr"):
@@ -71,7 +71,7 @@ def _option_errors(
 
 
 def device_errors(container: Mapping[str, Any], path: str, volumes: Volumes) -> Iterator[FieldError]:
-    """Yield the errors of the block devices of a container, which are volumes of persistent volume claims."""
+    """Yield the errors in a container's block devices, which are volumes of persistent volume claims."""
     mounts: Sequence[Mapping[str, Any]] = container.get("volumeMounts") or ()
     mount_names = {each.get("name") or "" for each in mounts}
     mount_paths = {each.get("mountPath") or "" for each in mounts}

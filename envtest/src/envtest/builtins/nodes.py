@@ -102,7 +102,7 @@ def is_dual_stack(networks: Sequence[str]) -> bool:
 
 
 def _network_errors(networks: Sequence[str]) -> Iterator[FieldError]:
-    """Yield the errors of the networks of the node's pods, one of each IP family."""
+    """Yield the errors in the networks for the node's pods, one of each IP family."""
     for position, text in enumerate(networks):
         yield from cidr_errors(f"spec.podCIDRs[{position}]", text)
     if len(networks) > 1:

@@ -137,7 +137,7 @@ def _host_network_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldEr
 
 
 def _claim_errors(claims: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the resource claims of a pod, each of which exists or is created from a template."""
+    """Yield the errors in a pod's resource claims, each of which exists or is created from a template."""
     seen: set[str] = set()
     for position, claim in enumerate(claims):
         field_path, name = f"{path}[{position}]", claim.get("name") or ""

@@ -1,4 +1,4 @@
-"""Validation of updates of the status of pods."""
+"""Validation of updates to the status of pods."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _claim_status_errors(status: Mapping[str, Any], spec: Mapping[str, Any]) -> 
 
 
 def _addresses_errors(addresses: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
-    """Yield the errors of IP addresses, of which there may be one of each family."""
+    """Yield the errors in IP addresses; there may be one of each family."""
     seen: set[str] = set()
     families: set[int] = set()
     for position, each in enumerate(addresses):

@@ -26,7 +26,7 @@ class DisruptionBudgetStrategy(BuiltinStrategy):
     has_spec_generation = True
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the bounds and the selector or, of an update of the status, of its counts."""
+        """Yield the errors in the bounds and the selector or, for an update of the status, in its counts."""
         if ctx.subresource == "status":
             for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
                 yield from nonnegative(f"status.{name}", obj["status"].get(name))

@@ -140,7 +140,7 @@ def _pod_term_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]
 
 
 def _label_keys_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the keys of labels in which the pods of an affinity term agree or differ."""
+    """Yield the errors in the label keys by which the pods of an affinity term agree or differ."""
     matched, mismatched = term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()
     for kind, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)):
         if keys and term.get("labelSelector") is None:
@@ -160,7 +160,7 @@ def _label_keys_errors(term: Mapping[str, Any], path: str) -> Iterator[FieldErro
 
 
 def _repeated_keys(selector: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys of expressions of a selector that an earlier part of it has too."""
+    """Yield the keys of a selector's expressions that an earlier part of it has too."""
     seen = set(selector.get("matchLabels") or ())
     for expression in selector.get("matchExpressions") or ():
         name = expression.get("key") or ""

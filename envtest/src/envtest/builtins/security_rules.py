@@ -1,4 +1,4 @@
-"""Validation of the security contexts of pods and containers, and of what they allow on Linux and Windows."""
+"""Validation of pods' and containers' security contexts, and of what they allow on Linux and Windows."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def container_security_errors(container: Mapping[str, Any], path: str, *, host_u
 
 
 def os_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the operating system of a pod, and of fields that it does not have."""
+    """Yield the errors in a pod's operating system, and in fields that it does not have."""
     if spec.get("os") is None:
         return
     name = spec["os"].get("name") or ""
@@ -143,7 +143,7 @@ def _id_errors(number: int | None, path: str) -> Iterator[FieldError]:
 
 
 def _common_errors(security: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the fields that the security contexts of pods and of containers share."""
+    """Yield the errors in the fields that the security contexts of pods and containers share."""
     for name in ("runAsUser", "runAsGroup", "fsGroup"):
         yield from _id_errors(security.get(name), f"{path}.{name}")
     yield from _seccomp_errors(security.get("seccompProfile"), f"{path}.seccompProfile")

@@ -239,7 +239,7 @@ class VolumeAttachmentStrategy(BuiltinStrategy):
         obj["status"] = {"attached": False}
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the spec, which is immutable, and of the size of what the status reports."""
+        """Yield the errors in the spec, which is immutable, and in the size that the status reports."""
         spec = obj["spec"]
         if old is None:
             yield from csi_driver_name_errors(spec.get("attacher") or "", "spec.attacher")

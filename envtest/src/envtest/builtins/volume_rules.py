@@ -51,7 +51,7 @@ def check_volumes(
 ) -> tuple[list[FieldError], dict[str, Mapping[str, Any]]]:
     """Return the errors of all volumes, and the volumes without errors by name: containers can mount only these.
 
-    ``pod_name`` is the name of the pod, which with the volume's name is the name of the claim of an ephemeral volume;
+    ``pod_name`` is the pod's name, which with the volume's name is the name of an ephemeral volume's claim;
     it is empty for templates.
     """
     errors: list[FieldError] = []

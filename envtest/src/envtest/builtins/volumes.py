@@ -51,7 +51,7 @@ _SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "storageos": (),
     "csi": (),
 }
-"""The sources of a volume in the order of their validation, with the fields that each of them requires."""
+"""A volume's sources in the order of their validation, with the fields that each of them requires."""
 
 _SECRETS = ("controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef")
 _ANNOTATIONS = {
@@ -159,7 +159,7 @@ def _attributes_class_errors(spec: Mapping[str, Any], path: str) -> Iterator[Fie
 
 
 def inline_volume_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield the errors of the spec of a volume that is part of a VolumeAttachment."""
+    """Yield the errors in the spec of a volume that is part of a VolumeAttachment."""
     for name in ("claimRef", "capacity", "nodeAffinity", "storageClassName"):
         if spec.get(name):
             yield forbidden(f"{path}.{name}", _INLINE)

@@ -132,7 +132,7 @@ class WorkloadStrategy(BuiltinStrategy):
         """Set the defaults of the fields that only this kind has."""
 
     def check(self, obj: Object, old: Object | None, ctx: RequestContext) -> Iterator[FieldError]:
-        """Yield the errors of the spec or, of an update of the status, of its counts."""
+        """Yield the errors in the spec or, for an update of the status, in its counts."""
         if ctx.subresource == "status":
             yield from _status_errors(obj.get("status") or {}, self.replica_counts)
             return

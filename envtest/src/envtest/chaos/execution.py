@@ -1,4 +1,4 @@
-"""The steps of one run, with the fault of its point, and what came of it."""
+"""The steps of one run, the fault at its point, and the result."""
 
 from __future__ import annotations
 

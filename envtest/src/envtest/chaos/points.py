@@ -1,4 +1,4 @@
-"""Fault points: at which place of an operator's work which fault happens, and the plan of all of them.
+"""Fault points: where in an operator's work which fault happens, and the plan of all of them.
 
 Everything here is pure. A point names its place by the request itself (``the second update of this object in step 1``)
 and not by a running number, so that it means the same in each run, even if concurrent requests change their order.

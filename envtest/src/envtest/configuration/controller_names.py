@@ -40,7 +40,7 @@ KUBE_CONTROLLERS: Final[dict[str, tuple[str, ...]]] = {
         "persistentvolumeclaim-protection-controller",
     ),
 }
-"""The controllers of kube-controller-manager that do the work of each controller of envtest."""
+"""The controllers in kube-controller-manager that do the work of each controller of envtest."""
 
 _OLD_NAMES: Final = {
     "garbagecollector": "garbage-collector-controller",

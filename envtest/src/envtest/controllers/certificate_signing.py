@@ -1,4 +1,4 @@
-"""The signer of approved CertificateSigningRequests of the signers ``kubernetes.io/...``, with the CA of the plane.
+"""The signer of approved CertificateSigningRequests for the signers ``kubernetes.io/...``, with the plane's CA.
 
 Certificates are valid for one year, or for ``expirationSeconds`` if that is less (at least 10 minutes), from five
 minutes ago by the plane's clock. Requests that their signer does not accept get the condition ``Failed``.

@@ -61,7 +61,7 @@ def endpoint_of(service: Object, pod: EndpointPod, addresses: list[str], zone: s
 class SlicePlan(NamedTuple):
     """What to do with the slices of a Service.
 
-    ``updated`` are ports and endpoints of existing slices by name (also of slices that do not change), ``created`` are
+    ``updated`` are ports and endpoints of existing slices by name (including unchanged slices), ``created`` are
     (address type, ports, endpoints) of new slices, ``deleted`` are names.
     """
 

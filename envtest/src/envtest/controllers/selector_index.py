@@ -1,7 +1,7 @@
 """Finds the selectors that match an object, and the objects that match a selector, without comparing all of them.
 
-Both are kept in buckets of one label of a namespace: an object is in the bucket of each of its labels, and a selector
-in that of one label that it requires. Only selectors that require no label are compared with each object.
+Both are kept in buckets for one label of a namespace: an object is in the bucket for each of its labels, and a selector
+in that for one label that it requires. Only selectors that require no label are compared with each object.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def trigger_time(times: Mapping[str, str], known: Mapping[str, str]) -> str:
 
 
 class ServiceController(Controller[NamespacedName]):
-    """Base of the controllers of objects that list the pods of a Service, of the resource ``written``."""
+    """Base of the controllers whose objects, of the resource ``written``, list a Service's pods."""
 
     written: ClassVar[GroupResource]
 

@@ -72,7 +72,7 @@ def best_volume(claim: Object, volumes: Iterable[Object]) -> Object | None:
 
 
 def volume_phase(volume: Object, claim: Object | None) -> str:
-    """Return the phase of a volume whose claim reference is that of ``claim``, or of a claim that does not exist."""
+    """Return the phase of a volume whose claim reference names ``claim``, or a claim that does not exist."""
     reference = volume["spec"].get("claimRef")
     if not reference:
         return "Available"

@@ -55,7 +55,7 @@ def load_crds(sources: Iterable[Manifests]) -> list[Object]:
 
 
 def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object]:
-    """Yield the objects of a file, or of the manifest files of a folder in the order of their names.
+    """Yield the objects in a file, or in a folder's manifest files in the order of their names.
 
     ``objects_only`` skips well-formed documents that are not Kubernetes objects, such as kustomize's files.
     Raises OSError if a file cannot be read, ValueError (naming the file) if it is not a manifest.

@@ -70,9 +70,8 @@ _INDENTED: Final = re.compile(rb"^[ \t?-]+", re.MULTILINE)
 def _check_depth(data: bytes) -> None:
     """Raise YAMLError if a document is nested too deeply.
 
-    Only a document that might be too deep is parsed event by event. An upper bound of the depth of the others is the
-    number of columns of the deepest indentation (twice, because a list can be at the column of its key) plus the number
-    of brackets.
+    Only a document that might be too deep is parsed event by event. The others are at most as deep as the deepest
+    indentation has columns (twice, because a list can be at the column of its key) plus the number of brackets.
     """
     columns = max(map(len, _INDENTED.findall(data)), default=0)
     if 2 * columns + data.count(b"[") + data.count(b"{") < DEEPEST:

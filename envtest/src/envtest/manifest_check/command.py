@@ -101,7 +101,7 @@ def _is_foreign(source: Source) -> bool:
 
 
 def _merged(read: Iterable[tuple[str, Source]], findings: Iterable[Finding]) -> list[Finding]:
-    """Return the problems of documents and of objects, by file in the order of the arguments, then by line."""
+    """Return the problems of documents and objects, by file in the order of the arguments, then by line."""
     by_file: dict[str, list[Finding]] = {name: [] for name, _ in read}
     for finding in findings:
         by_file[finding.file].append(finding)

@@ -1,4 +1,4 @@
-"""The columns of Tables of the built-in kinds, and functions that compute the cells of a row.
+"""The Table columns of the built-in kinds, and functions that compute the cells of a row.
 
 Names, types and order of the columns equal those in kube-apiserver's ``pkg/printers/internalversion``. Descriptions of
 up to 60 characters are also identical; longer ones are field documentation in kube-apiserver and are summarized here.

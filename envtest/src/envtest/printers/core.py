@@ -1,4 +1,4 @@
-"""Tables of the core group, of networking.k8s.io and discovery.k8s.io, and of storage classes."""
+"""Tables of the core group, networking.k8s.io and discovery.k8s.io, and storage classes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,10 @@ _COLUMNS: Final = (
     NAME,
     Column("Ready", "The aggregate readiness state of this pod for accepting traffic."),
     Column("Status", "The aggregate status of the containers in this pod."),
-    Column("Restarts", "The number of restarts of the containers of this pod, and the time since the last one."),
+    Column(
+        "Restarts",
+        "The number of restarts of the containers of this pod, and the time since the last one.",  # prose: keep
+    ),
     AGE,
     Column(
         "IP", "The address of the pod, routable at least within the cluster; empty until it is allocated.", priority=1

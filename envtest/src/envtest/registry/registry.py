@@ -1,6 +1,6 @@
 """The registry of served resources, built-in and custom, by URL and by kind.
 
-Versions of the same resource, and resources that serve the same objects (``events`` of the core group and of
+Versions of the same resource, and resources that serve the same objects (``events`` in the core group and in
 ``events.k8s.io``), share their ``storage``.
 """
 

@@ -141,7 +141,7 @@ class Strategy:
         """Clear the fields that a client must not set on creation (``status``); allocate values (cluster IPs)."""
 
     def fork(self) -> Self:
-        """Return the strategy of a copy of the control plane, with a copy of the allocated values."""
+        """Return the strategy for a copy of the control plane, with a copy of the allocated values."""
         return self
 
     def adopt(self, obj: Object) -> None:

@@ -95,7 +95,7 @@ def check_types(
     escapes: bool = True,
     messages: Mapping[str, Mapping[str, CELType]] | None = None,
 ) -> Program:
-    """Return the checked program of an expression over values of ``schemas`` and variables of other kinds.
+    """Return the checked program for an expression over values of ``schemas`` and variables of other kinds.
 
     ``escapes`` is whether the names of fields are escaped as in the rules of CRDs (``a-b`` is ``a__dash__b``).
     ``messages`` are types that the expression constructs, with the kinds of their fields (``string`` or ``dyn``); with

@@ -1,4 +1,4 @@
-"""Validation of the status of built-in kinds, and of the kinds whose rules are small."""
+"""Validation of built-in kinds' status, and of the kinds whose rules are small."""
 
 from __future__ import annotations
 

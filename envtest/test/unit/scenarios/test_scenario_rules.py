@@ -1,4 +1,4 @@
-"""The pure rules of scenarios: fit of pods on nodes, runs of containers, status of pods, failures of nodes."""
+"""The pure rules of scenarios: fit of pods on nodes, container runs, pod status, node failures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pods that need quota: what KubeRay adds to the pods of a component.
 
-The resources are those of KubeRay 1.7, and of Kueue's integrations of RayClusters and RayJobs.
+The resources are those of KubeRay 1.7, and of Kueue's integrations for RayClusters and RayJobs.
 """
 
 from __future__ import annotations

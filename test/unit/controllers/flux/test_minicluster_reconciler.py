@@ -1,4 +1,4 @@
-"""Tests of the order and the number of requests in a reconcile of a MiniCluster."""
+"""Tests of the order and the number of requests in a MiniCluster's reconcile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the class of an Ingress, and of the annotations that its controller needs."""
+"""Tests of an Ingress's class, and of the annotations that its controller needs."""
 
 from __future__ import annotations
 
