@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,15 @@ class Scenario:
             await client.delete(gvk, key, grace_period_seconds=grace)
         else:
             await client.patch(gvk, key, action["patch"], subresource=action.get("subresource") or "")
+        if gvk.kind == "CustomResourceDefinition" and action["op"] == "delete":
+            await eventually(partial(self.is_empty, key.name.partition(".")[2]), "the caches of a withdrawn kind")
         await self.environment.wait_until_idle()
+
+    async def is_empty(self, group: str) -> bool:
+        """Return whether the caches of the kinds of ``group`` are empty: a watch ends some time after its kind."""
+        assert self.environment.manager is not None
+        informers = [item for item in self.environment.manager.cache.informers if item.gvk.group == group]
+        return not any(list(item.reader.entries()) for item in informers)
 
     def wrapper_key(self) -> dict[str, str]:
         """Return name and namespace of the scenario's AppWrapper."""
