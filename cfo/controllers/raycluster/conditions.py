@@ -76,8 +76,8 @@ CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
 QUIET_SECONDS = 1.0
 """How long a cluster and its objects must not have changed before changed conditions are written."""
 
-MAX_WAIT_SECONDS: Final = 10.0
-"""Changed conditions are written after this time at the latest, even if a cluster changes continuously."""
+_MAX_QUIET_PERIODS: Final = 10
+"""After this many times :data:`QUIET_SECONDS`, conditions are written even if a cluster changes continuously."""
 
 
 class _Pending(NamedTuple):
@@ -200,6 +200,10 @@ _BY: Final = {
 }
 
 
+def _latest(since: float) -> float:
+    return since + _MAX_QUIET_PERIODS * QUIET_SECONDS
+
+
 class ConditionReconciler(ClusterReconciler):
     """Writes the conditions of RayClusters once they have settled."""
 
@@ -244,14 +248,14 @@ class ConditionReconciler(ClusterReconciler):
             return Result()
         if waiting is None:
             return self._wait(request, now, now)
-        if now < waiting.since + MAX_WAIT_SECONDS and any(item["reason"] in _TRANSITIONAL for item in changed):
+        if now < _latest(waiting.since) and any(item["reason"] in _TRANSITIONAL for item in changed):
             return self._wait(request, waiting.since, now)  # another controller has not created the object yet
         del self.pending[request]
         await self._write(cluster, desired, changed, stored)
         return Result()
 
     def _wait(self, request: Request, since: float, now: float) -> Result:
-        until = max(now, min(now + QUIET_SECONDS, since + MAX_WAIT_SECONDS))
+        until = max(now, min(now + QUIET_SECONDS, _latest(since)))
         self.pending[request] = _Pending(since, until)
         return Result(requeue_after=until - now)
 
