@@ -11,7 +11,15 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from cfo.api.flux import MINICLUSTER
 from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
-from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of, name_of, owner_reference, uid_of
+from cfo.runtime.objects.unstructured import (
+    NamespacedName,
+    Object,
+    find_condition,
+    key_of,
+    name_of,
+    owner_reference,
+    uid_of,
+)
 from envtest import EmbeddedControlPlane
 from test.support.flux_environment import (
     SCHEDULED,
@@ -348,18 +356,25 @@ async def test_rejected_object_is_reported(env: FluxEnvironment) -> None:
 
 
 async def test_job_of_kueue_is_started_and_stopped_by_kueue(env: FluxEnvironment) -> None:
+    async def job_is_suspended() -> bool:
+        stored = await env.get(JOB, "flux-sample")
+        suspended = find_condition((stored.get("status") or {}).get("conditions"), "Suspended") or {}
+        return bool(suspended.get("status") == "True")
+
     async with run_minicluster_controller(env):
         labels = {"kueue.x-k8s.io/queue-name": "q"}
         await env.create(mini_cluster(suspend=False, jobLabels=labels))
         await env.wait_for_state(WAITING)
         job = await env.get(JOB, "flux-sample")
         assert await env.pods() == []
+        await eventually(job_is_suspended, "the Job is suspended")
         await env.patch(job, {"spec": {"suspend": False}})
         await env.wait_for_state(READY, RUNNING)
         template = {"spec": {"nodeSelector": {"pool": "gold"}}}
         await env.patch(job, {"spec": {"suspend": True}})
         waiting = await env.wait_for_state(WAITING)
         assert "Kueue" in condition(waiting, WAITING)["message"]
+        await eventually(job_is_suspended, "the Job is suspended again")  # Kueue waits for it, too
         await env.patch(job, {"spec": {"suspend": False, "template": template}})
         await env.wait_for_state(READY, RUNNING)
         resumed = await env.get(JOB, "flux-sample")
