@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from envtest.api_client import APIClient
+from envtest.registry import object_metadata
 from test.support.config_maps import CONFIG_MAPS, config_map
 
 
@@ -53,6 +54,18 @@ async def test_name_is_generated_from_generate_name(api: APIClient) -> None:
     assert response.code == 201
     assert response.body["metadata"]["name"].startswith("some-")
     assert len(response.body["metadata"]["name"]) == len("some-") + 5
+
+
+async def test_generated_name_of_an_existing_object_is_replaced(
+    api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_metadata, "_RANDOM", "b")
+    await api.post(CONFIG_MAPS, {"metadata": {"generateName": "some-"}})
+    response = await api.post(CONFIG_MAPS, {"metadata": {"generateName": "some-"}})
+    assert (response.code, response.body["reason"]) == (409, "AlreadyExists")  # all names of eight attempts exist
+    monkeypatch.setattr(object_metadata, "_RANDOM", "bc")
+    names = [await api.post(CONFIG_MAPS, {"metadata": {"generateName": "some-"}}) for _ in range(3)]
+    assert {response.code for response in names} == {201}
 
 
 async def test_second_object_of_the_same_name_is_rejected(api: APIClient) -> None:

@@ -29,6 +29,7 @@ from envtest.endpoints.listing import parse_revision
 from envtest.registry.object_metadata import (
     drop_empty_metadata,
     fill_for_create,
+    generated_name,
     restore_for_update,
     validate_metadata,
     validate_metadata_update,
@@ -54,6 +55,9 @@ def _unchanged(obj: Object) -> Object:
 
 ATTEMPTS = 64
 """Maximum number of attempts of an update under concurrent writes to the object."""
+
+_NAME_RETRIES = 7
+"""How often another name is generated if the object exists, as kube-apiserver does since 1.32 (RetryGenerateName)."""
 
 
 def registry_key(ctx: RequestContext) -> str:
@@ -103,7 +107,13 @@ async def admit_mutating(core: Core, ctx: RequestContext, obj: Object, old: Obje
 
 
 async def _insert(core: Core, ctx: RequestContext, obj: Object, *, is_update: bool = False) -> Object:
-    fill_for_create(obj["metadata"], ctx)
+    metadata = obj["metadata"]
+    is_generated = bool(metadata.get("generateName")) and not metadata.get("name")
+    fill_for_create(metadata, ctx)
+    for _ in range(_NAME_RETRIES if is_generated else 0):
+        if core.store.get(ctx.info.storage, ctx.namespace if ctx.info.namespaced else "", metadata["name"]) is None:
+            break
+        metadata["name"] = generated_name(metadata["generateName"])
     stored = False
     try:
         stored = await _store_new(core, ctx, obj, is_update=is_update)
