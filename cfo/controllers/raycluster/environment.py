@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
+import orjson
 import structlog
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, GROUP, HTTP_ROUTE, TLS_ROUTES
@@ -40,26 +41,34 @@ class SharedFacts:
     """The facts of the RayClusters that were reconciled last: each controller asks for those of the same versions.
 
     After a start and after a change, all controllers reconcile a cluster at about the same time, and most facts follow
-    from its pod templates, which are large. At most 64 clusters are kept: one of the largest takes some hundred kB.
+    from its pod templates, which are large. Those kept have at most 1 MiB as JSON, which takes some 20 MiB: a user can
+    store many RayClusters of 1.5 MB. A larger one is not kept.
     """
 
-    _MAX: ClassVar[int] = 64
+    _MAX_BYTES: ClassVar[int] = 1 << 20
 
     def __init__(self) -> None:
-        self._facts: dict[str, tuple[str, RayClusterFacts]] = {}
+        self._facts: dict[str, tuple[str, int, RayClusterFacts]] = {}
+        self._bytes = 0
 
     def of(self, cluster: Object) -> RayClusterFacts:
         """Return the facts of this version of ``cluster``; their ``cluster`` can be another copy of it."""
         uid, version = uid_of(cluster), resource_version_of(cluster)
         known = self._facts.get(uid)
         if known is not None and known[0] == version:
-            return known[1]
-        self._facts.pop(uid, None)  # the new version is the last one to be dropped
-        if len(self._facts) >= self._MAX:
-            del self._facts[next(iter(self._facts))]
-        facts = RayClusterFacts(cluster)
-        self._facts[uid] = version, facts
+            return known[2]
+        if known is not None:
+            self._drop(uid)
+        facts, size = RayClusterFacts(cluster), len(orjson.dumps(cluster))
+        if size <= self._MAX_BYTES:
+            while self._bytes + size > self._MAX_BYTES:
+                self._drop(next(iter(self._facts)))
+            self._facts[uid] = version, size, facts
+            self._bytes += size
         return facts
+
+    def _drop(self, uid: str) -> None:
+        self._bytes -= self._facts.pop(uid)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

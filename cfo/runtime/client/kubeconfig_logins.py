@@ -24,6 +24,8 @@ from cfo.runtime.client.kubeconfig_errors import KubeconfigError, one_line, read
 __all__ = ["basic_authorization", "oidc_token", "run_exec_plugin"]
 
 _EXPIRY_MARGIN: Final = timedelta(minutes=5)
+_INVALID: Final = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+"""What tokens and responses raise that have another content than expected."""
 
 
 async def run_exec_plugin(plugin: object, base: str, field: str) -> Mapping[str, Any]:
@@ -82,7 +84,7 @@ async def oidc_token(settings: MutableMapping[str, Any], base: str, field: str) 
         if "id-token" not in settings or _jwt_expires(str(settings["id-token"])):
             await _refresh(settings, read_pem(settings, "idp-certificate-authority", base, f"{field}.config"))
         return str(settings["id-token"])
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
+    except (aiohttp.ClientError, *_INVALID, TimeoutError, OSError) as error:
         raise KubeconfigError(f"the login failed: {reason(error)}", field=field) from None
 
 

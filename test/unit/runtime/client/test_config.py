@@ -96,6 +96,9 @@ WITH_USER = "current-context: x\ncontexts: [{name: x, context: {cluster: c, user
 CLUSTER = "clusters: [{name: c, cluster: {server: 'https://x'}}]\n"
 
 
+HUGE_EXPIRY = b'{"exp": 1e30}'
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -157,6 +160,16 @@ async def test_invalid_kubeconfig_is_an_error(tmp_path: Path, content: str, mess
             {"auth-provider": {"name": "oidc", "config": {"id-token": "secret-token"}}},
             {},
             "users[name=u].user.auth-provider: the login failed: JWT tokens should contain 3",
+        ),
+        (
+            {"auth-provider": {"name": "oidc", "config": {"id-token": f"a.{b64(b'[1]')}.c"}}},
+            {},
+            "users[name=u].user.auth-provider: the login failed: 'list' object has no attribute 'get'",
+        ),
+        (
+            {"auth-provider": {"name": "oidc", "config": {"id-token": f"a.{b64(HUGE_EXPIRY)}.c"}}},
+            {},
+            "users[name=u].user.auth-provider: the login failed: timestamp out of range",
         ),
     ],
 )
