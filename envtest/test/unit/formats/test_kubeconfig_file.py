@@ -84,7 +84,11 @@ def test_command_refuses_a_foreign_kubeconfig_in_one_line(tmp_path: Path) -> Non
 def test_command_ends_with_code_0_at_hangup_and_removes_its_kubeconfig(tmp_path: Path) -> None:
     path = tmp_path / "config"
     arguments = [sys.executable, "-m", "envtest", "--kubeconfig", str(path)]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+
+    def receive_hangup() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which the tests may run, makes programs ignore it
+
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, preexec_fn=receive_hangup)
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("Serving on")
