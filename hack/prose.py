@@ -168,7 +168,7 @@ def _strings(tokens: list[tokenize.TokenInfo]) -> Iterator[_Passage]:
 
 
 def _only_comments(tokens: list[tokenize.TokenInfo], count: int) -> list[str]:
-    """Return the ``count`` lines of a Python file with only their comments; ``code`` stands for code before one."""
+    """Return the ``count`` lines of a Python file with only their comments; ``code`` replaces the code before one."""
     lines = [""] * count
     for token in tokens:
         if token.type == tokenize.COMMENT:
