@@ -3,36 +3,45 @@
 An operator holds a Lease that is named after its major version while it reconciles. Any user who can edit a namespace
 can create such a Lease there. So a Lease in another namespace than that of this operator counts only if its holder is a
 pod whose service account is allowed to write the status of stacks in the whole cluster.
+
+Only Leases with the name of a major version are stored, so a namespace has at most one for each version, and at most
+:data:`MAX_FOREIGN_LEASES` of other namespaces. An event costs the same however many Leases there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import anyio
 import msgspec
 import structlog
 
-from cfo.api.inferencestack.kinds import INFERENCE_STACKS, is_operator_version
+from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import MANAGED_BY
 from cfo.runtime import POD, READ, APIError, Client, Clock, Event, Informer, NamespacedName, Rule
 from cfo.runtime.objects import LEASE
+from cfo.runtime.process.clock import Timer
 
 LEASE_LABELS: Final = {"app.kubernetes.io/part-of": MANAGED_BY}
 LEASE_SELECTOR: Final = f"app.kubernetes.io/part-of={MANAGED_BY}"
+
+MAX_FOREIGN_LEASES: Final = 1000
+"""How many Leases of other namespaces are considered; more than an installation has operators."""
 
 _REJECTION_SECONDS: Final = 60.0
 """For how long the Leases of a namespace are not verified again after one of them was rejected."""
 
 _log = structlog.get_logger("cfo.controllers.inferencestack.operator_leases")
 
-_LEASE_PREFIX: Final = f"{MANAGED_BY}-"
-
 
 def lease_name(operator_version: str) -> str:
     """Return the Lease name for an operator of this major version."""
-    return f"{_LEASE_PREFIX}{operator_version}"
+    return f"{MANAGED_BY}-{operator_version}"
+
+
+VERSIONS: Final = {lease_name(version): version for version in (f"v{major}" for major in range(10))}
+"""The major versions whose Leases the manifests allow, by the name of the Lease."""
 
 
 class _LeaseSpec(msgspec.Struct, gc=False, rename="camel"):
@@ -64,7 +73,9 @@ class OperatorLeases:
         self._client = client
         self._clock = clock
         self._namespace = namespace
+        self._own = [NamespacedName(namespace, name) for name in VERSIONS]
         self._verified: dict[NamespacedName, str] = {}
+        self._unverified: set[NamespacedName] = set()
         self._rejected: dict[str, float] = {}
         self._lock = anyio.Lock()
         self._specs: dict[NamespacedName, tuple[_LeaseSpec, float]] = {}
@@ -72,6 +83,9 @@ class OperatorLeases:
         self._begin = clock.monotonic()
         self._changes: dict[str, float] = {}
         self._listeners: list[Callable[[], None]] = []
+        self._timer: Timer | None = None
+        self._timer_at = 0.0
+        self._is_full = False
         leases.add_handler(self._observe)
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -81,12 +95,18 @@ class OperatorLeases:
     def live(self) -> dict[str, list[str]]:
         """Return the sorted namespaces of the operators that hold a Lease, by major version."""
         found: dict[str, list[str]] = {}
-        for key, (spec, observed) in sorted(self._specs.items()):
-            version = key.name.removeprefix(_LEASE_PREFIX)
-            valid = observed + (spec.lease_duration_seconds or 0) > self._clock.monotonic()
-            if is_operator_version(version) and valid and self._is_verified(key, spec):
-                found.setdefault(version, []).append(key.namespace)
+        now = self._clock.monotonic()
+        for key, end in sorted(self._ends()):
+            if end > now:
+                found.setdefault(VERSIONS[key.name], []).append(key.namespace)
         return found
+
+    def _ends(self) -> Iterator[tuple[NamespacedName, float]]:
+        """Yield the Leases of operators, and when each ends unless it is renewed."""
+        for key in (*self._own, *self._verified):
+            spec, observed = self._specs.get(key, (None, 0.0))
+            if spec is not None and self._is_verified(key, spec):
+                yield key, observed + (spec.lease_duration_seconds or 0)
 
     def _is_verified(self, key: NamespacedName, spec: _LeaseSpec) -> bool:
         if not spec.holder_identity:
@@ -95,17 +115,28 @@ class OperatorLeases:
 
     async def verify(self) -> None:
         """Verify the Leases in other namespaces that have new holders. Call it before :meth:`live`."""
+        if not self._unverified:
+            return
         async with self._lock:
-            for key, (spec, _) in list(self._specs.items()):
-                holder = spec.holder_identity or ""
-                if not self._must_be_verified(key, spec):
-                    continue
-                if await self._is_operator(key.namespace, holder):
-                    self._verified[key] = holder
-                else:
-                    self._rejected[key.namespace] = self._clock.monotonic()
-                    _log.warning("Holder of Lease is not an operator, ignoring it", lease=str(key), holder=holder)
+            for key in list(self._unverified):
+                known = self._specs.get(key)
+                if known is not None:
+                    await self._verify(key, known[0])
+                if self._specs.get(key) is known:  # else it changed meanwhile
+                    self._unverified.discard(key)
         self._check()
+
+    async def _verify(self, key: NamespacedName, spec: _LeaseSpec) -> None:
+        if not self._must_be_verified(key, spec):
+            return  # another Lease of the namespace was rejected meanwhile
+        holder = spec.holder_identity or ""
+        if await self._is_operator(key.namespace, holder):
+            self._verified[key] = holder
+        else:
+            now = self._clock.monotonic()
+            self._rejected = {name: at for name, at in self._rejected.items() if at + _REJECTION_SECONDS > now}
+            self._rejected[key.namespace] = now
+            _log.warning("Holder of Lease is not an operator, ignoring it", lease=str(key), holder=holder)
 
     def _must_be_verified(self, key: NamespacedName, spec: _LeaseSpec) -> bool:
         if not spec.holder_identity or self._is_verified(key, spec):
@@ -140,18 +171,32 @@ class OperatorLeases:
         return self._clock.monotonic() - self._changes.get(version, self._begin)
 
     def _observe(self, event: Event) -> None:
+        key = event.key
         if event.new is None:
-            self._specs.pop(event.key, None)
-            self._verified.pop(event.key, None)
+            self._specs.pop(key, None)
+            self._verified.pop(key, None)
+            self._unverified.discard(key)
+        elif key.name not in VERSIONS or not self._has_room(key):
+            return  # any tenant can create Leases with our label, and any number of them
         else:
             spec = _decoder.decode(event.new.raw).spec or _LeaseSpec()
-            known = self._specs.get(event.key)
+            known = self._specs.get(key)
             if known is None or known[0] != spec:
-                self._specs[event.key] = (spec, self._clock.monotonic())
-                self._clock.call_later((spec.lease_duration_seconds or 0) + 0.1, self._check)
-            if self._must_be_verified(event.key, spec):
-                self._notify()
+                self._specs[key] = (spec, self._clock.monotonic())
+            if self._must_be_verified(key, spec):
+                is_first = not self._unverified
+                self._unverified.add(key)
+                if is_first:  # one reconcile verifies all
+                    self._notify()
         self._check()
+
+    def _has_room(self, key: NamespacedName) -> bool:
+        if key in self._specs or key.namespace == self._namespace or len(self._specs) < MAX_FOREIGN_LEASES:
+            return True
+        if not self._is_full:
+            _log.warning("Too many Leases of operators, ignoring others", lease=str(key), limit=MAX_FOREIGN_LEASES)
+            self._is_full = True
+        return False
 
     def _check(self) -> None:
         live = self.live()
@@ -161,6 +206,22 @@ class OperatorLeases:
                     self._changes[version] = self._clock.monotonic()
             self._known = live
             self._notify()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Check again when the next Lease ends."""
+        now = self._clock.monotonic()
+        due = min((end + 0.1 for _, end in self._ends() if end > now), default=None)
+        if due is None or (self._timer is not None and self._timer_at <= due):
+            return  # an earlier timer sets the next one
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self._clock.call_later(due - now, self._end)
+
+    def _end(self) -> None:
+        self._timer = None
+        self._check()
 
     def _notify(self) -> None:
         for listener in self._listeners:

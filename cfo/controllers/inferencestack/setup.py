@@ -12,7 +12,13 @@ from cfo.config import InferenceStackConfiguration
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.claims import ClaimReconciler
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
-from cfo.controllers.inferencestack.operator_leases import LEASE_LABELS, LEASE_SELECTOR, OperatorLeases, lease_name
+from cfo.controllers.inferencestack.operator_leases import (
+    LEASE_LABELS,
+    LEASE_SELECTOR,
+    VERSIONS,
+    OperatorLeases,
+    lease_name,
+)
 from cfo.controllers.inferencestack.pods import POD_SELECTOR, PodInformers, failure_has_changed, stack_of
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
 from cfo.runtime import (
@@ -34,9 +40,6 @@ from cfo.runtime import (
 from cfo.runtime.manager import ElectedControllers
 from cfo.runtime.objects import LEASE
 
-_MAJOR_VERSIONS = range(10)
-"""The major versions whose Leases the manifests allow."""
-
 
 def rules() -> list[Rule]:
     """Return the RBAC rules of all InferenceStack controllers."""
@@ -45,10 +48,9 @@ def rules() -> list[Rule]:
 
 def election_rules(namespace: str) -> list[Rule]:
     """Return the RBAC rules for the Leases of major versions in ``namespace``."""
-    names = [lease_name(f"v{major}") for major in _MAJOR_VERSIONS]
     return [
         Rule(LEASE.group, "leases", "create", namespace=namespace),
-        Rule(LEASE.group, "leases", ("get", "update"), names, namespace=namespace),
+        Rule(LEASE.group, "leases", ("get", "update"), list(VERSIONS), namespace=namespace),
     ]
 
 

@@ -7,12 +7,24 @@ from typing import Any
 
 import orjson
 
-from cfo.controllers.inferencestack.operator_leases import OperatorLeases
+from cfo.controllers.inferencestack.operator_leases import MAX_FOREIGN_LEASES, OperatorLeases
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.kinds import LEASE, POD
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from test.support.clocks import FakeClock
+
+
+class CountingClock(FakeClock):
+    """A clock that counts how often it is read: once or more for each Lease of which the state is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def monotonic(self) -> float:
+        self.reads += 1
+        return super().monotonic()
 
 
 class Requests:
@@ -40,7 +52,7 @@ class Leases:
     """The informer of Leases, and what its handlers derive."""
 
     def __init__(self) -> None:
-        self.clock = FakeClock()
+        self.clock = CountingClock()
         self.handlers: list[Callable[[Event], None]] = []
         self.requests = Requests()
         self.operators = OperatorLeases(self, self.requests, self.clock, "ns")  # type: ignore[arg-type]
@@ -121,3 +133,27 @@ async def test_leases_of_other_users_are_ignored_and_rarely_verified() -> None:
     await leases.operators.verify()
     assert leases.operators.live() == {}
     assert leases.requests.sent == 4
+
+
+async def test_thousands_of_leases_of_a_tenant_cost_as_little_as_each_of_them() -> None:
+    leases = Leases()
+    leases.renew("v2")
+    for number in range(2500):
+        leases.renew(f"x{number}", "tenant")
+        leases.renew(f"v{number}", "tenant", leaseDurationSeconds=1 << 30)
+    assert leases.clock.reads < 5 * 5000
+    assert leases.clock.timers == 1
+    assert leases.changes == 2, "our own Lease, and those of the tenant, which are verified together"
+    await leases.operators.verify()
+    assert leases.requests.sent == 1, "the namespace is rejected with its first Lease"
+    assert leases.operators.live() == {"v2": ["ns"]}
+
+
+async def test_leases_in_very_many_namespaces_do_not_hide_the_own_one() -> None:
+    leases = Leases()
+    for number in range(3000):
+        leases.renew("v2", f"tenant-{number}")
+    leases.renew("v2")
+    await leases.operators.verify()
+    assert leases.requests.sent == MAX_FOREIGN_LEASES
+    assert leases.operators.live() == {"v2": ["ns"]}
