@@ -1,6 +1,7 @@
 """Tests of what tenants with few permissions can do to the operator and to each other.
 
-Each tenant is a user with exactly the permissions that an attack needs; any pod can send requests to the webhooks.
+Each tenant is a user with exactly the permissions that an attack needs, or one of :mod:`test.support.tenants`, with the
+aggregated role ``edit``; any pod can send requests to the webhooks.
 :mod:`.test_soak` runs the attacks at once and measures other tenants. :mod:`.attacks` and :mod:`.pod` are the tools.
 
 ==============================================================  ===================================================
