@@ -13,8 +13,6 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["tune_process"]
-
 TLS_BUFFER = 32 * 1024
 """The size in bytes of the read buffer of each TLS connection; a TLS record has at most 16 KiB."""
 

@@ -21,8 +21,6 @@ import orjson
 
 from cfo.api.quantity import is_quantity
 
-__all__ = ["TypeProblem", "TypeTable", "builtin_types", "type_problems"]
-
 TypeTable: TypeAlias = Mapping[str, Mapping[str, str]]
 """The shape of each field of each type."""
 

@@ -18,20 +18,6 @@ from typing import Any, Final
 
 from cfo.runtime import GVK, Object, find_condition, namespace_of
 
-__all__ = [
-    "BACKEND_TLS_POLICIES",
-    "GATEWAY",
-    "GROUP",
-    "HTTP_ROUTE",
-    "TLS_ROUTES",
-    "RouteProblem",
-    "backend_reference",
-    "is_accepted",
-    "parent_reference",
-    "path_match",
-    "route_problems",
-]
-
 GROUP: Final = "gateway.networking.k8s.io"
 GATEWAY: Final = GVK(GROUP, "v1", "Gateway")
 HTTP_ROUTE: Final = GVK(GROUP, "v1", "HTTPRoute")

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_UP, Decimal, localcontext
 from typing import Final
 
-__all__ = ["canonical_quantity", "format_quantity", "is_quantity", "is_zero", "parse_quantity"]
-
 _QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(n|u|m|k|[KMGTPE]i|[MGTPE]|[eE][+-]?\d+)?", re.ASCII)
 _FACTORS: Final[Mapping[str, Decimal]] = {
     **{

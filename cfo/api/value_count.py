@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["has_more_values_than"]
-
 
 def has_more_values_than(limit: int, obj: Mapping[str, Any]) -> bool:
     """Return whether ``obj`` has more than ``limit`` values, at all levels; reads no more of them than that."""

@@ -9,5 +9,4 @@ manifests replaces it.
 * :mod:`.workload`, :mod:`.rbac`, :mod:`.monitoring`: the objects by topic.
 * :mod:`.names`: names and labels that all of them share.
 * :mod:`.stack`: the versions of the components that the operator works with.
-* :mod:`.stack_operator`: an operator for InferenceStacks only.
 """

@@ -38,11 +38,6 @@ def feature_access(feature: Feature, namespace: str) -> list[Object]:
     ]
 
 
-def all_rules(namespace: str) -> list[Rule]:
-    """Return the rules of the operator in ``namespace`` with all features."""
-    return [*operator.rules(namespace), *(rule for feature in FEATURES for rule in feature.rules())]
-
-
 def _role_and_binding(role: str, binding: str, role_namespace: str, namespace: str, rules: list[Rule]) -> list[Object]:
     """Return a role with ``rules`` and its binding, both in ``role_namespace``; cluster-scoped if that is empty."""
     prefix = "" if role_namespace else "Cluster"
@@ -64,19 +59,13 @@ def user_roles() -> list[Object]:
     view = [{"nonResourceURLs": [f"{DASHBOARD_PREFIX}/*"], "verbs": ["get"]}]
     scrape = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     return [
-        *map(aggregated, _feature_roles()),
+        *map(aggregated, feature_roles()),
         named(_API, "ClusterRole", f"{PREFIX}-metrics-reader", rules=scrape),
         named(_API, "ClusterRole", f"{PREFIX}-dashboard-viewer", rules=view),
     ]
 
 
-def user_rules() -> list[Rule]:
-    """Return the rules of all user roles and bound roles, which the installer must have to be able to create them."""
-    bound = [rule for feature in FEATURES for rules in feature.bound_roles.values() for rule in rules]
-    return [*(rule for role in _feature_roles() for rule in role.rules), *bound]
-
-
-def _feature_roles() -> list[UserRole]:
+def feature_roles() -> list[UserRole]:
     """Return the user roles of all features; those with one name are joined."""
     found: dict[str, UserRole] = {}
     for role in (role for feature in FEATURES for role in feature.user_roles):

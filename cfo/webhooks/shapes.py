@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Mismatch", "Shape", "items_of", "mapping_of", "mismatches"]
-
 Mismatch = tuple[str, Any, type]
 """The path of a field relative to the checked value, the field's value, and the type that it must have."""
 

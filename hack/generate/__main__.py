@@ -6,12 +6,34 @@ import sys
 
 from hack import ROOT
 from hack.files import ToolError
-from hack.generate import builtin_types, configuration, drawings, helm, kustomize, matrix, olm, public_api, stack_types
+from hack.generate import (
+    builtin_types,
+    configuration,
+    drawings,
+    grafana,
+    helm,
+    kustomize,
+    matrix,
+    olm,
+    public_api,
+    stack_types,
+)
 
 
 def files() -> dict[str, str]:
     """Return the content of every generated file, by its path from the root of the repository."""
-    generators = (kustomize, matrix, olm, helm, configuration, builtin_types, stack_types, public_api, drawings)
+    generators = (
+        kustomize,
+        grafana,
+        matrix,
+        olm,
+        helm,
+        configuration,
+        builtin_types,
+        stack_types,
+        public_api,
+        drawings,
+    )
     return {name: content for generator in generators for name, content in generator.files().items()}
 
 

@@ -7,7 +7,6 @@ the placeholder ``system``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -17,7 +16,6 @@ import yaml
 
 from cfo.features import OPTIONAL
 from cfo.manifests import overlays
-from cfo.manifests.monitoring import dashboard
 from cfo.manifests.monitoring import objects as monitoring_objects
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, PREFIX, default_image
 from cfo.manifests.overlays import OVERLAY_COMPONENTS, bases, e2e_config_map, e2e_patch
@@ -198,7 +196,6 @@ def files() -> dict[str, str]:
         generated |= _component(feature.name, {"role.yaml": feature_access(feature, PLACEHOLDER)})
     monitor, rules = monitoring_objects(PLACEHOLDER)
     generated |= _component("prometheus", {"monitor.yaml": [monitor], "rules.yaml": [rules]})
-    generated["config/grafana/codeflare-operator.json"] = json.dumps(dashboard(), indent=2) + "\n"
     return generated
 
 

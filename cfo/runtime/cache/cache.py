@@ -29,9 +29,6 @@ from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import GVK, ByKind, NamespacedName, Object, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock
 
-__all__ = ["Cache"]
-
-
 MAX_UNCERTAIN: Final = 10_000
 """The maximum number of objects whose next read must go to the API server; the oldest are evicted first."""
 

@@ -24,8 +24,6 @@ import orjson
 
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
-__all__ = ["Entry", "EntryDecoder", "Meta", "OwnerReference", "version_number"]
-
 _NONE: Final[Mapping[str, str]] = {}
 _NO_RAW: Final = msgspec.Raw()
 _UID_PLACEHOLDER: Final = b"\1%d\2"

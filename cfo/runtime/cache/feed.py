@@ -12,8 +12,6 @@ from cfo.runtime.cache.entry import Entry, version_number
 from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.objects.unstructured import NamespacedName
 
-__all__ = ["TOMBSTONE_SECONDS", "Feed", "Feeds", "Listing"]
-
 TOMBSTONE_SECONDS: Final = 3600.0
 """How long a tombstone is kept if the watch does not confirm the deletion."""
 

@@ -10,8 +10,6 @@ import structlog
 from cfo.runtime.cache.entry import Entry
 from cfo.runtime.objects.unstructured import NamespacedName
 
-__all__ = ["Index", "IndexFunction", "by_controller", "by_label", "by_owner"]
-
 _log = structlog.get_logger(__name__)
 
 IndexFunction = Callable[[Entry], Iterable[str]]

@@ -35,8 +35,6 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, ObjectKind
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
 
-__all__ = ["Handler", "Informer", "Reader", "TypedReader"]
-
 T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)

@@ -71,8 +71,6 @@ from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import JSON, APIRequest, Transport
 from cfo.runtime.process.clock import Clock
 
-__all__ = ["Reflector", "ReflectorOptions", "State"]
-
 _log = structlog.get_logger(__name__)
 
 POSITION_CHECK_SECONDS: Final = 10.0

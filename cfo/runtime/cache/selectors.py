@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from cfo.runtime.objects.unstructured import NamespacedName
 
-__all__ = ["FieldSelector", "LabelSelector", "Operator", "Requirement", "Selection", "SelectorError"]
-
 
 class SelectorError(ValueError):
     """Raised for an invalid selector; the message names the invalid part and the expected syntax."""

@@ -33,8 +33,6 @@ from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.clock import Clock
 
-__all__ = ["Event", "EventType", "Store"]
-
 MAX_DELETED: Final = 4096
 """The maximum number of deleted objects whose controller a store remembers; the oldest are evicted first."""
 

@@ -14,8 +14,6 @@ from cfo.runtime.client.client import Client
 from cfo.runtime.client.recorded_requests import cache_key
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, ObjectKind
 
-__all__ = ["wait_for"]
-
 T = TypeVar("T")
 
 

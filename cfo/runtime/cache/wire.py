@@ -18,25 +18,6 @@ from anyio import to_thread
 
 from cfo.runtime.cache.entry import Entry, EntryDecoder
 
-__all__ = [
-    "BrokenStreamError",
-    "ItemDecoder",
-    "LineSplitter",
-    "ListMeta",
-    "Page",
-    "SplitPage",
-    "WatchEvent",
-    "decode_bookmark",
-    "decode_event",
-    "decode_page",
-    "decode_status",
-    "object_without_nesting",
-    "split_items",
-    "split_members",
-    "split_page",
-    "with_reserved_depth",
-]
-
 _log = structlog.get_logger(__name__)
 
 MAX_LINE_BYTES: Final = 64 << 20

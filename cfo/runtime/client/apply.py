@@ -28,8 +28,6 @@ import orjson
 
 from cfo.runtime.objects.unstructured import Object
 
-__all__ = ["ABSENT_VERSION", "ApplyIntent", "UnchangedApplies", "encode_string_data", "is_applied"]
-
 ABSENT_VERSION: Final = "1"
 """A resourceVersion that no stored object has, since etcd's first revision is 1 before anything is written.
 

@@ -43,8 +43,6 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 
-__all__ = ["Client", "PatchType", "Propagation", "connect"]
-
 _APPLY = "application/apply-patch+yaml"
 
 T = TypeVar("T")

@@ -20,8 +20,6 @@ from urllib.parse import quote, urlsplit
 from cfo.runtime.client.credentials import CredentialError, Credentials, CredentialSource, Kubeconfig, ServiceAccount
 from cfo.runtime.process.clock import Clock
 
-__all__ = ["ClientConfig", "ConfigError", "NoClusterConfigured", "load_config"]
-
 SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _IMPERSONATION = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
 

@@ -28,8 +28,6 @@ from cfo.runtime.client.transport import JSON, APIRequest, Transport
 from cfo.runtime.objects.unstructured import GVK, GVR
 from cfo.runtime.process.clock import Clock, SystemClock
 
-__all__ = ["DiscoveryIncomplete", "DiscoveryPosition", "RESTMapper", "Resource"]
-
 _AGGREGATED = ",".join(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1")
 )

@@ -10,32 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "APIError",
-    "AlreadyExists",
-    "BadRequest",
-    "Conflict",
-    "Expired",
-    "Forbidden",
-    "InternalError",
-    "Invalid",
-    "MethodNotSupported",
-    "NotAcceptable",
-    "NotFound",
-    "OwnerDeleted",
-    "RequestEntityTooLarge",
-    "RequestTimeout",
-    "ResponseTooLarge",
-    "ServerTimeout",
-    "ServiceUnavailable",
-    "TooManyRequests",
-    "TransportError",
-    "Unauthorized",
-    "UnknownKind",
-    "UnsupportedMediaType",
-    "error_for",
-]
-
 
 class APIError(Exception):
     """An error response of the API server.

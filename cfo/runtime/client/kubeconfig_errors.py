@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import yaml
 
-__all__ = ["CredentialError", "KubeconfigError", "one_line", "read_document", "read_file", "read_pem", "reason"]
-
 _SECTIONS: Final = ("clusters", "contexts", "users")
 _MAX_OUTPUT: Final = 300
 _MAX_CHARACTERS: Final = 16 << 20

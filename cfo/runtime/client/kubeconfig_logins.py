@@ -21,8 +21,6 @@ import aiohttp
 
 from cfo.runtime.client.kubeconfig_errors import KubeconfigError, one_line, read_pem, reason
 
-__all__ = ["basic_authorization", "oidc_token", "run_exec_plugin"]
-
 _EXPIRY_MARGIN: Final = timedelta(minutes=5)
 _INVALID: Final = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 """What tokens and responses raise that have another content than expected."""

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 
-__all__ = ["ClientCache", "StoredObject"]
-
 
 class StoredObject(NamedTuple):
     """A cached object.

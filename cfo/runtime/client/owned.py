@@ -31,19 +31,6 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 
-__all__ = [
-    "NAME_CONFLICT_RETRY_SECONDS",
-    "PREDECESSOR_RETRY_SECONDS",
-    "NameTaken",
-    "OwnedWrites",
-    "apply_status",
-    "apply_to",
-    "create_or_read",
-    "identity_of",
-    "patch_checked",
-    "raise_together",
-]
-
 T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)

@@ -8,14 +8,6 @@ from typing import Protocol
 
 from cfo.runtime.process.clock import Clock, SystemClock
 
-__all__ = [
-    "Backoff",
-    "BucketRateLimiter",
-    "ExponentialRateLimiter",
-    "RateLimiter",
-    "default_rate_limiter",
-]
-
 
 class RateLimiter(Protocol):
     """Decides how long a failed item has to wait."""

@@ -28,8 +28,6 @@ from cfo.runtime.client.transport import APIRequest, Transport
 from cfo.runtime.objects.errors import TerminalError
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, controller_of, is_deleting, key_of, uid_of
 
-__all__ = ["EncodingError", "RecordedRequests", "RequestTarget", "cache_key", "selector_params"]
-
 _PAGE_SIZE = 500
 _PAGED_LIST_ATTEMPTS = 2
 

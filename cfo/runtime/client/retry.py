@@ -15,8 +15,6 @@ import aiohttp
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.process.clock import Clock
 
-__all__ = ["Attempts"]
-
 _MAX_CONNECTION_RETRIES = 3
 _FIRST_CONNECTION_DELAY_SECONDS = 0.1
 _MAX_RETRY_AFTER_RETRIES = 5

@@ -12,8 +12,6 @@ from typing import Protocol
 
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
 
-__all__ = ["Tracing"]
-
 
 class Tracing(Protocol):
     """Creates spans, which end with their ``with`` block; an exception that leaves the block is recorded."""

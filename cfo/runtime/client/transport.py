@@ -39,8 +39,6 @@ from cfo.runtime.client.write_gate import write_gate
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.version import __version__
 
-__all__ = ["JSON", "APIRequest", "Exchange", "Response", "Transport"]
-
 JSON: Final = "application/json"
 
 USER_AGENT = f"cfo/{__version__} ({platform.system().lower()}/{platform.machine()})"

@@ -13,8 +13,6 @@ from typing import Protocol
 
 from cfo.runtime.client.errors import TransportError
 
-__all__ = ["WriteGate", "WriteRejected", "write_gate"]
-
 
 class WriteRejected(TransportError):
     """Raised instead of sending a request, because this process is not allowed to write now."""

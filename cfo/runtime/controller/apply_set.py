@@ -38,8 +38,6 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 
-__all__ = ["ApplySetError", "apply_set", "apply_set_id"]
-
 ID_LABEL: Final = "applyset.kubernetes.io/id"
 PART_OF_LABEL: Final = "applyset.kubernetes.io/part-of"
 TOOLING: Final = "applyset.kubernetes.io/tooling"

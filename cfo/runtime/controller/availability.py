@@ -24,8 +24,6 @@ from cfo.runtime.objects.rbac import READ, Rule
 from cfo.runtime.objects.unstructured import GVK
 from cfo.runtime.process.clock import Clock
 
-__all__ = ["AVAILABILITY_RULES", "Availability", "is_served"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -21,8 +21,6 @@ from cfo.runtime.objects.unstructured import GVK, NamespacedName
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["MAX_CAUSES", "Cause", "CauseType", "Causes", "changed_fields"]
-
 MAX_CAUSES: Final = 3
 """The number of causes that are kept for a request; further ones are only counted."""
 

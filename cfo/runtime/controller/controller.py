@@ -35,8 +35,6 @@ from cfo.runtime.process.clock import Clock, SystemClock, first_of
 if TYPE_CHECKING:
     from cfo.runtime.controller.threads import SyncReconciler
 
-__all__ = ["Controller", "ControllerOptions", "ReconcileTimeout", "reconcile_causes", "reconcile_id"]
-
 _log = structlog.get_logger(__name__)
 _reconcile_id: ContextVar[str] = ContextVar("cfo_reconcile_id", default="")
 _NO_CAUSES = Causes()

@@ -20,8 +20,6 @@ from cfo.runtime.objects.unstructured import (
     uid_of,
 )
 
-__all__ = ["Finalizer", "set_finalizer"]
-
 T = TypeVar("T", bound=Object | TypedObject)
 
 

@@ -15,14 +15,6 @@ from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.controller.reconcile import Request
 from cfo.runtime.objects.unstructured import ObjectKind
 
-__all__ = [
-    "EnqueueRequestForObject",
-    "EnqueueRequestForOwner",
-    "EnqueueRequestsFromMapFunc",
-    "EventHandler",
-    "entries_of",
-]
-
 
 def entries_of(event: Event) -> Iterable[Entry]:
     """Return the old and the new state of the object, as far as the event has them."""

@@ -24,16 +24,6 @@ from cfo.runtime.client.write_gate import WriteGate, write_gate
 from cfo.runtime.process.clock import Clock, first_of
 from cfo.runtime.process.listener import AddressUnavailable
 
-__all__ = [
-    "GracePeriodExceeded",
-    "Lifecycle",
-    "Phase",
-    "Runnable",
-    "RunnableFailed",
-    "RunnableFunction",
-    "StopImmediately",
-]
-
 _log = structlog.get_logger(__name__)
 
 

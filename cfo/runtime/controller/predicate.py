@@ -15,20 +15,6 @@ from cfo.runtime.cache.store import Event
 from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.unstructured import ObjectKind
 
-__all__ = [
-    "AnnotationChanged",
-    "GenerationChanged",
-    "LabelChanged",
-    "Predicate",
-    "ResourceVersionChanged",
-    "ValueChanged",
-    "and_",
-    "from_functions",
-    "not_",
-    "on_update",
-    "or_",
-]
-
 Predicate: TypeAlias = Callable[[Event], bool]
 """Returns whether an event passes."""
 

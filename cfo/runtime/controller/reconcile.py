@@ -12,12 +12,6 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from cfo.runtime.objects.unstructured import NamespacedName
 
-__all__ = [
-    "Reconciler",
-    "Request",
-    "Result",
-]
-
 Request: TypeAlias = NamespacedName
 """The name of the object to reconcile; ``namespace`` is empty for cluster-scoped objects."""
 

@@ -19,8 +19,6 @@ from cfo.runtime.controller.reconcile import Request
 from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
 from cfo.runtime.process.clock import Clock, SystemClock
 
-__all__ = ["Channel", "InformerSync", "Kind", "Source"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -37,8 +37,6 @@ from cfo.runtime.client.write_gate import WriteGate, WriteRejected, write_gate
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.objects.unstructured import NamespacedName, Object, ObjectKind, TypedObject
 
-__all__ = ["SyncClient", "SyncReconciler", "ThreadAbandoned", "ThreadPool", "ThreadedReconciler"]
-
 T = TypeVar("T")
 ObjectT = TypeVar("ObjectT", bound="Object | TypedObject")
 

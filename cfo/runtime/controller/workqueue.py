@@ -26,8 +26,6 @@ from cfo.runtime.controller.cause import Cause, Causes, CauseType
 from cfo.runtime.controller.metrics import QueueMetrics
 from cfo.runtime.process.clock import Clock, SystemClock, Timer
 
-__all__ = ["LOW_PRIORITY", "QueueShutDown", "QueuedItem", "WorkQueue"]
-
 LOW_PRIORITY = -100
 """The priority of objects of an initial list (controller-runtime's ``LowPriority``)."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from cfo.runtime.controller.threads import SyncReconciler
     from cfo.runtime.manager.manager import Manager
 
-__all__ = ["Builder", "SelectionKeywords"]
-
 
 class SelectionKeywords(TypedDict, total=False):
     """The keywords of :class:`Builder` that limit the cached objects of a kind and the cached part of each object.

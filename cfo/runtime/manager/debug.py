@@ -29,8 +29,6 @@ from cfo.runtime.controller.controller import Controller
 from cfo.runtime.manager.leaderelection import LeaderElector
 from cfo.runtime.process.endpoint import Endpoint, parse_bind_address
 
-__all__ = ["METRICS_SERVER", "DebugReports", "loopback_endpoint"]
-
 METRICS_SERVER: Final = "metrics"
 """The bind address that makes the reports a part of the metrics server."""
 

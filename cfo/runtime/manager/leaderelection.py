@@ -47,14 +47,6 @@ from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from cfo.runtime.process.clock import Clock, SystemClock, micro_time, sleep_unless
 
-__all__ = [
-    "LeaderElectionOptions",
-    "LeaderElector",
-    "LeadershipLost",
-    "LeaseLock",
-    "leader_election_rules",
-]
-
 _log = structlog.get_logger(__name__)
 
 _JITTER: Final = 1.2

@@ -23,8 +23,6 @@ from cfo.runtime.manager.leaderelection import LeaderElectionOptions, LeaderElec
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process.clock import Clock, first_of
 
-__all__ = ["ElectedControllers", "Leadership"]
-
 
 class _BothGates(WriteGate):
     """Allows what two gates allow."""

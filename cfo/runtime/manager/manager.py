@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from cfo.runtime.webhook.registration import Webhooks
     from cfo.runtime.webhook.setup import WebhookService
 
-__all__ = ["Manager", "ManagerOptions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerOptions:

@@ -30,8 +30,6 @@ from cfo.runtime.webhook.certificates.file_watcher import CertificateFilesWatche
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates
 
-__all__ = ["SECURE_METRICS_RULES", "MetricsAuthorizer", "MetricsTLS", "SecureMetricsEndpoint"]
-
 _log = structlog.get_logger(__name__)
 
 SECURE_METRICS_RULES = (

@@ -18,8 +18,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from cfo.runtime.client.tracing import Tracing
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
 
-__all__ = ["OpenTelemetryTracing"]
-
 _TRACE_HEADERS: Final = ("traceparent", "tracestate")
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from cfo.runtime.manager.debug import DebugReports
     from cfo.runtime.manager.metrics_server import MetricsTLS
 
-__all__ = ["Servers"]
-
 
 class Servers:
     """The endpoints that every replica serves from the start.

@@ -17,8 +17,6 @@ from cfo.runtime.process.clock import rfc3339
 if TYPE_CHECKING:
     from cfo.runtime.objects.resource.field_types import Condition  # imports pydantic
 
-__all__ = ["Conditions", "has_condition"]
-
 _MAX_MESSAGE: Final = 32768
 _MAX_REASON: Final = 1024
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from cfo.runtime.objects.field import FieldError, aggregate
 
-__all__ = ["InvalidResource", "ReconcileError", "SchemaError", "TerminalError"]
-
 
 class ReconcileError(Exception):
     """Base class of expected failures: the log line has the message, and no stack trace.

@@ -6,30 +6,6 @@ from typing import Final
 
 from cfo.runtime.objects.unstructured import GVK
 
-__all__ = [
-    "CLUSTER_ROLE",
-    "CLUSTER_ROLE_BINDING",
-    "CONFIG_MAP",
-    "CORE_EVENT",
-    "CUSTOM_RESOURCE_DEFINITION",
-    "DEPLOYMENT",
-    "EVENT",
-    "INGRESS",
-    "JOB",
-    "LEASE",
-    "MUTATING_WEBHOOK_CONFIGURATION",
-    "NAMESPACE",
-    "NETWORK_POLICY",
-    "NODE",
-    "POD",
-    "PRIORITY_CLASS",
-    "SECRET",
-    "SERVICE",
-    "SERVICE_ACCOUNT",
-    "VALIDATING_WEBHOOK_CONFIGURATION",
-    "plural",
-]
-
 CLUSTER_ROLE: Final = GVK("rbac.authorization.k8s.io", "v1", "ClusterRole")
 CLUSTER_ROLE_BINDING: Final = GVK("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding")
 CONFIG_MAP: Final = GVK("", "v1", "ConfigMap")

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CRUD", "READ", "WRITE", "Rule", "policy_rules"]
-
 READ = ("get", "list", "watch")
 """The RBAC verbs that an informer requires."""
 

@@ -13,35 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
-__all__ = [
-    "GVK",
-    "GVR",
-    "ByKind",
-    "NamespacedName",
-    "Object",
-    "ObjectKind",
-    "TypedObject",
-    "annotations_of",
-    "controller_of",
-    "find_condition",
-    "gvk_of",
-    "has_finalizer",
-    "is_controlled_by",
-    "is_deleting",
-    "key_of",
-    "kind_of",
-    "labels_of",
-    "name_of",
-    "namespace_of",
-    "owner_reference",
-    "owner_references_of",
-    "resource_version_of",
-    "set_condition",
-    "set_controller_owner",
-    "to_object",
-    "uid_of",
-]
-
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object in its wire form."""
 

@@ -14,8 +14,6 @@ from typing import Protocol
 
 import anyio
 
-__all__ = ["Clock", "SystemClock", "Timer", "first_of", "micro_time", "rfc3339", "sleep_unless"]
-
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
 
 

@@ -13,8 +13,6 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.process.listener import KEEP_ALIVE, Listener, bind_socket
 
-__all__ = ["MAX_CONNECTIONS", "Endpoint", "parse_bind_address"]
-
 MAX_CONNECTIONS: Final = 32
 """The maximum number of connections of one endpoint."""
 

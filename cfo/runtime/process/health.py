@@ -16,8 +16,6 @@ from aiohttp import web
 
 from cfo.runtime.process.endpoint import Endpoint
 
-__all__ = ["Check", "Health", "ping"]
-
 _log = structlog.get_logger(__name__)
 
 Check: TypeAlias = Callable[[], Awaitable[None] | None]

@@ -40,8 +40,6 @@ import anyio.lowlevel
 import structlog
 from aiohttp import web
 
-__all__ = ["KEEP_ALIVE", "AddressUnavailable", "Listener", "bind_socket"]
-
 KEEP_ALIVE: Final = 180.0
 """Seconds after which an idle connection is closed. API servers do this after 90 s; they have to close first."""
 

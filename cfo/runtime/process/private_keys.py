@@ -16,8 +16,6 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-__all__ = ["MAX_PRIVATE_KEY_BYTES", "PrivateKey", "load_private_key"]
-
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 MAX_PRIVATE_KEY_BYTES: Final = 8 << 10

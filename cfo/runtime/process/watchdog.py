@@ -25,8 +25,6 @@ import structlog
 from anyio.abc import TaskStatus
 from prometheus_client import Histogram
 
-__all__ = ["INTERVAL", "EventLoopWatchdog"]
-
 INTERVAL: Final = 0.25
 """The time in seconds between two measurements, and the lag above which the stack is logged."""
 

@@ -28,23 +28,6 @@ from cfo.runtime.objects.field import FieldError, FieldErrors, go_quote
 from cfo.runtime.objects.unstructured import GVK, GVR, Object
 from cfo.runtime.webhook.worker import ReviewWorker
 
-__all__ = [
-    "AdmissionRequest",
-    "AdmissionResponse",
-    "Defaulter",
-    "Denied",
-    "Handler",
-    "InvalidObject",
-    "Operation",
-    "UserInfo",
-    "Validator",
-    "Warnings",
-    "allowed",
-    "denied",
-    "errored",
-    "patched",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

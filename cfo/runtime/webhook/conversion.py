@@ -18,8 +18,6 @@ import structlog
 from cfo.runtime.objects.unstructured import Object, gvk_of, name_of, uid_of
 from cfo.runtime.webhook.review import BadReview, check_nesting
 
-__all__ = ["Converter", "convert"]
-
 _API_VERSION: Final = "apiextensions.k8s.io/v1"
 _KIND: Final = "ConversionReview"
 

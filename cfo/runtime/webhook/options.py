@@ -12,8 +12,6 @@ from urllib.parse import urlsplit
 
 from cfo.runtime.objects.unstructured import NamespacedName
 
-__all__ = ["CertificateFiles", "RotatedCertificates", "ServiceReference", "WebhookOptions", "WebhookURL"]
-
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 

@@ -20,8 +20,6 @@ from cfo.runtime.webhook.conversion import Converter
 from cfo.runtime.webhook.options import ServiceReference, WebhookURL
 from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
 
-__all__ = ["CONVERSION_PATH", "Webhook", "Webhooks"]
-
 T = TypeVar("T")
 
 CONVERSION_PATH: Final = "/convert"

@@ -11,8 +11,6 @@ from typing import Final
 
 from aiohttp import web
 
-__all__ = ["MAX_BODY", "MAX_BYTES", "READ_TIMEOUT", "RequestBodies", "TooManyBytes"]
-
 MAX_BODY: Final = 7 * 1024 * 1024
 """The maximum size of a request body in bytes: enough for an object and its old version, each of the maximum size in
 etcd. controller-runtime has the same limit."""

@@ -17,8 +17,6 @@ from cfo.runtime.cache.wire import split_members
 from cfo.runtime.objects.unstructured import GVK, GVR, Object
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation, UserInfo
 
-__all__ = ["MAX_DEPTH", "BadReview", "NestedTooDeeply", "check_nesting", "json_patch", "read_review", "write_review"]
-
 MAX_DEPTH: Final = 200
 """The maximum depth of nesting of an object. JSON encoders fail at 254 levels; a patch adds a few."""
 

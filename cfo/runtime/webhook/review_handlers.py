@@ -31,8 +31,6 @@ from cfo.runtime.webhook.admission import (
 )
 from cfo.runtime.webhook.review import json_patch
 
-__all__ = ["DefaultingHandler", "ValidatingHandler", "denial", "respond"]
-
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")

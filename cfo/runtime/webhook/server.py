@@ -42,8 +42,6 @@ from cfo.runtime.webhook.review_handlers import respond
 from cfo.runtime.webhook.shared_port import verify_sharing
 from cfo.runtime.webhook.worker import MAX_INLINE, ReviewWorker
 
-__all__ = ["MAX_CONNECTIONS", "MAX_LARGE_REVIEWS", "MAX_REVIEWS", "WebhookServer"]
-
 MAX_REVIEWS: Final = 100
 """The maximum number of reviews in flight."""
 

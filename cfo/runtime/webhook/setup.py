@@ -38,8 +38,6 @@ from cfo.runtime.webhook.options import CertificateFiles, RotatedCertificates, W
 from cfo.runtime.webhook.registration import Webhooks
 from cfo.runtime.webhook.server import WebhookServer
 
-__all__ = ["WebhookDependencies", "WebhookService", "webhook_rules"]
-
 _MAX_BACKOFF: Final = 5.0  # seconds; short, because a broken webhook blocks all writes of its kinds
 
 _LOCAL_DRAIN: Final = 0.2

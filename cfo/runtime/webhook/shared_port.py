@@ -17,8 +17,6 @@ from typing import Final
 
 import structlog
 
-__all__ = ["responds", "verify_sharing"]
-
 _PROBE_TIMEOUT: Final = 2.0
 
 _log = structlog.get_logger(__name__)

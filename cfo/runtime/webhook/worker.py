@@ -29,8 +29,6 @@ from typing import Final, ParamSpec, TypeVar
 
 from cfo.runtime.controller.threads import ThreadPool
 
-__all__ = ["MAX_INLINE", "MAX_THREADS", "ReviewWorker"]
-
 MAX_INLINE: Final = 16 * 1024
 """The maximum size in bytes of a request body whose review runs in the event loop."""
 

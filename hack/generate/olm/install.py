@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from cfo import operator
 from cfo.console.dashboard.in_cluster import PREFIX as DASHBOARD_PREFIX
+from cfo.features import FEATURES
 from cfo.manifests.names import DEFAULT_NAMESPACE, PREFIX
-from cfo.manifests.rbac import all_rules, user_rules
+from cfo.manifests.rbac import feature_roles
 from cfo.runtime.objects.rbac import CRUD, Rule, policy_rules
 from cfo.version import __version__
 from hack.generate.kustomize import HEADER, dump
@@ -57,7 +59,13 @@ def installer_rules() -> list[dict[str, Any]]:
         Rule("cert-manager.io", ("issuers", "certificates"), CRUD),
         Rule("olm.operatorframework.io", "clusterextensions/finalizers", "update", [PACKAGE]),
     ]
-    rules = policy_rules([*own, *user_rules(), *all_rules(DEFAULT_NAMESPACE)])
+    granted = [
+        *(rule for role in feature_roles() for rule in role.rules),
+        *(rule for feature in FEATURES for rules in feature.bound_roles.values() for rule in rules),
+        *operator.rules(DEFAULT_NAMESPACE),
+        *(rule for feature in FEATURES for rule in feature.rules()),
+    ]
+    rules = policy_rules([*own, *granted])
     return [*rules, {"nonResourceURLs": [f"{DASHBOARD_PREFIX}/*", "/metrics"], "verbs": ["get"]}]
 
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import yaml
 
-from cfo.manifests.stack_operator import STACK_OPERATOR, StackOperator, shared_objects
 from cfo.runtime.objects.rbac import CRUD, Rule, policy_rules
 from hack.generate.helm import conditional, escaped
 from hack.generate.kustomize import HEADER, dump
 from hack.generate.olm.channels import default_channel
+from hack.generate.olm.stack_operator import STACK_OPERATOR, StackOperator, shared_objects
 from hack.generate.olm.stack_package import CATALOG_IMAGE, channel_names, current_versions, releases
 from hack.release.semver import Version
 

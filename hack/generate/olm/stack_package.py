@@ -1,7 +1,7 @@
 """The OLM package of the operator of InferenceStacks: a bundle for each major version, and their catalog.
 
 Operators of several major versions are installed in one cluster, so the bundles own no CRD, and all names in a bundle
-contain the major version (:mod:`cfo.manifests.stack_operator`). The files are in ``deploy/inference-stack/``.
+contain the major version (:mod:`.stack_operator`). The files are in ``deploy/inference-stack/``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 
 from cfo.api.inferencestack import profiles
 from cfo.manifests.names import DEFAULT_NAMESPACE, default_image
-from cfo.manifests.stack_operator import STACK_OPERATOR, StackOperator
 from cfo.runtime.objects.rbac import policy_rules
 from hack import ROOT
 from hack.files import ToolError, read
@@ -19,6 +18,7 @@ from hack.generate.kustomize import HEADER, dump
 from hack.generate.olm.bundle import icon, install_modes, webhook_definition
 from hack.generate.olm.catalog import catalog_dockerfile, template
 from hack.generate.olm.channels import Releases, channels, default_channel
+from hack.generate.olm.stack_operator import STACK_OPERATOR, StackOperator
 from hack.release import history
 from hack.release.history import CHANNELS, STACK_CATALOG
 from hack.release.semver import Version

@@ -21,12 +21,13 @@ from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
 from cfo.features.contract import METRICS_SERVICE
 from cfo.features.inferencestack import METRICS_SERVICES
-from cfo.manifests.monitoring import alerts, dashboard, objects
-from cfo.manifests.stack_operator import StackOperator
+from cfo.manifests.monitoring import alerts, objects
 from cfo.operator import new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.objects.kinds import SECRET
 from cfo.runtime.objects.unstructured import NamespacedName
+from hack.generate.grafana import dashboard
+from hack.generate.olm.stack_operator import StackOperator
 
 ROOT = Path(__file__).parents[3]
 PROMETHEUS_METRICS = {"up", "process_resident_memory_bytes"}

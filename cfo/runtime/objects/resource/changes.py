@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from cfo.runtime.objects.unstructured import Object, name_of
 
-__all__ = ["breaking_changes"]
-
 _LOWER: Final = ("minimum", "minItems", "minLength", "minProperties")
 _UPPER: Final = ("maximum", "maxItems", "maxLength", "maxProperties")
 _STRUCTURE: Final = {

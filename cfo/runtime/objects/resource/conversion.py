@@ -10,8 +10,6 @@ from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.resource.custom_resource import CustomResource
 from cfo.runtime.objects.unstructured import GVK, Object, gvk_of
 
-__all__ = ["Conversions"]
-
 Hub = TypeVar("Hub", bound=CustomResource)
 Spoke = TypeVar("Spoke", bound=CustomResource)
 

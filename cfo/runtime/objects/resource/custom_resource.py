@@ -38,8 +38,6 @@ from cfo.runtime.objects.resource.field_types import Int64, Time
 from cfo.runtime.objects.resource.model import APIModel, CELRule, mark_changes
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, TypedObject, gvk_of, key_of
 
-__all__ = ["CustomResource", "ObjectMeta", "OwnerReference"]
-
 _MAX_ERRORS = 20
 
 

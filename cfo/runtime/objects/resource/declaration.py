@@ -10,8 +10,6 @@ from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.kinds import plural
 from cfo.runtime.objects.unstructured import GVK, Object, ObjectKind
 
-__all__ = ["Declaration", "PrinterColumn", "Scale", "plural_of"]
-
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")

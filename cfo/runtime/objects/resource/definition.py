@@ -11,8 +11,6 @@ from cfo.runtime.objects.resource.declaration import Declaration
 from cfo.runtime.objects.resource.schema import structural_schema, without_defaults
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 
-__all__ = ["custom_resource_definition", "custom_resource_definitions", "resources_in"]
-
 
 def custom_resource_definition(
     *versions: type[CustomResource], conversion_service: NamespacedName | None = None

@@ -8,20 +8,6 @@ from pydantic import Field
 
 from cfo.runtime.objects.resource.model import APIModel
 
-__all__ = [
-    "ATOMIC",
-    "SET",
-    "Condition",
-    "ConditionList",
-    "EmbeddedResource",
-    "Int32",
-    "Int64",
-    "Quantity",
-    "Time",
-    "list_map",
-    "optional",
-]
-
 Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
 Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
 

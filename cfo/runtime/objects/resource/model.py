@@ -13,8 +13,6 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-__all__ = ["VALIDATIONS", "APIModel", "CELRule", "mark_changes", "validations"]
-
 VALIDATIONS = "x-kubernetes-validations"
 
 

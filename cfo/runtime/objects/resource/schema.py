@@ -19,8 +19,6 @@ from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.resource.model import VALIDATIONS
 from cfo.runtime.objects.unstructured import Object
 
-__all__ = ["structural_schema", "without_defaults"]
-
 _BOUNDS = {f"{bound}{quantity}" for bound in ("min", "max") for quantity in ("Items", "Length", "Properties", "imum")}
 _PRESERVED = {"description", "enum", "format", "multipleOf", "nullable", "pattern", "required", "type"} | _BOUNDS
 _PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"

@@ -34,8 +34,6 @@ from cfo.runtime.webhook.options import WebhookOptions
 from cfo.runtime.webhook.registration import CONVERSION_PATH, Webhooks
 from cfo.runtime.webhook.shared_port import responds
 
-__all__ = ["CAInjector", "InjectionTarget"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -26,19 +26,6 @@ from cfo.runtime.process.private_keys import PrivateKey, load_private_key
 from cfo.runtime.webhook.certificates.serving_certificate import KeyPair
 from cfo.runtime.webhook.options import RotatedCertificates
 
-__all__ = [
-    "CertificateAuthority",
-    "CertificateSet",
-    "StoredCertificates",
-    "ca_certificates_of",
-    "ensure_certificates",
-    "is_issuer_of",
-    "issue_certificate",
-    "parse_secret",
-    "renewal_time",
-    "subject_names",
-]
-
 _BACKDATED: Final = timedelta(minutes=5)  # the clocks of API servers may be behind
 _MAX_FORMER_CAS: Final = 3
 """The maximum number of former CAs that stay trusted, which limits the size of the bundle."""

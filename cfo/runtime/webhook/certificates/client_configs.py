@@ -22,16 +22,6 @@ from cfo.runtime.objects.unstructured import Object, annotations_of, resource_ve
 from cfo.runtime.webhook.options import WebhookURL
 from cfo.runtime.webhook.registration import CONVERSION_PATH
 
-__all__ = [
-    "ORIGINAL_ANNOTATION",
-    "ca_bundles_of",
-    "client_configs",
-    "desired_object",
-    "mark_created_for_url",
-    "merge_patch",
-    "was_created_for_url",
-]
-
 ORIGINAL_ANNOTATION: Final = "webhooks.codeflare.dev/original-client-configs"
 """The annotation with the ``clientConfig`` that each webhook had before it was replaced by our URL."""
 

@@ -18,8 +18,6 @@ from anyio.abc import TaskStatus
 from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, ServingCertificate
 from cfo.runtime.webhook.options import CertificateFiles
 
-__all__ = ["CertificateFilesWatcher", "ClientCAWatcher"]
-
 _MAX_CA_BYTES: Final = 1024 * 1024
 _POLL_INTERVAL_MS: Final = 30_000  # some network file systems report no changes
 

@@ -40,9 +40,6 @@ from cfo.runtime.webhook.certificates.certificate_authority import (
 from cfo.runtime.webhook.certificates.serving_certificate import KeyPair, ServingCertificate
 from cfo.runtime.webhook.options import RotatedCertificates, WebhookOptions
 
-__all__ = ["CertificateRotator"]
-
-
 _MAX_REQUEUE: Final = 3600.0  # seconds; a longer timer would miss clock changes and machine suspends
 
 _log = structlog.get_logger(__name__)

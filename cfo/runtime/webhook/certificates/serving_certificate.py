@@ -18,8 +18,6 @@ from cryptography import x509
 
 from cfo.runtime.webhook.metrics import CertificateMetrics
 
-__all__ = ["KeyPair", "ServingCertificate"]
-
 _log = structlog.get_logger(__name__)
 
 
