@@ -21,7 +21,7 @@ from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.inferencestack.names import MANAGED_BY
 from cfo.runtime import POD, READ, APIError, Client, Clock, Event, Informer, NamespacedName, Rule
 from cfo.runtime.objects import LEASE
-from cfo.runtime.process.clock import Timer
+from cfo.runtime.process import Timer
 
 LEASE_LABELS: Final = {"app.kubernetes.io/part-of": MANAGED_BY}
 LEASE_SELECTOR: Final = f"app.kubernetes.io/part-of={MANAGED_BY}"

@@ -1,6 +1,7 @@
 from . import logs as logs
 from .clock import Clock as Clock
 from .clock import SystemClock as SystemClock
+from .clock import Timer as Timer
 from .clock import micro_time as micro_time
 from .clock import rfc3339 as rfc3339
 from .endpoint import Endpoint as Endpoint
