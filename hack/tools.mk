@@ -1,5 +1,5 @@
 # Targets for what is pinned (dependencies, base images), and for docs/performance.md.
-.PHONY: lock audit sbom base-images base-images-check bench-report
+.PHONY: lock audit sbom base-images base-images-check bench-gate bench-report
 
 TOOLS := build/tools
 $(TOOLS)/.installed: hack/tools.txt
@@ -30,6 +30,10 @@ base-images: $(VENV)/.installed ## Pin the base images by their current digests 
 
 base-images-check: $(VENV)/.installed ## Fail if a base image is not pinned by digest
 	$(BIN)/python -m hack.base_images --strict
+
+GATE_FLAGS ?=
+bench-gate: $(VENV)/.bench ## Fail if HEAD costs more than the commit before its branch (GATE_FLAGS="--base REVISION --runs N --limit 1.05")
+	$(BIN)/python -m test.bench gate $(GATE_FLAGS)
 
 RESULTS ?= $(lastword $(sort $(wildcard build/bench/*.json)))
 bench-report: $(VENV)/.bench ## Write the tables and plots of docs/performance.md from RESULTS (default: the newest of build/bench)

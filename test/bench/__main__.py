@@ -1,7 +1,7 @@
 """Command line of the benchmarks, ``python -m test.bench``: runs them, prints tables and writes the results as JSON.
 
 ``make bench`` calls it. ``BENCH="start sync*"`` selects benchmarks by name, ``--quick`` runs small sizes once. The exit
-code does not depend on the measured values.
+code of ``run`` does not depend on the measured values; that of ``gate``, which compares two commits, does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ import click
 import msgspec
 from rich.console import Console
 
-from test.bench.harness import Benchmark, Case, Outcome, Sample, load_benchmarks, measure
+from test.bench.gate import (
+    GateError,
+    compare,
+    default_base,
+    has_changed,
+    install_commit,
+    measure_alternately,
+    print_ratios,
+    resolve_commit,
+)
+from test.bench.harness import REPOSITORY, Benchmark, Case, Outcome, Sample, load_benchmarks, measure
 from test.bench.results import Result, describe, describe_machine
 from test.bench.table import print_table
 
@@ -116,6 +126,44 @@ def run(
     if file is not None:
         console.print(f"Results written to {file}")
     sys.exit(1 if failed else 0)
+
+
+@main.command()
+@click.option("--base", help="The commit to compare with; the default is where this branch left origin/main.")
+@click.option("--commit", default="HEAD", show_default=True, help="The commit to measure.")
+@click.option("--runs", type=click.IntRange(min=4), default=7, show_default=True, help="Number of runs of each commit.")
+@click.option(
+    "--limit", type=click.FloatRange(min=1), default=1.05, show_default=True, help="The largest ratio allowed."
+)
+@click.option("--quick", is_flag=True, help="Use few objects.")
+def gate(base: str | None, commit: str, runs: int, limit: float, quick: bool) -> None:
+    """Fail if COMMIT costs more than --limit times what the base costs: CPU, memory or requests."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = 120
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        commits = [resolve_commit(base) if base else default_base(), resolve_commit(commit)]
+        if not has_changed(*commits):
+            console.print(f"passed: cfo/ is the same in {commits[0][:9]} and {commits[1][:9]}")
+            return
+        executables = [install_commit(each, REPOSITORY / "build/gate") for each in commits]
+        benchmark = load_benchmarks()["gate"]
+        size = (benchmark.quick if quick else benchmark.sizes)[0]
+        folder = Path(tempfile.mkdtemp(prefix="cfo-gate-"))
+        old, new = asyncio.run(measure_alternately(executables, runs, size, folder))
+    except GateError as error:
+        raise CommandLineError(str(error)) from None
+    shutil.rmtree(folder)
+    values = old[0].values
+    ratios = [
+        compare(name, [each.values[name] for each in old], [each.values[name] for each in new]) for name in values
+    ]
+    console.print(f"{commits[1][:9]} compared with {commits[0][:9]}: {runs} runs of each, {size} RayClusters")
+    print_ratios(ratios, limit, console)
+    exceeding = [each.value for each in ratios if each.exceeds(limit)]
+    console.print(f"FAILED: {', '.join(exceeding)}" if exceeding else "passed")
+    sys.exit(1 if exceeding else 0)
 
 
 @main.command("run-once", hidden=True)

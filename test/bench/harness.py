@@ -2,7 +2,7 @@
 
 A benchmark is a coroutine that takes a :class:`Case` (which program to measure, at which size) and returns a
 :class:`Sample`; :func:`benchmark` registers it. Benchmarks never fail because of a measured value: goals are only
-printed next to it.
+printed next to it, and :mod:`test.bench.gate` compares values with those of another commit.
 """
 
 from __future__ import annotations
@@ -162,8 +162,16 @@ def reason_to_skip(subject: str) -> str:
     return ""
 
 
-async def measure(benchmark: Benchmark, case: Case, *, repeat: int, folder: Path, timeout: float = TIMEOUT) -> Outcome:
-    """Run a case ``repeat`` times, each time in a new process, until the first failure.
+async def measure(
+    benchmark: Benchmark,
+    case: Case,
+    *,
+    repeat: int,
+    folder: Path,
+    timeout: float = TIMEOUT,
+    environment: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Run a case ``repeat`` times, each time in a new process with ``environment`` added, until the first failure.
 
     The standard error of the runs goes to a log in ``folder``. A run fails after ``timeout`` seconds.
     """
@@ -179,7 +187,7 @@ async def measure(benchmark: Benchmark, case: Case, *, repeat: int, folder: Path
                 cwd=REPOSITORY,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
                 start_new_session=True,
             )
             try:

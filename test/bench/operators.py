@@ -1,6 +1,7 @@
 """The operators that benchmarks measure: cfo, the Go operator, and one written with kopf.
 
-The binary of the Go operator is named by ``CFO_BENCH_GO``; without that variable its cases are skipped.
+The binary of the Go operator is named by ``CFO_BENCH_GO``; without that variable its cases are skipped. With
+``CFO_BENCH_CFO``, the path of an installed ``cfo``, that one is measured instead of this repository's.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ async def run_operator(
     ready_path = "/readyz"
     match subject:
         case "cfo":
-            command = [sys.executable, "-m", "cfo", "run", "--log-format", "json"]
+            installed = os.environ.get("CFO_BENCH_CFO")
+            command = [*([installed] if installed else [sys.executable, "-m", "cfo"]), "run", "--log-format", "json"]
             configuration["webhook"] = {"enabled": True, "bindAddress": f"127.0.0.1:{webhook_port}"}
             configuration["leaderElection"] = {"leaderElect": True}
             configuration["appwrapper"]["requireAdmissionWebhook"] = False  # as the Go operator

@@ -24,26 +24,12 @@ from test.bench.harness import (
     Outcome,
     Sample,
     last_error,
-    load_benchmarks,
     measure,
     spread,
 )
 from test.bench.processes import wait_until
 from test.bench.results import Result, read_result
 from test.bench.table import format_number, growth_exponent, print_table, requests_by_verb
-
-SCENARIOS = "test.unit.bench.scenarios"
-
-
-@pytest.fixture
-def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Benchmark]:
-    """Load the fake benchmarks, in this process and in those that the harness starts."""
-    monkeypatch.setattr("test.bench.harness.BENCHMARKS", {})
-    for name in [name for name in sys.modules if name.startswith(SCENARIOS)]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setenv("CFO_BENCH_SCENARIOS", SCENARIOS)
-    monkeypatch.delenv("CFO_BENCH_GO", raising=False)
-    return load_benchmarks()
 
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +39,7 @@ def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
-        env={**os.environ, "CFO_BENCH_SCENARIOS": SCENARIOS, "CFO_BENCH_GO": ""},
+        env={**os.environ, "CFO_BENCH_SCENARIOS": "test.unit.bench.scenarios", "CFO_BENCH_GO": ""},
         timeout=60,
         check=False,
     )
@@ -235,7 +221,7 @@ def test_run_prints_tables_and_writes_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nope*"], "'nope*': no such benchmark; available: small, failing, silent, endless"),
+        (["nope*"], "'nope*': no such benchmark; available: small, failing, silent, endless, gate"),
         (["small", "--subject", "ruby"], "--subject ruby: not measured by these benchmarks; available: cfo, kopf, go"),
         (["small", "--json", "/dev/null/x.json"], "--json /dev/null/x.json: /dev/null is not a directory"),
     ],
