@@ -47,7 +47,7 @@ STOP_SECONDS: Final = 1.0
 _UPGRADED: Final = frozenset({"attach", "exec", "portforward"})
 """Subresources whose clients leave HTTP; for all others, the header Upgrade is ignored."""
 _UNITS: Final = frozenset({"ns", "us", "µs", "μs", "ms", "s", "m", "h"})
-_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)([^.0-9]*)", re.ASCII)
+_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([^.0-9]*)", re.ASCII)
 _LONG_VERBS: Final = frozenset({"watch", "proxy"})
 _LONG_SUBRESOURCES: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 
