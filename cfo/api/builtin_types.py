@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from cfo.api.quantity import is_quantity
+from cfo.runtime.objects import is_quantity
 
 TypeTable: TypeAlias = Mapping[str, Mapping[str, str]]
 """The shape of each field of each type."""

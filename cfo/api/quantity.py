@@ -7,24 +7,11 @@ The grammar is the same as for `resource.Quantity`_.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import ROUND_UP, Decimal, localcontext
 from typing import Final
 
-_QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(n|u|m|k|[KMGTPE]i|[MGTPE]|[eE][+-]?\d+)?", re.ASCII)
-_FACTORS: Final[Mapping[str, Decimal]] = {
-    **{
-        suffix: Decimal(10) ** power
-        for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
-    },
-    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
-}
-
-
-def is_quantity(text: str) -> bool:
-    """Return whether ``text`` is a valid quantity."""
-    return _QUANTITY.fullmatch(text) is not None
+from cfo.runtime.objects import is_quantity, parse_quantity, split_quantity
 
 
 def is_zero(quantity: str | float) -> bool:
@@ -35,20 +22,9 @@ def is_zero(quantity: str | float) -> bool:
     return not str(quantity).strip("0.")
 
 
-def parse_quantity(quantity: str | float) -> Decimal:
-    """Return the value of ``quantity``. Raises :class:`ValueError` if it is not valid."""
-    match = _QUANTITY.fullmatch(str(quantity))
-    if match is None:
-        raise ValueError(f"{quantity!r} is not a valid quantity")
-    number, suffix = match.groups()
-    if _is_exponent(suffix):
-        return Decimal(number + suffix)
-    return Decimal(number) * _FACTORS.get(suffix or "", Decimal(1))
-
-
-def _is_exponent(suffix: str | None) -> bool:
+def _is_exponent(suffix: str) -> bool:
     """Return whether ``suffix`` is a decimal exponent such as ``e3``; ``E`` and ``Ei`` are factors."""
-    return suffix is not None and suffix[:1] in ("e", "E") and suffix[1:] not in ("", "i")
+    return suffix[:1] in ("e", "E") and suffix[1:] not in ("", "i")
 
 
 def format_quantity(value: Decimal) -> str:
@@ -71,11 +47,10 @@ def canonical_quantity(quantity: str | float) -> str:
     resource.Quantity.
     """
     text = str(quantity)
-    match = _QUANTITY.fullmatch(text)
-    if match is None or len(text) > 40 or len(match[2] or "") > 4:  # an exponent of three digits is out of range
+    if not is_quantity(text):
         return text
-    suffix = match[2] or ""
-    with localcontext(prec=80):
+    _, suffix = split_quantity(text)
+    with localcontext(prec=100):
         value = parse_quantity(text)
         if abs(value) > _MAX_VALUE:
             return text

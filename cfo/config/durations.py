@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated
@@ -10,16 +9,7 @@ from typing import Annotated
 import durationpy
 from pydantic import BeforeValidator, PlainSerializer
 
-# durationpy also accepts days, months and years; Go, and so the Go operator, does not.
-_GO_DURATION = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)")
-
-
-def parse_duration(text: str) -> timedelta:
-    """Parse a Go duration such as ``90s`` or ``1h30m``; raises :class:`ValueError` for any other string."""
-    if not _GO_DURATION.fullmatch(text):
-        raise ValueError("must be a duration such as 90s or 5m")
-    parsed: timedelta = durationpy.from_str(text)
-    return parsed
+from cfo.runtime.objects import parse_duration
 
 
 def format_duration(value: timedelta) -> str:
@@ -38,7 +28,7 @@ def duration_of(value: object) -> timedelta:
     if isinstance(value, int) and not isinstance(value, bool):
         return timedelta(microseconds=value / 1000)
     if isinstance(value, str):
-        with suppress(ValueError, OverflowError):
+        with suppress(ValueError):
             return parse_duration(value.strip())
     raise ValueError("must be a duration such as 90s or 5m, or an integer of nanoseconds")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cfo.config.durations import parse_duration
+from cfo.runtime.objects import parse_duration
 
 __all__ = ["Settings", "unused_variables"]
 

@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 
 from cfo.config import AppWrapperConfiguration
-from cfo.config.durations import format_duration, parse_duration
+from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
+from cfo.runtime.objects import parse_duration
 from cfo.runtime.objects.unstructured import Object, annotations_of
 from cfo.runtime.webhook.admission import UserInfo
 from test.support.recordings import GOLDEN

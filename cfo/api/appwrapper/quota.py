@@ -16,8 +16,8 @@ from typing import Any, Final
 from cfo.api.appwrapper.inference import RAY_SPECS, pod_sets_of, submits_in_own_pod
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import SUBMITTER_PATH, PodSetError, is_submitter, pod_template_at, pod_template_problems
-from cfo.api.quantity import parse_quantity
 from cfo.runtime import Object, annotations_of, gvk_of
+from cfo.runtime.objects import parse_quantity
 
 _AUTOSCALER: Final = "autoscaler"
 _SUBMITTER: Final = "ray-job-submitter"
@@ -134,6 +134,6 @@ def _with_requests(container: Object, minimum: Mapping[str, str]) -> Object:
         try:
             if parse_quantity(requests.get(name, "0")) < parse_quantity(amount):
                 requests[name] = amount
-        except (ValueError, ArithmeticError):
+        except ValueError:
             continue  # the API server rejects it
     return {**container, "resources": {**resources, "requests": requests}}

@@ -19,6 +19,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from cfo.runtime import APIModel
+from cfo.runtime.objects import QUANTITY_SCHEMA
 
 _PRESERVE: Final[dict[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
 
@@ -68,7 +69,7 @@ Scalar = Annotated[Any, Shape("scalar"), OPEN]
 
 IntOrString = Annotated[Any, Shape("IntOrString"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
 
-Quantity = Annotated[Any, Shape("Quantity"), Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
+Quantity = Annotated[Any, Shape("Quantity"), Field(json_schema_extra=QUANTITY_SCHEMA)]
 """A resource quantity, such as ``2Gi``."""
 
 AnyObject = Annotated[dict[str, Any], Shape("object"), OPEN]

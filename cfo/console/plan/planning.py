@@ -15,7 +15,6 @@ from typing import Any, Final
 from cfo.api.inferencestack.kinds import operator_version_of
 from cfo.api.inferencestack.names import INSTANCE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, is_retained
 from cfo.api.inferencestack.profiles import Profile, newest_profile
-from cfo.api.quantity import is_quantity, parse_quantity
 from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, is_of_chart, owns_replicas
 from cfo.controllers.inferencestack.profile_choice import choose_profile
 from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment, render
@@ -31,6 +30,7 @@ from cfo.runtime import (
     namespace_of,
     uid_of,
 )
+from cfo.runtime.objects import is_quantity, parse_quantity
 
 _Key = tuple[GVK, str]
 

@@ -1,7 +1,7 @@
 """Timeouts and retry limits of an AppWrapper: defaults from the configuration, overridden by annotations.
 
 Periods are Go durations; negative values count as zero, and ``gracePeriodCeiling`` is the maximum. An invalid value, or
-an invalid item in a list of exit codes, is ignored, and :attr:`Settings.problems` describes it.
+an invalid item in a list of exit codes, is ignored, and :attr:`Settings.problems` describes the first ten.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ from datetime import timedelta
 from typing import Any, Final
 
 from cfo.config import FaultToleranceConfiguration
-from cfo.config.durations import format_duration, parse_duration
+from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.runtime import annotations_of
+from cfo.runtime.objects import parse_duration, parse_integer
+from cfo.runtime.process import printable
 
 DELETION_ON_FAILURE: Final = f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration"
 """The annotation that delays the deletion of a failed AppWrapper's resources."""
 
 _ZERO: Final = timedelta(0)
 _MAX_SHOWN_CHARACTERS: Final = 64
+_MAX_CODES: Final = 100
+_MAX_PROBLEMS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +91,23 @@ class _AnnotationReader:
         if text is None:
             return default
         try:
-            return int(text)
+            return parse_integer(text)
         except ValueError:
             self._report(name, text, f"must be an integer; {default} is used")
             return default
 
     def codes(self, name: str) -> frozenset[int]:
-        text = self._value(name)
+        text = self._value(name) or ""
         codes: set[int] = set()
-        for part in (text or "").split(",") if text else ():
+        *parts, rest = text.split(",", _MAX_CODES) if text.count(",") >= _MAX_CODES else [*text.split(","), ""]
+        for part in parts if text else ():
             try:
-                codes.add(int(part))
+                codes.add(parse_integer(part))
             except ValueError:
-                self._report(name, text or "", f"must be exit codes such as 3,137; {part.strip()!r} is ignored")
+                shown = printable(part.strip(), _MAX_SHOWN_CHARACTERS)
+                self._report(name, text, f"must be exit codes such as 3,137; '{shown}' is ignored")
+        if rest:
+            self._report(name, text, f"only the first {_MAX_CODES} exit codes are used")
         return frozenset(codes)
 
     def _duration(self, name: str, fallback: str) -> timedelta | None:
@@ -108,7 +116,7 @@ class _AnnotationReader:
             return None
         try:
             return parse_duration(text.strip())
-        except (ValueError, OverflowError):
+        except ValueError:
             self._report(name, text, f"must be a duration such as 90s or 5m; {fallback}")
             return None
 
@@ -116,5 +124,6 @@ class _AnnotationReader:
         return self._annotations.get(ANNOTATION_PREFIX + name)
 
     def _report(self, name: str, value: str, problem: str) -> None:
-        shown = value if len(value) <= _MAX_SHOWN_CHARACTERS else f"{value[:_MAX_SHOWN_CHARACTERS]}..."
-        self.problems.append(f"annotation {ANNOTATION_PREFIX}{name}: {shown!r}: {problem}")
+        if len(self.problems) < _MAX_PROBLEMS:
+            shown = printable(value, _MAX_SHOWN_CHARACTERS)
+            self.problems.append(f"annotation {ANNOTATION_PREFIX}{name}: '{shown}': {problem}")

@@ -17,7 +17,7 @@ from typing import Any, Final
 import structlog
 
 from cfo.api.appwrapper.names import FIELD_MANAGER
-from cfo.api.quantity import format_quantity, parse_quantity
+from cfo.api.quantity import format_quantity
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
 from cfo.controllers.appwrapper.nodes import decode_node, marked_resources
 from cfo.runtime import (
@@ -35,7 +35,7 @@ from cfo.runtime import (
     on_update,
 )
 from cfo.runtime.client import patch_checked
-from cfo.runtime.objects import NODE
+from cfo.runtime.objects import NODE, parse_quantity
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.slack_queue")
 

@@ -27,6 +27,11 @@ from .kinds import SECRET as SECRET
 from .kinds import SERVICE as SERVICE
 from .kinds import SERVICE_ACCOUNT as SERVICE_ACCOUNT
 from .kinds import VALIDATING_WEBHOOK_CONFIGURATION as VALIDATING_WEBHOOK_CONFIGURATION
+from .parsers import is_quantity as is_quantity
+from .parsers import parse_duration as parse_duration
+from .parsers import parse_integer as parse_integer
+from .parsers import parse_quantity as parse_quantity
+from .parsers import split_quantity as split_quantity
 from .rbac import CRUD as CRUD
 from .rbac import READ as READ
 from .rbac import Rule as Rule
@@ -42,6 +47,7 @@ from .resource.definition import custom_resource_definition as custom_resource_d
 from .resource.definition import custom_resource_definitions as custom_resource_definitions
 from .resource.definition import resources_in as resources_in
 from .resource.field_types import ATOMIC as ATOMIC
+from .resource.field_types import QUANTITY_SCHEMA as QUANTITY_SCHEMA
 from .resource.field_types import SET as SET
 from .resource.field_types import Condition as Condition
 from .resource.field_types import ConditionList as ConditionList

@@ -9,3 +9,4 @@ from .health import ping as ping
 from .listener import AddressUnavailable as AddressUnavailable
 from .private_keys import PrivateKey as PrivateKey
 from .private_keys import load_private_key as load_private_key
+from .text import printable as printable

@@ -22,12 +22,12 @@ from contextlib import contextmanager
 from typing import Final
 
 import anyio
-import durationpy
 import structlog
 from aiohttp import web
 from anyio.abc import TaskStatus
 
 from cfo.runtime.client.tracing import Tracing
+from cfo.runtime.objects.parsers import parse_duration
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.endpoint import parse_bind_address
 from cfo.runtime.process.listener import KEEP_ALIVE, Listener, bind_socket
@@ -307,7 +307,7 @@ class WebhookServer:
 def _timeout(text: str) -> float:
     """Return the seconds in the ``timeout`` query parameter, the API server's timeout; at most 30, also without one."""
     try:
-        seconds: float = durationpy.from_str(text).total_seconds()
+        seconds = parse_duration(text).total_seconds()
     except ValueError:
         return _MAX_TIMEOUT
     return min(seconds, _MAX_TIMEOUT) if seconds > 0 else _MAX_TIMEOUT

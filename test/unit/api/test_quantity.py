@@ -7,7 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from cfo.api.quantity import canonical_quantity, format_quantity, is_quantity, is_zero, parse_quantity
+from cfo.api.quantity import canonical_quantity, format_quantity, is_zero
+from cfo.runtime.objects import is_quantity, parse_quantity
 from envtest.schema.quantity import canonical
 
 

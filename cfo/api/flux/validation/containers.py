@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from cfo.api.flux.facts import is_runner, runners
 from cfo.api.flux.validation.syntax import MAX_DNS_LABEL, between, choice, dns_label, dns_subdomain, environment_errors
-from cfo.api.quantity import is_quantity
 from cfo.runtime import FieldError
+from cfo.runtime.objects import is_quantity
 from cfo.runtime.objects.field import OMIT, Path, duplicate, forbidden, invalid, not_supported, required, too_many
 
 MAX_CONTAINERS: Final = 100

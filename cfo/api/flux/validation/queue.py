@@ -29,8 +29,8 @@ from cfo.api.flux.validation.syntax import (
     environment_errors,
     selector_errors,
 )
-from cfo.api.quantity import is_quantity
 from cfo.runtime import FieldError, Object, controller_of, labels_of
+from cfo.runtime.objects import is_quantity
 from cfo.runtime.objects.field import Path, forbidden, invalid, required
 
 _SPEC: Final = Path("spec")

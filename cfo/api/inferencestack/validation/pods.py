@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.inferencestack.resolution import is_enabled
-from cfo.api.quantity import is_quantity, parse_quantity
 from cfo.runtime import FieldError
+from cfo.runtime.objects import is_quantity, parse_quantity
 from cfo.runtime.objects.field import Path, duplicate, invalid, not_supported, required
 
 _MAX_DIGITS = 9

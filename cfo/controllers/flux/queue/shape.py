@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from cfo.api.quantity import is_quantity, parse_quantity
 from cfo.controllers.flux.queue.model import Demand
+from cfo.runtime.objects import is_quantity, parse_quantity
 
 DEFAULT_DEADLINE: Final = 31_500_000.0
 """The deadline of MiniClusters that have none, in seconds: the default of upstream's schema."""

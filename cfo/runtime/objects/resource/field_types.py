@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from cfo.runtime.objects.parsers import MAX_LENGTH, QUANTITY_PATTERN
 from cfo.runtime.objects.resource.model import APIModel
 
 Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
@@ -14,9 +15,12 @@ Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """A time in RFC 3339 format, as in ``metadata.creationTimestamp``; a string, so that it is written as it was read."""
 
-_DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-_QUANTITY = rf"^(\+|-)?{_DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_DECIMAL}))?$"
-Quantity = Annotated[int | str, Field(json_schema_extra={"pattern": _QUANTITY, "x-kubernetes-int-or-string": True})]
+QUANTITY_SCHEMA: dict[str, Any] = {
+    "maxLength": MAX_LENGTH,
+    "pattern": f"^{QUANTITY_PATTERN}$",
+    "x-kubernetes-int-or-string": True,
+}
+Quantity = Annotated[int | str, Field(json_schema_extra=QUANTITY_SCHEMA)]
 """A number, or a string such as 500m or 4Gi. A string that is not a quantity is rejected."""
 
 ATOMIC = Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})

@@ -62,6 +62,18 @@ def test_valid_exit_codes_are_used() -> None:
     assert not result.is_terminal(0)
 
 
+def test_exit_codes_and_problems_are_limited() -> None:
+    assert settings(retryableExitCodes=",".join(map(str, range(100)))).retryable_exit_codes == set(range(100))
+    result = settings(retryableExitCodes=",".join(map(str, range(200))), terminalExitCodes=",".join("x" * 60_000))
+    assert result.retryable_exit_codes == set(range(100))
+    assert len(result.problems) == 10
+    assert all(len(problem) < 300 and problem.isprintable() for problem in result.problems)
+    hostile = settings(retryLimit="9" * 5000, terminalExitCodes="\x1b]0;\u202e,4\r\n")
+    assert len("".join(hostile.problems)) < 600
+    assert "".join(hostile.problems).isprintable()
+    assert hostile.terminal_exit_codes == {4}
+
+
 def component(obj: Object, config: AppWrapperConfiguration = CONFIG, **info: Any) -> Object:
     wrapped = wrapper(status={"phase": "Resuming"})
     wrapped["spec"]["components"] = [{"template": obj, "podSetInfos": [info]}]

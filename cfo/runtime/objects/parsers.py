@@ -1,0 +1,74 @@
+"""Parsers for strings that users write into objects: quantities, durations, times, numbers and names.
+
+Every parser compares the length before it matches, its pattern takes linear time, and its result cannot overflow in
+later calculations. They raise :class:`ValueError`, with at most 64 characters of the value in the message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from decimal import Decimal
+from typing import Final
+
+import durationpy
+
+from cfo.runtime.process.text import printable
+
+MAX_LENGTH: Final = 64
+"""The maximum number of characters in a quantity, duration, time or number."""
+
+QUANTITY_PATTERN: Final = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?"
+"""The grammar of resource.Quantity, with at most three digits in an exponent; also the pattern in CRDs."""
+
+_QUANTITY: Final = re.compile(QUANTITY_PATTERN)
+_SUFFIX: Final = re.compile(r"[a-zA-Z]")
+_FACTORS: Final[Mapping[str, Decimal]] = {
+    **{
+        suffix: Decimal(10) ** power
+        for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+    },
+    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
+}
+# durationpy also accepts days, months and years; Go, and so the Go operator, does not.
+_DURATION: Final = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
+_INTEGER: Final = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
+_LONGEST: Final = timedelta(microseconds=2**63 // 1000)  # that of Go
+
+
+def is_quantity(text: str) -> bool:
+    """Return whether ``text`` is a valid quantity, such as ``500m``, ``2`` or ``4Gi``."""
+    return len(text) <= MAX_LENGTH and _QUANTITY.fullmatch(text) is not None
+
+
+def split_quantity(text: str) -> tuple[str, str]:
+    """Return the number and the suffix of a quantity, which may be an exponent. Raises :class:`ValueError`."""
+    if not is_quantity(text):
+        raise ValueError(f"'{printable(text, MAX_LENGTH)}' is not a valid quantity")
+    suffix = _SUFFIX.search(text)
+    return (text[: suffix.start()], text[suffix.start() :]) if suffix else (text, "")
+
+
+def parse_quantity(quantity: str | float) -> Decimal:
+    """Return the value of ``quantity``. Raises :class:`ValueError` if it is not valid."""
+    number, suffix = split_quantity(str(quantity))
+    return Decimal(number) * _FACTORS[suffix] if suffix in _FACTORS else Decimal(number + suffix)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Parse a Go duration such as ``90s`` or ``1h30m``. Raises :class:`ValueError` for any other string."""
+    if len(text) <= MAX_LENGTH and _DURATION.fullmatch(text):
+        with suppress(ValueError, OverflowError):
+            parsed: timedelta = durationpy.from_str(text)
+            if abs(parsed) <= _LONGEST:
+                return parsed
+    raise ValueError("must be a duration such as 90s or 5m")
+
+
+def parse_integer(text: str) -> int:
+    """Parse an integer of at most 18 digits, between spaces. Raises :class:`ValueError` for any other string."""
+    if len(text) > MAX_LENGTH or not _INTEGER.fullmatch(text):
+        raise ValueError("must be an integer")
+    return int(text)

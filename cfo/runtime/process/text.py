@@ -1,0 +1,38 @@
+"""Text for people: what a cluster sends is printed only after :func:`printable` has escaped and shortened it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_NAMED: Final = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+
+
+def printable(text: str, limit: int = 1000) -> str:
+    r"""Return ``text`` as one line of printable characters, at most ``limit``; the rest is replaced with ``…``.
+
+    Other characters are escaped as Go does (``\n``, ``\x1b``, ``\u202e``): a terminal interprets control characters,
+    and bidirectional marks change the order of the text after them.
+    """
+    if len(text) > limit:
+        text = f"{text[: limit - 1]}…"
+    if text.isprintable():
+        return text
+    escaped = "".join(map(escape, text))
+    return escaped if len(escaped) <= limit else f"{escaped[: limit - 1]}…"
+
+
+def printable_lines(text: str) -> str:
+    """Return ``text`` with its line breaks and tabs; other characters that are not printable are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(character if character in "\n\t" else escape(character) for character in text)
+
+
+def escape(character: str) -> str:
+    """Return ``character`` if it is printable, otherwise its escape sequence in Go."""
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return _NAMED.get(character) or f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
