@@ -1,4 +1,4 @@
-"""Facts that controllers and validation share: what conditions say, and which container runs Flux."""
+"""Facts that controllers and validation share: what conditions say, and which container runs Flux and requests what."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cfo.api.flux.names import QUEUE_NAME_LABEL
-from cfo.runtime import find_condition
+from cfo.runtime import Object, find_condition
 
 
 def is_true(obj: Mapping[str, Any], kind: str) -> bool:
@@ -31,6 +31,16 @@ def _condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 def is_queued_by_kueue(cluster: Mapping[str, Any]) -> bool:
     """Return whether a MiniCluster's Job has the label of a queue of Kueue, which then decides when it starts."""
     return bool(((cluster.get("spec") or {}).get("jobLabels") or {}).get(QUEUE_NAME_LABEL))
+
+
+def resources_of(container: Mapping[str, Any]) -> Object:
+    """Return limits and requests of a container; quantities may be numbers in the spec, and are strings in pods."""
+    given = container.get("resources") or {}
+    return {
+        kind: {name: str(amount) for name, amount in given[kind].items()}
+        for kind in ("limits", "requests")
+        if given.get(kind)
+    }
 
 
 def runners(containers: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -1,19 +1,18 @@
 """The MiniCluster of a FluxJob: pure functions.
 
-The spec is that of the job's template, completed with the defaults of the FluxSetup. The job's own fields replace those
-of the template; those of a container apply to the one that runs Flux.
+Its spec is that of :func:`~cfo.api.flux.composition.cluster_spec`, from which the queue also counts the demand.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
 
-from cfo.api.flux import DEFAULT_IMAGE, MINICLUSTER, QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
+from cfo.api.flux import MINICLUSTER, QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
+from cfo.api.flux.composition import cluster_spec
 from cfo.api.flux.facts import runners
 from cfo.runtime import Object, annotations_of, labels_of, name_of, namespace_of, owner_reference
 
@@ -28,8 +27,6 @@ _SIZE_ANNOTATION: Final = "flux-framework.org/fluxjob-size"
 
 _KUEUE_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 _MUTABLE: Final = frozenset({"command", "priority", "priorityClassName", "suspend", "ttlSecondsAfterFinished"})
-_JOB_FIELDS: Final = ("size", "tasks", "deadlineSeconds", "backoffLimit")
-_CONTAINER_FIELDS: Final = ("command", "workingDir", "resources")
 
 
 def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str = "") -> Object:
@@ -37,7 +34,7 @@ def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str 
 
     It is suspended until it is launched. With ``kueue_queue``, a LocalQueue of Kueue, Kueue decides when it starts.
     """
-    spec = _spec(job, (setup.get("spec") or {}).get("mini-cluster") or {})
+    spec = cluster_spec(job.get("spec") or {}, (setup.get("spec") or {}).get("mini-cluster") or {})
     annotations = {SPEC_ANNOTATION: _spec_hash(job), COMMAND_ANNOTATION: _command_hash(job)}
     if spec.get("maxSize"):
         annotations[_SIZE_ANNOTATION] = str(spec["size"])
@@ -62,38 +59,6 @@ def desired_minicluster(job: Object, setup: Mapping[str, Any], kueue_queue: str 
         },
         "spec": spec,
     }
-
-
-def _spec(job: Object, defaults: Mapping[str, Any]) -> Object:
-    own: Mapping[str, Any] = job.get("spec") or {}
-    template: Object = copy.deepcopy(own.get("template") or {})
-    spec = _merged({key: defaults[key] for key in ("flux", "pod") if defaults.get(key)}, template)
-    for key in ("suspend", "cleanup", "ttlSecondsAfterFinished"):
-        spec.pop(key, None)  # the FluxJob's controller decides about these
-    # The image contains Flux, unless the template or the FluxSetup says how it gets it.
-    spec["flux"] = {"container": {"disable": True}, **(spec.get("flux") or {})}
-    spec |= {key: own[key] for key in _JOB_FIELDS if own.get(key) is not None}
-    spec["size"] = spec.get("size") or defaults.get("size") or 1
-    containers: list[Object] = spec.setdefault("containers", None) or [{}]
-    spec["containers"] = containers
-    for index in runners(containers)[:1]:
-        runner = containers[index]
-        runner["image"] = own.get("image") or runner.get("image") or defaults.get("image") or DEFAULT_IMAGE
-        runner |= {key: own[key] for key in _CONTAINER_FIELDS if own.get(key)}
-        if environment := own.get("environment"):
-            runner["environment"] = {**(runner.get("environment") or {}), **environment}
-    return spec
-
-
-def _merged(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> Object:
-    """Return ``values``, completed by ``defaults``; maps are merged, everything else is replaced."""
-    result: Object = copy.deepcopy(dict(defaults))
-    for key, value in values.items():
-        if isinstance(value, dict) and isinstance(result.get(key), dict):
-            result[key] = _merged(result[key], value)
-        elif value is not None:
-            result[key] = value
-    return result
 
 
 def own_queue(job: Object) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cfo.api.flux import MINICLUSTER_LABEL
+from cfo.api.flux.facts import resources_of
 from cfo.controllers.flux.minicluster.plan import (
     CERTIFICATE_KEY,
     INDEX_LABEL,
@@ -193,7 +194,7 @@ def _init_container(plan: Plan) -> Object:
         "volumeMounts": _init_mounts(plan),
         "stdin": True,
         "tty": True,
-        **_optional(workingDir=view.get("workingDir"), resources=_resources(view)),
+        **_optional(workingDir=view.get("workingDir"), resources=resources_of(view)),
         "securityContext": dict(view.get("securityContext") or {}),
     }
 
@@ -236,7 +237,7 @@ def _base_container(container: Mapping[str, Any], name: str) -> Object:
             workingDir=container.get("workingDir"),
             ports=[{"containerPort": int(port), "protocol": "TCP"} for port in container.get("ports") or ()],
             env=_environment(container),
-            resources=_resources(container),
+            resources=resources_of(container),
         ),
     }
 
@@ -249,16 +250,6 @@ def _environment(container: Mapping[str, Any]) -> list[Object]:
         reference = {"name": source.get("name") or "", "key": source.get("key") or ""}
         variables.append({"name": name, "valueFrom": {"secretKeyRef": reference}})
     return variables
-
-
-def _resources(container: Mapping[str, Any]) -> Object:
-    """Return limits and requests; quantities may be numbers in the spec, and are strings in pods."""
-    given = container.get("resources") or {}
-    return {
-        kind: {name: str(amount) for name, amount in given[kind].items()}
-        for kind in ("limits", "requests")
-        if given.get(kind)
-    }
 
 
 def _pull_secrets(containers: Iterable[Mapping[str, Any]]) -> list[Object]:

@@ -27,14 +27,17 @@ INVALID_SELECTOR: Final = "InvalidSelector"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """A FluxSetup. ``selector`` is ``None`` if it has none; ``problem`` is why it governs nothing (reason, message)."""
+    """A FluxSetup. ``selector`` is ``None`` if it has none; ``problem`` is why it governs nothing (reason, message).
+
+    ``defaults`` are those of its MiniClusters.
+    """
 
     key: NamespacedName
     uid: str
     generation: int
     created: str
     policy: Policy
-    default_size: int
+    defaults: Mapping[str, Any]
     cleans_up: bool
     kueue_queue: str
     selector: LabelSelector | None
@@ -79,7 +82,7 @@ def setup_of(obj: Object, admin_namespaces: Collection[str]) -> Setup:
         generation=int(metadata.get("generation") or 0),
         created=str(metadata.get("creationTimestamp") or ""),
         policy=policy,
-        default_size=int(defaults.get("size") or 1),
+        defaults=defaults,
         cleans_up=defaults.get("cleanup") is not False and not defaults.get("ttlSecondsAfterFinished"),
         kueue_queue=_kueue_queue(spec),
         selector=parsed,

@@ -1,11 +1,12 @@
 """The records under one name: what they hold of a quota, and what keeps the FluxJob from being queued. Pure functions.
 
 One name identifies a FluxJob, its MiniCluster, the MiniCluster's Job and (by label) its pods. What such a group holds
-of the quota is the maximum that any of them may use. So quota is not free before the pods are deleted, whichever
-of the objects is deleted first.
+of the quota is the demand of its FluxJob while that is admitted, and at least what its pods request. So quota is not
+free before the pods are deleted, whichever of the objects is deleted first.
 
-A MiniCluster that no FluxJob controls holds only the pods that exist, which a ResourceQuota can limit. Its spec is not
-admitted by anyone, and must not take quota from other namespaces.
+Specs of MiniClusters and Jobs hold nothing: any user can write them, and the queue has not admitted them. So they
+must not take quota from other namespaces. Without an admitted FluxJob only the pods count, which a ResourceQuota can
+limit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from cfo.controllers.flux.queue.model import (
     Holding,
     WaitingJob,
 )
-from cfo.controllers.flux.queue.records import ClusterRecord, JobRecord
+from cfo.controllers.flux.queue.records import ClusterRecord, JobRecord, PodRecord
+from cfo.controllers.flux.queue.shape import add_to, demand_of_job
 from cfo.runtime import NamespacedName
 
 
@@ -45,9 +47,11 @@ class Group(msgspec.Struct, gc=False, eq=False):
     job: JobRecord | None = None
     cluster: ClusterRecord | None = None
     batch_pods: int = 0
-    pods: dict[str, bool] | None = None
-    """Whether each pod has ended."""
-    live_pods: int = 0
+    pods: dict[str, PodRecord] | None = None
+    present: Demand = NOTHING
+    """The sum of all pods."""
+    live: Demand = NOTHING
+    """The sum of the pods that have not ended."""
     waiting: WaitingJob | None = None
     holding: Holding | None = None
     is_assumed: bool = False
@@ -55,29 +59,46 @@ class Group(msgspec.Struct, gc=False, eq=False):
     reason: str = ""
     """What the status of the job is to say about its place in the queue; empty if it says so already."""
     position: int = 0
+    _demand: Demand = NOTHING
+    _demand_for: tuple[JobRecord | None, Setup | None] = (None, None)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing with this name exists."""
         return self.job is None and self.cluster is None and not self.batch_pods and not self.pods
 
-    def set_pod(self, name: str, *, ended: bool | None) -> None:
-        """Record whether a pod has ended; ``None``: it does not exist."""
+    def set_pod(self, name: str, pod: PodRecord | None) -> None:
+        """Record a pod; ``None``: it does not exist."""
         pods = self.pods or {}
         before = pods.pop(name, None)
-        if ended is not None:
-            pods[name] = ended
-        self.live_pods += (ended is False) - (before is False)
+        if pod is not None:
+            pods[name] = pod
         self.pods = pods or None
+        self.present = _changed(self.present, before, pod)
+        self.live = _changed(
+            self.live,
+            before if before is not None and not before.has_ended else None,
+            pod if pod is not None and not pod.has_ended else None,
+        )
+
+    def demand_of_job(self, setup: Setup | None) -> Demand:
+        """Return what the job demands with the defaults of its setup."""
+        job, known = self.job, self._demand_for
+        if job is not None and (known[0] is not job or known[1] is not setup):
+            self._demand_for = job, setup
+            self._demand = demand_of_job(job.shape, setup.defaults if setup is not None else {})
+        return self._demand if job is not None else NOTHING
 
 
-def waiting_demand(job: JobRecord, setup: Setup | None) -> Demand:
-    """Return the demand of a job, with the default size of its setup."""
-    if job.size or setup is None or setup.default_size <= 1:
-        return job.demand
-    size, resources, service_pod = setup.default_size, job.demand.resources, int(job.has_services)
-    pods = max(size, job.demand.pods - service_pod) + service_pod
-    return Demand(pods, {name: amount * size for name, amount in resources.items()} if resources else resources)
+def _changed(total: Demand, before: PodRecord | None, after: PodRecord | None) -> Demand:
+    """Return the sum of pods after a pod has changed."""
+    old, new = (pod.demand if pod is not None else NOTHING for pod in (before, after))
+    if old == new:
+        return total
+    resources = dict(total.resources)
+    add_to(resources, old.resources, -1)
+    add_to(resources, new.resources)
+    return Demand(total.pods - old.pods + new.pods, resources)
 
 
 def holding_of(key: NamespacedName, group: Group, setup: Setup | None, priority: int) -> Holding | None:
@@ -91,18 +112,11 @@ def holding_of(key: NamespacedName, group: Group, setup: Setup | None, priority:
     is_reserved = job is not None and not job.is_finished and (job.is_reserved or group.is_assumed)
     is_own = job is not None and cluster is not None and cluster.job_uid == job.uid
     is_active = cluster is not None and cluster.is_valid and not cluster.is_stopped and not cluster.is_finished
-    shape = cluster.demand if cluster is not None else waiting_demand(job, setup) if job is not None else NOTHING
-    demand = NOTHING
-    if is_reserved and job is not None:
-        demand = shape if is_own else waiting_demand(job, setup)
-    is_by_hand = cluster is not None and (not cluster.job_uid or (is_own and job is not None and job.is_finished))
-    if is_active and not is_by_hand and not (is_reserved and is_own):
-        demand = max(demand, shape, key=_pods)
-    planned = 0 if is_by_hand else group.batch_pods
-    demand = _at_least(demand, max(planned, _pods_that_count(group, setup, is_own=is_own)), shape)
+    is_orphan = cluster is not None and bool(cluster.job_uid) and not is_own
+    demand = group.demand_of_job(setup) if is_reserved else NOTHING
+    demand = demand.at_least(_pods_that_count(group, setup, is_own=is_own, is_orphan=is_orphan))
     if not demand.pods:
         return None
-    is_orphan = cluster is not None and bool(cluster.job_uid) and not is_own
     end = FOREVER
     if job is not None and job.started:
         end = job.started + job.duration
@@ -123,32 +137,16 @@ def holding_of(key: NamespacedName, group: Group, setup: Setup | None, priority:
     )
 
 
-def _pods(demand: Demand) -> int:
-    return demand.pods
-
-
-def _pods_that_count(group: Group, setup: Setup | None, *, is_own: bool) -> int:
-    """Return how many pods hold quota: those that have not ended, and those that are about to be deleted."""
-    if not group.pods:
-        return 0
+def _pods_that_count(group: Group, setup: Setup | None, *, is_own: bool, is_orphan: bool) -> Demand:
+    """Return what the pods hold that have not ended, or that are about to be deleted."""
     cluster, job = group.cluster, group.job
-    if cluster is None or cluster.is_deleting:
-        return len(group.pods)
+    if cluster is None or cluster.is_deleting or is_orphan:
+        return group.present
     if is_own and job is not None and job.is_finished:
         cleans_up = job.cleans_up if job.cleans_up is not None else setup is None or setup.cleans_up
         if cleans_up:
-            return len(group.pods)
-    return group.live_pods
-
-
-def _at_least(demand: Demand, pods: int, shape: Demand) -> Demand:
-    """Return the demand of at least ``pods`` pods like those of ``shape``."""
-    if demand.pods >= pods:
-        return demand
-    resources = (
-        {name: -(-amount * pods // shape.pods) for name, amount in shape.resources.items()} if shape.pods else {}
-    )
-    return Demand(pods, resources)
+            return group.present
+    return group.live
 
 
 def obstacle_of(

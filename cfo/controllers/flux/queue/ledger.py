@@ -19,7 +19,7 @@ import structlog
 from cfo.api.flux import MINICLUSTER, MINICLUSTER_LABEL
 from cfo.controllers.flux.queue.decision import decide
 from cfo.controllers.flux.queue.governance import Governance, Setup, setup_of
-from cfo.controllers.flux.queue.group import Group, holding_of, message_of, obstacle_of, waiting_demand
+from cfo.controllers.flux.queue.group import Group, holding_of, message_of, obstacle_of
 from cfo.controllers.flux.queue.model import (
     ADMITTED,
     EVICTED_BY_QUEUE,
@@ -29,7 +29,7 @@ from cfo.controllers.flux.queue.model import (
     WaitingJob,
     position_changed,
 )
-from cfo.controllers.flux.queue.records import JobRecord, batch_pods, cluster_record, is_ended, job_record
+from cfo.controllers.flux.queue.records import JobRecord, batch_pods, cluster_record, job_record, pod_record
 from cfo.runtime import JOB, Entry, Event, NamespacedName, Request
 
 _log = structlog.get_logger("cfo.controllers.flux.queue")
@@ -125,7 +125,7 @@ class Ledger:
         if group is None:
             return True
         is_stopped = group.cluster is None or group.cluster.is_stopped
-        return is_stopped and not group.live_pods and not group.batch_pods
+        return is_stopped and not group.live.pods and not group.batch_pods
 
     def setup(self, key: NamespacedName) -> Setup | None:
         """Return a setup by its key."""
@@ -233,7 +233,7 @@ class Ledger:
         for name in {old, new} - {""}:
             key = NamespacedName(event.key.namespace, name)
             group = self._groups.setdefault(key.namespace, {}).setdefault(name, Group())
-            group.set_pod(event.key.name, ended=is_ended(event.new) if event.new is not None and name == new else None)
+            group.set_pod(event.key.name, self._decode(pod_record, event.new) if name == new else None)
             found += self._update(key)
         return found
 
@@ -361,7 +361,7 @@ class Ledger:
             assert setup is not None
             if group.waiting is None:
                 group.reason = ""  # the next decision determines it
-            demand = waiting_demand(job, setup)
+            demand = group.demand_of_job(setup)
             priority = self._priority(job) or 0
             return WaitingJob(key, demand, priority=priority, created=job.created, duration=job.duration)
         reason, _ = obstacle

@@ -35,6 +35,14 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     pods: int = 0
     resources: Mapping[str, int] = {}
 
+    def at_least(self, other: Demand) -> Demand:
+        """Return the larger amount of each of the two demands."""
+        if not other.resources and other.pods <= self.pods:
+            return self
+        names = self.resources.keys() | other.resources.keys()
+        resources = {name: max(self.resources.get(name, 0), other.resources.get(name, 0)) for name in names}
+        return Demand(max(self.pods, other.pods), resources)
+
 
 NOTHING: Final = Demand()
 

@@ -25,12 +25,12 @@ from cfo.api.flux import (
     State,
 )
 from cfo.controllers.flux.queue.model import ADMITTED, REFUSED, Demand
-from cfo.controllers.flux.queue.shape import DEFAULT_DEADLINE, ClusterShape, Resources, demand_of
+from cfo.controllers.flux.queue.shape import DEFAULT_DEADLINE, ClusterShape, JobShape, PodShape, demand_of_pod
 from cfo.runtime import GVK, Entry
 
 
 class JobRecord(msgspec.Struct, gc=False, frozen=True):
-    """A FluxJob. ``size`` is 0 if the job has none, and ``demand`` is then that of one pod.
+    """A FluxJob. ``shape`` determines its demand, together with the defaults of its FluxSetup.
 
     ``reason``, ``position`` and ``setup`` are what its status says about its place in the queue. ``is_observed``: the
     controller has validated this generation. ``is_refused``: the API server did not permit its MiniCluster, which is
@@ -41,9 +41,7 @@ class JobRecord(msgspec.Struct, gc=False, frozen=True):
     uid: str
     generation: int
     created: float
-    size: int
-    has_services: bool
-    demand: Demand
+    shape: JobShape
     duration: float
     priority: int | None
     priority_class: str
@@ -81,7 +79,6 @@ class ClusterRecord(msgspec.Struct, gc=False, frozen=True):
     """
 
     job_uid: str
-    demand: Demand
     created: float
     end: float
     is_stopped: bool
@@ -99,11 +96,11 @@ class _Condition(msgspec.Struct, gc=False, rename="camel"):
     observed_generation: int = 0
 
 
-class _JobSpec(ClusterShape, gc=False, rename="camel"):
+class _JobSpec(JobShape, gc=False, omit_defaults=True, rename="camel"):
+    deadline_seconds: int | None = None
+    suspend: bool | None = None
     priority: int | None = None
     priority_class_name: str | None = None
-    resources: Resources | None = None
-    template: ClusterShape | None = None
 
 
 class _Status(msgspec.Struct, gc=False, rename="camel"):
@@ -146,7 +143,15 @@ class _PodStatus(msgspec.Struct, gc=False):
 
 
 class _Pod(msgspec.Struct, gc=False):
+    spec: PodShape | None = None
     status: _PodStatus | None = None
+
+
+class PodRecord(msgspec.Struct, gc=False, frozen=True):
+    """A pod. ``has_ended``: it uses no resources of a node."""
+
+    demand: Demand
+    has_ended: bool
 
 
 _jobs: Final = msgspec.json.Decoder(_Job)
@@ -160,7 +165,6 @@ def job_record(entry: Entry) -> JobRecord:
     job, meta = _jobs.decode(entry.raw), entry.meta
     spec, status = job.spec or _JobSpec(), job.status or _Status()
     template = spec.template or ClusterShape()
-    size = spec.size or template.size or 0
     deadline = spec.deadline_seconds or template.deadline_seconds or DEFAULT_DEADLINE
     reserved = _find(status.conditions, QUOTA_RESERVED)
     labels = {**(template.job_labels or {}), **meta.labels}
@@ -168,9 +172,7 @@ def job_record(entry: Entry) -> JobRecord:
         uid=meta.uid,
         generation=meta.generation,
         created=_seconds(meta.creation_timestamp),
-        size=size,
-        has_services=bool(template.services),
-        demand=demand_of(template, size or 1, spec.resources),
+        shape=spec,
         duration=float(deadline),
         priority=spec.priority,
         priority_class=intern(spec.priority_class_name or ""),
@@ -212,7 +214,6 @@ def cluster_record(entry: Entry) -> ClusterRecord:
     started = _seconds(status.start_time or "") or _seconds(meta.creation_timestamp)
     return ClusterRecord(
         job_uid=owner.uid if is_owned and owner is not None else "",
-        demand=demand_of(spec, 1 if spec.size is None else spec.size),
         created=_seconds(meta.creation_timestamp),
         end=started + (spec.deadline_seconds or DEFAULT_DEADLINE),
         is_stopped=suspend and _observed_generation(status) == meta.generation,
@@ -247,10 +248,11 @@ def batch_pods(entry: Entry) -> int:
     return 1 if spec.parallelism is None else max(spec.parallelism, 0)
 
 
-def is_ended(pod: Entry) -> bool:
-    """Return whether a pod has ended, so that it uses no resources of a node."""
-    status = _pods.decode(pod.raw).status
-    return status is not None and status.phase in ("Succeeded", "Failed")
+def pod_record(entry: Entry) -> PodRecord:
+    """Return the record of a pod. Raises :class:`msgspec.DecodeError` for values that no API server returns."""
+    pod = _pods.decode(entry.raw)
+    has_ended = pod.status is not None and pod.status.phase in ("Succeeded", "Failed")
+    return PodRecord(demand_of_pod(pod.spec or PodShape()), has_ended)
 
 
 def _find(conditions: Iterable[_Condition] | None, kind: str) -> _Condition | None:

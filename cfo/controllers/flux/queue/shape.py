@@ -1,4 +1,4 @@
-"""How many pods a job takes, and what they request: read from FluxJobs and from MiniClusters.
+"""How many pods a job takes, and what they request: what the MiniCluster that is created for it requests.
 
 An elastic job (with ``maxSize``) takes the quota for its maximum from the start, so that its cluster can be scaled at
 any time by any client without exceeding the quota.
@@ -7,41 +7,55 @@ any time by any client without exceeding the quota.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from decimal import localcontext
+from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
 
+from cfo.api.flux.composition import cluster_spec
+from cfo.api.flux.facts import resources_of
 from cfo.controllers.flux.queue.model import Demand
-from cfo.runtime.objects import is_quantity, parse_quantity
+from cfo.runtime.objects import parse_quantity
 
 DEFAULT_DEADLINE: Final = 31_500_000.0
 """The deadline of MiniClusters that have none, in seconds: the default of upstream's schema."""
 
 _MAX_AMOUNT: Final = 10**24
+_MAX_LENGTH: Final = 64
+"""The length up to which a quantity is read; a longer one counts as more than any quota."""
+
 _NO_REQUESTS: Final[Mapping[str, int]] = {}
+_Quantities = dict[str, str | int | float]
 
 
-class Resources(msgspec.Struct, gc=False):
+class Resources(msgspec.Struct, gc=False, omit_defaults=True):
     """The resources of a container."""
 
-    requests: dict[str, str | int | float] | None = None
-    limits: dict[str, str | int | float] | None = None
+    requests: _Quantities | None = None
+    limits: _Quantities | None = None
 
 
-class _Container(msgspec.Struct, gc=False):
+class _Container(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
     resources: Resources | None = None
+    run_flux: bool | None = None
+    restart_policy: str | None = None
 
 
-class _Flux(msgspec.Struct, gc=False):
+class _Flux(msgspec.Struct, gc=False, omit_defaults=True):
     container: _Container | None = None
+
+
+class _Pod(msgspec.Struct, gc=False, omit_defaults=True):
+    resources: _Quantities | None = None
 
 
 Containers = tuple[_Container, ...]
 
 
-class ClusterShape(msgspec.Struct, gc=False, rename="camel"):
-    """The part of a MiniCluster's spec, or of a FluxJob's template, that determines its demand."""
+class ClusterShape(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
+    """The part of a MiniCluster's spec, or of a FluxJob's template, that matters to the queue."""
 
     size: int | None = None
     max_size: int | None = None
@@ -53,54 +67,106 @@ class ClusterShape(msgspec.Struct, gc=False, rename="camel"):
     containers: Containers | None = None
     services: Containers | None = None
     flux: _Flux | None = None
+    pod: _Pod | None = None
 
 
-def demand_of(shape: ClusterShape, size: int, own: Resources | None = None) -> Demand:
-    """Return what a cluster of ``size`` pods, or of its ``maxSize``, demands with its service pod.
+class JobShape(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
+    """The part of a FluxJob's spec that determines its demand."""
 
-    ``own`` are the resources of the job itself, which replace those of the container that runs its command, the first
-    one. As in the scheduler, the init container counts if it requests more than the other containers together.
-    """
-    pods = max(size, shape.max_size or 0, 0)
-    containers = [container.resources for container in shape.containers or ()] or [None]
-    if own is not None:
-        containers[0] = own
-    requests = _sum(containers)
-    if shape.flux is not None and shape.flux.container is not None:
-        for name, amount in amounts_of(_requests(shape.flux.container.resources)).items():
-            requests[name] = max(requests.get(name, 0), amount)
-    total = {name: amount * pods for name, amount in requests.items()}
-    if shape.services:
+    size: int | None = None
+    resources: Resources | None = None
+    template: ClusterShape | None = None
+
+
+class PodShape(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
+    """The part of a pod's spec that determines what it requests."""
+
+    containers: Containers | None = None
+    init_containers: Containers | None = None
+    overhead: _Quantities | None = None
+    resources: Resources | None = None
+
+
+def demand_of_job(shape: JobShape, defaults: Mapping[str, Any]) -> Demand:
+    """Return what the MiniCluster of a FluxJob demands; ``defaults`` are ``spec.mini-cluster`` of its FluxSetup."""
+    return demand_of_cluster(cluster_spec(msgspec.to_builtins(shape), defaults))
+
+
+def demand_of_cluster(spec: Mapping[str, Any]) -> Demand:
+    """Return what the pods of a MiniCluster with this spec, or with its ``maxSize``, and its service pod demand."""
+    pods = max(spec.get("size") or 1, spec.get("maxSize") or 0)
+    view = (spec.get("flux") or {}).get("container") or {}
+    overhead = (spec.get("pod") or {}).get("resources") or {}
+    total = {name: amount * pods for name, amount in _requests(spec.get("containers") or (), (view,), overhead).items()}
+    if services := spec.get("services"):
         pods += 1
-        for name, amount in _sum([container.resources for container in shape.services]).items():
-            total[name] = total.get(name, 0) + amount
+        add_to(total, _requests(services))
     return Demand(pods, total or _NO_REQUESTS)
 
 
+def demand_of_pod(pod: PodShape) -> Demand:
+    """Return what one pod demands."""
+    spec = msgspec.to_builtins(pod)
+    requests = _requests(spec.get("containers") or (), spec.get("initContainers") or (), spec.get("overhead") or {})
+    for name, amount in _requests((spec,)).items():
+        requests[name] = max(requests.get(name, 0), amount)
+    return Demand(1, requests or _NO_REQUESTS)
+
+
+def _requests(
+    containers: Iterable[Mapping[str, Any]],
+    init_containers: Iterable[Mapping[str, Any]] = (),
+    overhead: Mapping[str, str | float] = _NO_REQUESTS,
+) -> dict[str, int]:
+    """Return what the scheduler counts for a pod: an init container counts if it requests more than the others."""
+    total: dict[str, int] = {}
+    for container in containers:
+        add_to(total, _requests_of(container))
+    running: dict[str, int] = {}  # the init containers that run on
+    largest: dict[str, int] = {}
+    for container in init_containers:
+        requests = _requests_of(container)
+        if container.get("restartPolicy") == "Always":
+            add_to(running, requests)
+            add_to(total, requests)
+            requests = {}
+        for name in running.keys() | requests.keys():
+            largest[name] = max(largest.get(name, 0), running.get(name, 0) + requests.get(name, 0))
+    for name, amount in largest.items():
+        total[name] = max(total.get(name, 0), amount)
+    add_to(total, amounts_of(overhead))
+    return total
+
+
+def _requests_of(container: Mapping[str, Any]) -> dict[str, int]:
+    """Return the requests; a limit without a request is the request, as the API server defaults it."""
+    resources = resources_of(container)
+    return amounts_of({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def add_to(total: dict[str, int], amounts: Mapping[str, int], sign: int = 1) -> None:
+    """Add ``amounts`` to ``total``, or subtract them with ``sign`` -1; names without an amount are removed."""
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + sign * amount
+        if not total[name]:
+            del total[name]
+
+
 def amounts_of(quantities: Mapping[str, str | float]) -> dict[str, int]:
-    """Return quantities in thousandths, rounded up and limited; those that are not valid are omitted."""
-    return {name: _amount(quantity) for name, quantity in quantities.items() if is_quantity(str(quantity))}
+    """Return quantities in thousandths, rounded up and limited; one that cannot be read exceeds any quota."""
+    return {name: _amount(str(quantity)) for name, quantity in quantities.items()}
 
 
-def _amount(quantity: str | float) -> int:
+def _amount(quantity: str) -> int:
+    return _MAX_AMOUNT if len(quantity) > _MAX_LENGTH else _short_amount(quantity)
+
+
+@lru_cache(maxsize=1024)
+def _short_amount(quantity: str) -> int:
     try:
-        value = parse_quantity(quantity)
-    except ArithmeticError:  # an exponent with very many digits
+        with localcontext(prec=2 * _MAX_LENGTH):
+            value = parse_quantity(quantity) * 1000
+    except (ArithmeticError, ValueError):  # an exponent with very many digits, or no quantity
         return _MAX_AMOUNT
     # Compared before it is converted: a short quantity may have millions of digits as a number.
-    return 0 if value <= 0 else _MAX_AMOUNT if value >= _MAX_AMOUNT else math.ceil(value * 1000)
-
-
-def _requests(resources: Resources | None) -> Mapping[str, str | float]:
-    """Return the requests; a limit without a request is the request, as the API server defaults it."""
-    if resources is None:
-        return {}
-    return {**(resources.limits or {}), **(resources.requests or {})}
-
-
-def _sum(containers: list[Resources | None]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for resources in containers:
-        for name, amount in amounts_of(_requests(resources)).items():
-            total[name] = total.get(name, 0) + amount
-    return total
+    return 0 if value <= 0 else _MAX_AMOUNT if value >= _MAX_AMOUNT else math.ceil(value)

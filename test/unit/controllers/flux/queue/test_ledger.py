@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import tracemalloc
-from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -13,113 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL, QUEUE_NAME_LABEL
+from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
-from cfo.controllers.flux.queue.model import Verdict, position_changed
-from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.controllers.flux.queue.model import position_changed
+from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import Event, EventType
-from cfo.runtime.objects.kinds import JOB, NAMESPACE, POD
-from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of
+from cfo.runtime.objects.kinds import JOB, POD
+from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of
 from test.support.flux_environment import flux_job, flux_setup
-
-SETUP = NamespacedName("operator", "setup")
-NOW = 1_800_000_000.0
-
-
-def handlers(ledger: Ledger) -> dict[GVK, Callable[[Event], object]]:
-    """Return the methods that process the events of each kind."""
-    return {
-        FLUX_JOB: ledger.on_job,
-        FLUX_SETUP: ledger.on_setup,
-        MINICLUSTER: ledger.on_cluster,
-        JOB: ledger.on_batch_job,
-        POD: ledger.on_pod,
-        NAMESPACE: ledger.on_namespace,
-    }
-
-
-class Queue:
-    """A ledger with one FluxSetup for all namespaces, and objects that change in it as informers report them."""
-
-    def __init__(self, **spec: Any) -> None:
-        self.notified: list[NamespacedName] = []
-        self.ledger = Ledger(frozenset({"operator"}), self.notified.extend)
-        self.entries: dict[tuple[GVK, NamespacedName], Entry] = {}
-        self.version = 0
-        self.put(FLUX_SETUP, flux_setup(namespace="operator", namespaceSelector={}, **spec))
-        self.ledger.start()
-
-    def put(self, gvk: GVK, obj: Object) -> None:
-        """Add or change an object."""
-        self.version += 1
-        metadata = {
-            "uid": f"uid-{obj['metadata']['name']}",
-            "generation": 1,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-        }
-        obj = copy.deepcopy({"apiVersion": gvk.api_version, "kind": gvk.kind, **obj})
-        obj["metadata"] = {**metadata, **obj["metadata"], "resourceVersion": str(self.version)}
-        entry = EntryDecoder(gvk).decode(orjson.dumps(obj))
-        old = self.entries.get((gvk, entry.key))
-        self.entries[gvk, entry.key] = entry
-        self._deliver(gvk, Event(EventType.UPDATED if old else EventType.ADDED, entry.key, old, entry))
-
-    def remove(self, gvk: GVK, name: str, namespace: str = "ns") -> None:
-        """Delete an object."""
-        old = self.entries.pop((gvk, NamespacedName(namespace, name)))
-        self._deliver(gvk, Event(EventType.DELETED, old.key, old, None))
-
-    def _deliver(self, gvk: GVK, event: Event) -> None:
-        handlers(self.ledger)[gvk](event)
-
-    def put_job(self, name: str, *true: str, labels: Object | None = None, **spec: Any) -> None:
-        """Add or change a FluxJob that was validated; the conditions ``true`` are true."""
-        status = {"jobid": name, "observedGeneration": 1, "conditions": [_true(kind) for kind in true]}
-        job = {**flux_job(name, **spec), "status": status}
-        job["metadata"]["labels"] = labels or {}
-        self.put(FLUX_JOB, job)
-
-    def put_cluster(
-        self, name: str, *, size: int, owned: bool = True, conditions: list[Object] | None = None, **spec: Any
-    ) -> None:
-        """Add or change a MiniCluster, by default that of the FluxJob with its name."""
-        owner = {"apiVersion": FLUX_JOB.api_version, "kind": "FluxJob", "name": name, "uid": f"uid-{name}"}
-        metadata: Object = {"name": name, "namespace": "ns", "uid": f"cluster-{name}"}
-        if owned:
-            metadata["ownerReferences"] = [{**owner, "controller": True}]
-        status = {"conditions": conditions or []}
-        self.put(MINICLUSTER, {"metadata": metadata, "spec": {"size": size, **spec}, "status": status})
-
-    def put_batch_job(self, name: str, status: Object | None = None, **spec: Any) -> None:
-        """Add or change the Job of a MiniCluster."""
-        owner = {"apiVersion": MINICLUSTER.api_version, "kind": "MiniCluster", "name": name, "uid": f"cluster-{name}"}
-        metadata: Object = {"name": name, "namespace": "ns", "ownerReferences": [{**owner, "controller": True}]}
-        self.put(JOB, {"metadata": metadata, "spec": spec, "status": status or {}})
-
-    def put_pod(self, name: str, cluster: str, phase: str = "Running", *, owned: bool = True) -> None:
-        """Add or change a pod of a MiniCluster."""
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": cluster, "uid": "3", "controller": True}
-        metadata: Object = {"name": name, "namespace": "ns", "labels": {MINICLUSTER_LABEL: cluster}}
-        if owned:
-            metadata["ownerReferences"] = [owner]
-        self.put(POD, {"metadata": metadata, "status": {"phase": phase}})
-
-    def decide(self) -> Totals:
-        """Decide about the queue."""
-        return self.ledger.decide(SETUP, NOW)
-
-    def verdict(self, name: str) -> Verdict | None:
-        """Return the verdict about a job."""
-        return self.ledger.verdict(NamespacedName("ns", name), f"uid-{name}", 1)
-
-    def reason(self, name: str) -> str:
-        """Return the reason in the verdict about a job, or the empty string."""
-        verdict = self.verdict(name)
-        return verdict.reason if verdict is not None else ""
-
-
-def _true(kind: str) -> Object:
-    return {"type": kind, "status": "True", "reason": "Admitted" if kind == "QuotaReserved" else kind}
+from test.support.flux_queue import NOW, SETUP, Queue, handlers, met
 
 
 def test_admissions_count_before_they_are_visible_and_become_visible_in_order() -> None:
@@ -222,7 +122,7 @@ def test_minicluster_with_a_flux_job_of_another_name_as_owner_does_not_count_as_
 
 def test_deadline_that_was_raised_in_the_minicluster_delays_the_planned_end() -> None:
     queue = Queue(max_size=3, queueingStrategy="Backfill")
-    status = {"jobid": "a", "startTime": "2026-01-01T00:00:00Z", "conditions": [_true("QuotaReserved")]}
+    status = {"jobid": "a", "startTime": "2026-01-01T00:00:00Z", "conditions": [met("QuotaReserved")]}
     queue.put(FLUX_JOB, {**flux_job("a", deadlineSeconds=100), "status": status})
     queue.put_cluster("a", size=2, deadlineSeconds=int(NOW))
     queue.put_job("b", size=3)
@@ -250,7 +150,7 @@ def test_pods_that_have_ended_hold_no_quota_if_their_minicluster_is_kept() -> No
     queue = Queue(max_size=2)
     for cleanup, pods in ((True, 1), (False, 0)):
         queue.put_job("a", "JobFinished", template={"cleanup": cleanup})
-        queue.put_cluster("a", size=2, conditions=[_true("JobFinished")])
+        queue.put_cluster("a", size=2, conditions=[met("JobFinished")])
         queue.put_pod("a-0", "a", "Succeeded")
         assert queue.decide().pods == pods
 
@@ -319,7 +219,7 @@ def test_evicted_job_is_drained_when_its_job_is_suspended_and_its_pods_have_ende
             "status": {"observedGeneration": 1},
         },
     )
-    status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [_true("Suspended")]}
+    status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [met("Suspended")]}
     queue.put_batch_job("a", parallelism=1, suspend=True, status=status)
     assert not queue.ledger.is_drained(key)
     queue.notified.clear()
@@ -379,7 +279,7 @@ def test_ledger_after_any_events_equals_one_that_is_rebuilt(changes: list[Any], 
         if kind == "job":
             queue.put_job(name, *sorted(true), size=number, suspend=flag)
         elif kind == "cluster":
-            conditions = [_true(item) for item in sorted(true)]
+            conditions = [met(item) for item in sorted(true)]
             queue.put_cluster(name, size=number, owned=flag, conditions=conditions)
         elif kind == "batch":
             queue.put_batch_job(name, parallelism=number, suspend=flag)
