@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP, GROUP, MINICLUSTER
-from cfo.api.flux.names import FIELD_MANAGER
+from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, GROUP, MINICLUSTER
 from cfo.features.contract import OBJECTS, OWN, Alert, Context, Feature, Panel, UserRole, api_rules, lazy
 from cfo.runtime import CRUD, READ, Object, Rule
 

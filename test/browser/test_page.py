@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.flux import FLUX_SETUP
+from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.summaries import Condition, Level, Problem, WarningEvent
 from cfo.runtime import SECRET, rfc3339

@@ -12,8 +12,8 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from cfo.api.appwrapper import USER_ID_LABEL, USER_LABEL
 from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.appwrapper.names import USER_ID_LABEL, USER_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
 from cfo.runtime.client.config import ClientConfig

@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.appwrapper import APPWRAPPER, Phase, infer_pod_sets, pod_template_at
+from cfo.api.appwrapper.inference import infer_pod_sets
+from cfo.api.appwrapper.names import APPWRAPPER, Phase
+from cfo.api.appwrapper.podsets import pod_template_at
 from cfo.config import AppWrapperConfiguration, parse
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.client.errors import APIError, UnknownKind

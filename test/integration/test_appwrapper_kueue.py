@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.appwrapper import QUEUE_NAME_LABEL
+from cfo.api.appwrapper.names import QUEUE_NAME_LABEL
 from cfo.runtime.objects.kinds import JOB, NODE, POD
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, find_condition, name_of, uid_of
 from test.support.appwrapper_environment import (

@@ -11,8 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
+from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
 from cfo.controllers import appwrapper
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import APIError, TransportError

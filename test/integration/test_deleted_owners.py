@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
-from cfo.api.flux import MINICLUSTER
+from cfo.api.flux.names import MINICLUSTER
 from cfo.runtime.objects.kinds import DEPLOYMENT, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import GVK, Object, uid_of
 from envtest import EmbeddedControlPlane

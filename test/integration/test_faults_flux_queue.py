@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, SUCCEEDED, State
-from cfo.api.flux.names import FIELD_MANAGER
+from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, SUCCEEDED, State
 from cfo.config import FluxConfiguration
 from cfo.controllers import flux
 from cfo.runtime.client.errors import Conflict, NotFound

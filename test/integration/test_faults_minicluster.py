@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from cfo.api.flux import MINICLUSTER
+from cfo.api.flux.names import MINICLUSTER
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of, uid_of
 from test.support.faults import run_manager_until_crash, run_manager_with_faulty_transport
 from test.support.flux_environment import (

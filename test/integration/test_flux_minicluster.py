@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from cfo.api.flux import MINICLUSTER
+from cfo.api.flux.names import MINICLUSTER
 from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, SECRET, SERVICE
 from cfo.runtime.objects.unstructured import (
     NamespacedName,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux import MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux.names import MINICLUSTER, MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.plan import secret_name
 from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, SERVICE
 from cfo.runtime.objects.unstructured import Object, key_of, name_of, namespace_of, uid_of

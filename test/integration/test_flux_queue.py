@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux import EVICTED, FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, State
+from cfo.api.flux.names import EVICTED, FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, State
 from cfo.runtime.objects.kinds import JOB, POD, PRIORITY_CLASS
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
 from test.support.flux_environment import (

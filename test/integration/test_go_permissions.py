@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, names_of
 from cfo.console.demo import crds
 from cfo.manifests.names import DEFAULT_NAMESPACE

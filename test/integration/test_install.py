@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux import MINICLUSTER, OBJECTS_READY
+from cfo.api.flux.names import MINICLUSTER, OBJECTS_READY
 from cfo.api.raycluster.names import DEFAULT_DENY_NAME, RAY_CLUSTER, ROUTE
 from cfo.console.demo import crds
 from cfo.console.demo.run import read_objects

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL, FINALIZER
+from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, FINALIZER
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import (
     GVK,

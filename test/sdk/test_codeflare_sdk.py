@@ -21,7 +21,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime import GVK, POD, Client, NamespacedName, RESTMapper, Transport, load_config
 from test.sdk import RELEASES

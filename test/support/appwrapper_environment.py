@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.api.appwrapper.names import FIELD_MANAGER
+from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX

@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 
-from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP
+from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.summaries import Change, ChangeType, Condition, Level, Problem, Summary, WarningEvent

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, STATES
 from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
-from cfo.api.flux.names import FIELD_MANAGER
+from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, STATES
 from cfo.config import FluxConfiguration
 from cfo.controllers import flux
 from cfo.controllers.flux import minicluster

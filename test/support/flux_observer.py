@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from cfo.api.flux import FLUX_JOB, MINICLUSTER_LABEL, STATES
+from cfo.api.flux.names import FLUX_JOB, MINICLUSTER_LABEL, STATES
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.store import Event
 from cfo.runtime.client.config import ClientConfig

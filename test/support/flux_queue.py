@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.model import Verdict
 from cfo.runtime.cache.entry import Entry, EntryDecoder

@@ -1,9 +1,17 @@
-"""Names that the Flux controllers, webhooks and users share: states, condition types, labels and policies."""
+"""Names that the Flux controllers, webhooks and users share: kinds, states, condition types, labels and policies."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Final
+
+from cfo.runtime import GVK
+
+GROUP: Final = "flux-framework.org"
+
+MINICLUSTER: Final = GVK(GROUP, "v1alpha2", "MiniCluster")
+FLUX_JOB: Final = GVK(GROUP, "v1alpha1", "FluxJob")
+FLUX_SETUP: Final = GVK(GROUP, "v1alpha1", "FluxSetup")
 
 
 class State(StrEnum):

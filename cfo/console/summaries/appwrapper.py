@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cfo.api.appwrapper import APPWRAPPER, QUEUE_NAME_LABEL, USER_LABEL, Phase
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, QUEUE_NAME_LABEL, USER_LABEL, Phase
 from cfo.console.summaries.kind_view import (
     KindView,
     PhaseChange,

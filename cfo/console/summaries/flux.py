@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cfo.api.flux import (
+from cfo.api.flux.names import (
     EVICTED,
     FLUX_JOB,
     FLUX_SETUP,

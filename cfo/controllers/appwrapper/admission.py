@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 import orjson
 import structlog
 
-from cfo.api.appwrapper import APPWRAPPER, Phase, replicas_of
+from cfo.api.appwrapper.names import APPWRAPPER, Phase
+from cfo.api.appwrapper.podsets import replicas_of
 from cfo.controllers.appwrapper.names import VALIDATED
 from cfo.runtime import Client, Clock, Event, Informer, Object, Request, find_condition, key_of, name_of
 from cfo.runtime.objects import VALIDATING_WEBHOOK_CONFIGURATION

@@ -14,8 +14,8 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from cfo.api.appwrapper import APPWRAPPER, MPI_JOBS
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+from cfo.api.appwrapper.inference import MPI_JOBS
+from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
 from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (

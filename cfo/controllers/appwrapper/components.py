@@ -19,17 +19,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfo.api.appwrapper import (
+from cfo.api.appwrapper.inference import pod_sets_of
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+from cfo.api.appwrapper.podsets import (
     RAY_JOB,
     SUBMITTER_PATH,
     PodSetError,
     expected_pods,
     is_submitter,
-    pod_sets_of,
     pod_template_at,
-    submitter_template,
 )
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL
+from cfo.api.appwrapper.quota import submitter_template
 from cfo.api.quantity import is_zero
 from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
 from cfo.controllers.appwrapper.names import RESOURCES_DEPLOYED

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import structlog
 
-from cfo.api.appwrapper import APPWRAPPER, PodSetError
-from cfo.api.appwrapper.names import FIELD_MANAGER
+from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
+from cfo.api.appwrapper.podsets import PodSetError
 from cfo.controllers.appwrapper.admission import is_held
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.names import PODS_READY, QUOTA_RESERVED, is_managed_here

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import anyio
 
-from cfo.api.appwrapper import Phase
+from cfo.api.appwrapper.names import Phase
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers

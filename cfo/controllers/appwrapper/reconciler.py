@@ -18,9 +18,8 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cfo.api.appwrapper import APPWRAPPER, Phase
 from cfo.api.appwrapper.inference import RAY_RESOURCES
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
+from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER, Phase
 from cfo.config import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers

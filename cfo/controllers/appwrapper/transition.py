@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from cfo.api.appwrapper import MPI_JOBS, Phase, PodSetError, replicas_of
-from cfo.api.appwrapper.names import FINALIZER
+from cfo.api.appwrapper.inference import MPI_JOBS
+from cfo.api.appwrapper.names import FINALIZER, Phase
+from cfo.api.appwrapper.podsets import PodSetError, replicas_of
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.components import CREATED, CREATION_ERRORED, Component, identity_message, initial_status
 from cfo.controllers.appwrapper.decision import Decision, Observation, delete_components

@@ -11,16 +11,16 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from cfo.api.appwrapper import (
-    APPWRAPPER,
-    QUEUE_NAME_LABEL,
-    PodGroup,
+from cfo.api.appwrapper.inference import pod_sets_of
+from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL
+from cfo.api.appwrapper.podsets import (
+    POD_INDEX_LABEL,
+    SUB_GROUP_COUNT,
+    SUB_GROUP_INDEX_LABEL,
     is_submitter,
-    pod_sets_of,
-    pods_with_quota,
     replicas_of,
 )
-from cfo.api.appwrapper.podsets import POD_INDEX_LABEL, SUB_GROUP_COUNT, SUB_GROUP_INDEX_LABEL
+from cfo.api.appwrapper.quota import PodGroup, pods_with_quota
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import (
     GVK,

@@ -18,8 +18,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from prometheus_client import Histogram
 
-from cfo.api.flux import ACTIVE, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
-from cfo.api.flux.names import FIELD_MANAGER
+from cfo.api.flux.names import ACTIVE, FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
 from cfo.config import DefaultSetupConfiguration
 from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.governance import READY, REPLACED, Setup

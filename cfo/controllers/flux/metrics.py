@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cfo.api.flux import ACTIVE
+from cfo.api.flux.names import ACTIVE
 from cfo.runtime import Reader
 
 _LABELS: Final = ("namespace", "fluxsetup")

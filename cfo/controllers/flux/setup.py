@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.config import FluxConfiguration
 from cfo.controllers.flux import fluxjob, fluxsetup, minicluster
 from cfo.controllers.flux.metrics import FluxSetupMetrics

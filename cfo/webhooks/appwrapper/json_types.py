@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
-from cfo.api.appwrapper import MAX_POD_SETS
+from cfo.api.appwrapper.podsets import MAX_POD_SETS
 from cfo.runtime import FieldError, Object
 from cfo.runtime.objects.field import MAX_ERRORS, OMIT, Path, invalid, too_many, type_invalid
 from cfo.webhooks.shapes import Shape, items_of, mapping_of, mismatches

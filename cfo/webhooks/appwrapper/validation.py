@@ -12,22 +12,17 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.appwrapper import (
-    APPWRAPPER,
+from cfo.api.appwrapper.inference import infer_pod_sets, pod_sets_of
+from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.podsets import (
     MAX_POD_SETS,
-    QUEUE_NAME_LABEL,
-    USER_ID_LABEL,
-    USER_LABEL,
     PodSetError,
-    check_added_pods,
-    infer_pod_sets,
     is_submitter,
     pod_set_mismatches,
-    pod_sets_of,
     pod_template_at,
     replicas_of,
-    uncounted_additions,
 )
+from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
 from cfo.runtime.objects.field import (
     MAX_ERRORS,

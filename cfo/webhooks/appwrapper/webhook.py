@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfo.api.appwrapper import APPWRAPPER, QUEUE_NAME_LABEL, RAY_SPECS, USER_ID_LABEL, USER_LABEL, PathError, value_at
-from cfo.api.appwrapper.inference import EMBEDDED_KINDS
+from cfo.api.appwrapper.inference import EMBEDDED_KINDS, RAY_SPECS
+from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.paths import PathError, value_at
 from cfo.config import AppWrapperConfiguration
 from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, Rule, gvk_of
 from cfo.runtime.objects.field import Path

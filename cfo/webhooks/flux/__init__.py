@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.flux.validation import (
     flux_job_update_errors,
     minicluster_queue_errors,

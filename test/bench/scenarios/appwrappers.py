@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.runtime import Transport, load_config
 from cfo.runtime.cache.cache import Cache
 from cfo.runtime.cache.store import Event

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from functools import partial
 
-from cfo.api.appwrapper import APPWRAPPER
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime.objects.unstructured import GVK, NamespacedName
 from test.bench.api_server import APIServer, api_server, run_concurrently

@@ -7,8 +7,8 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from cfo.api.flux import MINICLUSTER
 from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+from cfo.api.flux.names import MINICLUSTER
 from cfo.runtime import Client
 from test.bench.api_server import APIServer, api_server
 from test.bench.harness import Case, Goal, Sample, benchmark

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP
 from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP
 from cfo.controllers.flux.queue.ledger import Ledger
 from cfo.runtime import Client
 from cfo.runtime.cache.entry import Entry, EntryDecoder

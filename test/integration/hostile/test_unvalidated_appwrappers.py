@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from cfo.api.appwrapper import APPWRAPPER
 from cfo.api.appwrapper.models import appwrapper_crd
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.objects.kinds import POD, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects.rbac import Rule

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from cfo.api.appwrapper.names import APPWRAPPER
-from cfo.api.flux import FLUX_SETUP
+from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
 from cfo.api.raycluster.names import RAY_CLUSTER

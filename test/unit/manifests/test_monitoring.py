@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
-from cfo.api.flux import FLUX_SETUP
+from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cfo.api.flux.kinds import MINICLUSTER
 from cfo.api.flux.models.parts import FluxOptions, MiniClusterContainer, PodSecurityContext
+from cfo.api.flux.names import MINICLUSTER
 from cfo.runtime import (
     APIModel,
     Condition,

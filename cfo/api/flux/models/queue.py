@@ -6,10 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cfo.api.flux.kinds import FLUX_JOB, FLUX_SETUP
 from cfo.api.flux.models.minicluster import MiniClusterSpec, PodOptions
 from cfo.api.flux.models.parts import FluxOptions, LabelSelector, ResourceRequirements
-from cfo.api.flux.names import Fairness, Preemption, Queue, QueueingStrategy
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, Fairness, Preemption, Queue, QueueingStrategy
 from cfo.runtime import (
     APIModel,
     ConditionList,

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.flux.facts import is_true, runners
-from cfo.api.flux.kinds import FLUX_JOB
-from cfo.api.flux.names import QUEUE_NAME_LABEL, QUOTA_RESERVED, Queue, State
+from cfo.api.flux.names import FLUX_JOB, QUEUE_NAME_LABEL, QUOTA_RESERVED, Queue, State
 from cfo.api.flux.validation.minicluster import (
     MAX_SIZE,
     cluster_name,

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, SUSPEND_ANNOTATION
-from cfo.api.flux.names import FIELD_MANAGER
+from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, SUSPEND_ANNOTATION
 from cfo.api.flux.validation import error_message, validate_flux_job
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step

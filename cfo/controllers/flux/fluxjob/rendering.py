@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.flux import MINICLUSTER, QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
 from cfo.api.flux.composition import cluster_spec
 from cfo.api.flux.facts import runners
+from cfo.api.flux.names import MINICLUSTER, QUEUE_NAME_LABEL, SUSPEND_ANNOTATION
 from cfo.runtime import Object, annotations_of, labels_of, name_of, namespace_of, owner_reference
 
 SPEC_ANNOTATION: Final = "flux-framework.org/fluxjob-spec"

@@ -14,8 +14,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
-from cfo.api.flux import STATES, State
 from cfo.api.flux.facts import is_true
+from cfo.api.flux.names import STATES, State
 from cfo.controllers.flux.queue.model import Verdict
 from cfo.runtime import EventType, Object, find_condition, is_controlled_by, is_deleting, name_of, set_condition, uid_of
 from cfo.runtime.process import micro_time

@@ -13,7 +13,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from cfo.api.flux import (
+from cfo.api.flux.facts import is_false, is_queued_by_kueue, is_true, message_of
+from cfo.api.flux.names import (
     EVICTED,
     OBJECTS_READY,
     QUOTA_RESERVED,
@@ -23,7 +24,6 @@ from cfo.api.flux import (
     VALID,
     State,
 )
-from cfo.api.flux.facts import is_false, is_queued_by_kueue, is_true, message_of
 from cfo.controllers.flux.fluxjob.rendering import (
     has_command,
     is_command_outdated,

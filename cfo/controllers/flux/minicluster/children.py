@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cfo.api.flux import MINICLUSTER_LABEL
+from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.runtime import (
     GVK,
     Client,

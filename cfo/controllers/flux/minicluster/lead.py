@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from cfo.api.flux import MINICLUSTER_LABEL
+from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL
 from cfo.runtime import Entry, Informer, NamespacedName, Reader
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.flux import SUSPEND_ANNOTATION
 from cfo.api.flux.facts import is_queued_by_kueue, runners
+from cfo.api.flux.names import SUSPEND_ANNOTATION
 from cfo.runtime import Object, annotations_of, name_of, namespace_of
 
 INDEX_LABEL: Final = "job-index"

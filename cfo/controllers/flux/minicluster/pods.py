@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cfo.api.flux import MINICLUSTER_LABEL
 from cfo.api.flux.facts import resources_of
+from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.plan import (
     CERTIFICATE_KEY,
     INDEX_LABEL,

@@ -14,8 +14,7 @@ from typing import Final
 
 import structlog
 
-from cfo.api.flux import FLUX_JOB, MINICLUSTER, MINICLUSTER_LABEL, OBJECTS_READY, State
-from cfo.api.flux.names import FIELD_MANAGER
+from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, MINICLUSTER, MINICLUSTER_LABEL, OBJECTS_READY, State
 from cfo.api.flux.validation import error_message, validate_minicluster
 from cfo.controllers.flux.minicluster.children import Children, belongs_to
 from cfo.controllers.flux.minicluster.job_changes import (

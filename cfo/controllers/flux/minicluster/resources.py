@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from cfo.api.flux import MINICLUSTER_LABEL
 from cfo.api.flux.facts import is_queued_by_kueue
+from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.plan import (
     BROKER_PORT,
     CERTIFICATE_KEY,

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from cfo.api.flux import OBJECTS_READY, STATES, SUCCEEDED, UP_TO_DATE, VALID, State
 from cfo.api.flux.facts import is_queued_by_kueue, is_true, message_of
+from cfo.api.flux.names import OBJECTS_READY, STATES, SUCCEEDED, UP_TO_DATE, VALID, State
 from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspended
 from cfo.controllers.flux.minicluster.lead import LeadPod
 from cfo.controllers.flux.minicluster.plan import size_of

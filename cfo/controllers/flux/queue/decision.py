@@ -9,7 +9,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Final
 
-from cfo.api.flux import QueueingStrategy
+from cfo.api.flux.names import QueueingStrategy
 from cfo.controllers.flux.queue.capacity import Amounts, Capacity, Reservation, add, fits, subtract
 from cfo.controllers.flux.queue.model import FOREVER, Blocked, Decision, Holding, Policy, WaitingJob
 from cfo.runtime import NamespacedName

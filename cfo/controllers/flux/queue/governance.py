@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cfo.api.flux import Fairness, Preemption, Queue, QueueingStrategy
+from cfo.api.flux.names import Fairness, Preemption, Queue, QueueingStrategy
 from cfo.api.flux.validation import error_message, validate_flux_setup
 from cfo.controllers.flux.queue.model import Policy
 from cfo.controllers.flux.queue.shape import amounts_of

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
-from cfo.api.flux import MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.flux.names import MINICLUSTER, MINICLUSTER_LABEL
 from cfo.controllers.flux.queue.decision import decide
 from cfo.controllers.flux.queue.governance import Governance, Setup, setup_of
 from cfo.controllers.flux.queue.group import Group, holding_of, message_of, obstacle_of

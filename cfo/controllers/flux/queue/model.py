@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from cfo.api.flux import QueueingStrategy
+from cfo.api.flux.names import QueueingStrategy
 from cfo.runtime import NamespacedName
 
 FOREVER: Final = float("inf")

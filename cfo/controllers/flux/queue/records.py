@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from cfo.api.flux import (
+from cfo.api.flux.names import (
     EVICTED,
     FLUX_JOB,
     MINICLUSTER,

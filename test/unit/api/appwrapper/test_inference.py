@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.appwrapper import RAY_JOB, PodSetError, expected_pods, infer_pod_sets, pod_set_mismatches
+from cfo.api.appwrapper.inference import infer_pod_sets
+from cfo.api.appwrapper.podsets import RAY_JOB, PodSetError, expected_pods, pod_set_mismatches
 from cfo.runtime import GVK
 
 LEADER_WORKER_SET = """

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper import PathError, object_at, value_at
+from cfo.api.appwrapper.paths import PathError, object_at, value_at
 
 OBJECT: dict[str, Any] = {"spec": {"a": [{"t": {"x": 1}}, [{"y": 2}]], "b": {"c-d": None}, "n": 3}}
 

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper import (
+from cfo.api.appwrapper.inference import infer_pod_sets, pod_sets_of
+from cfo.api.appwrapper.podsets import (
     RAY_JOB,
     PodSetError,
     expected_pods,
-    infer_pod_sets,
     pod_set_mismatches,
-    pod_sets_of,
+    pod_spec_problems,
     pod_template_at,
 )
-from cfo.api.appwrapper.podsets import pod_spec_problems
 from cfo.runtime import JOB
 from hack.generate.builtin_types import table
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper import PodSetError, check_added_pods, pods_with_quota, uncounted_additions
+from cfo.api.appwrapper.podsets import PodSetError
+from cfo.api.appwrapper.quota import check_added_pods, pods_with_quota, uncounted_additions
 
 HEAD: dict[str, Any] = {"name": "ray-head", "image": "ray:2", "resources": {"requests": {"cpu": "2", "memory": "8G"}}}
 CLUSTER: dict[str, Any] = {

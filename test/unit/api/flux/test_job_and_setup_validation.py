@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL, QUOTA_RESERVED, State
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL, QUOTA_RESERVED, State
 from cfo.api.flux.validation import (
     flux_job_update_errors,
     minicluster_queue_errors,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.flux import FLUX_SETUP
+from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.names import FLUX_SETUP
 from cfo.console.dashboard import state as state_module
 from cfo.console.dashboard.feed import Stream, StreamDropped
 from cfo.console.dashboard.state import MAX_TRACKED, History, State, row_of

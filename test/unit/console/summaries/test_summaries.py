@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper import APPWRAPPER
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE

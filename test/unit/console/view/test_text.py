@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from cfo.api.flux import FLUX_JOB
+from cfo.api.flux.names import FLUX_JOB
 from cfo.console.summaries import Change, ChangeType, Condition, Level, WarningEvent
 from cfo.console.view.show import print_changes
 from cfo.console.view.text import (

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper import Phase
-from cfo.api.appwrapper.names import FINALIZER
+from cfo.api.appwrapper.names import FINALIZER, Phase
 from cfo.controllers.appwrapper.components import ComponentObject, components_of, desired_object
 from cfo.controllers.appwrapper.decision import Decision
 from cfo.controllers.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED, UNHEALTHY

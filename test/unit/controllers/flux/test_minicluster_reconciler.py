@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import orjson
 
-from cfo.api.flux import MINICLUSTER_LABEL
+from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.objects import Informers
 from cfo.controllers.flux.minicluster.plan import Plan
 from cfo.controllers.flux.minicluster.reconciler import MiniClusterReconciler

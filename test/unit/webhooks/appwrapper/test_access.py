@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from cfo.api.appwrapper import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
+from cfo.api.appwrapper.names import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper

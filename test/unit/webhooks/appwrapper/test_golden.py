@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonpatch
 import pytest
 
-from cfo.api.appwrapper import pod_sets_of
+from cfo.api.appwrapper.inference import pod_sets_of
 from cfo.config import AppWrapperConfiguration
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.field import FieldError, aggregate

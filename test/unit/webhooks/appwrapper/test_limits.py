@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper import PodSetError, infer_pod_sets, pod_template_at
+from cfo.api.appwrapper.inference import infer_pod_sets
+from cfo.api.appwrapper.podsets import PodSetError, pod_template_at
 from cfo.runtime import GVK, Object
 from cfo.webhooks.appwrapper import validation
 from cfo.webhooks.appwrapper.access import Access

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.appwrapper import USER_LABEL
+from cfo.api.appwrapper.names import USER_LABEL
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.unstructured import GVK, Object
 from cfo.webhooks.appwrapper.access import Access

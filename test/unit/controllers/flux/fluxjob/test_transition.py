@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION, State
+from cfo.api.flux.names import QUEUE_NAME_LABEL, SUSPEND_ANNOTATION, State
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Status, Step, state_of
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step

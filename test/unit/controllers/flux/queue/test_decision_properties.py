@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cfo.api.flux import QueueingStrategy
+from cfo.api.flux.names import QueueingStrategy
 from cfo.controllers.flux.queue.decision import decide
 from cfo.controllers.flux.queue.model import FOREVER, Blocked, Decision, Demand, Holding, Policy, WaitingJob
 from cfo.runtime import NamespacedName

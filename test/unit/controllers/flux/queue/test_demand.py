@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfo.api.flux import FLUX_JOB, MINICLUSTER
+from cfo.api.flux.names import FLUX_JOB, MINICLUSTER
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.minicluster.plan import Plan
 from cfo.controllers.flux.minicluster.pods import desired_service_pod

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
 from cfo.controllers.flux.queue.model import position_changed
 from cfo.runtime.cache.entry import EntryDecoder
