@@ -38,7 +38,8 @@ __all__ = [
 PROTOBUF = SERVED[2]
 _MISSING = "couldn't get version/kind; json parse error: "
 _EXCERPT = 30
-_FRACTION = re.compile(rb"\d\.0|\d[eE]")
+_FRACTION = re.compile(rb"\d(?:\.0|[eE])[\d+-]*\s*(?:[],}]|\Z)")
+"""What a whole float looks like in JSON; strings, such as hashes, match only if punctuation follows the digits."""
 
 
 class JSONError(ValueError):

@@ -1,0 +1,31 @@
+"""Tests that whole floats in JSON are decoded as Go writes them, and that text with such characters is not changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from envtest.endpoints.decoder import load_json
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": 2.0}', {"a": 2}),
+        ('{"a":[1.0 ,\n2E3\t]}', {"a": [1, 2000]}),
+        ('{"a": 1e+3, "b": 1.5e1}', {"a": 1000, "b": 15}),
+        ('{"a": -0.0, "b": 2.00000}', {"a": 0, "b": 2}),
+        ("2.0", 2),
+        ("[20e-1]", [2]),
+    ],
+)
+def test_whole_floats_become_integers(text: str, expected: Any) -> None:
+    assert json.dumps(load_json(text.encode())) == json.dumps(expected)
+
+
+@pytest.mark.parametrize("value", [1.5, 0.1, 2.0**60, "2.0", "1e3", "a7e41e9", "1.0, 2.0]", "1e3}"])
+def test_fractions_large_numbers_and_strings_are_unchanged(value: Any) -> None:
+    found = load_json(json.dumps({"value": value, "other": 3.0}).encode())
+    assert json.dumps(found) == json.dumps({"value": value, "other": 3})
