@@ -35,9 +35,11 @@ test fuzz: export PYTHONDONTWRITEBYTECODE :=
 TEST_JOBS    ?= 2
 PYTEST_FLAGS ?=
 PARALLEL      = -n $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
-test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in parallel, with PYTEST_FLAGS)
-	$(BIN)/python -m pytest $(PARALLEL)
-	cd envtest && $(abspath $(BIN))/python -m pytest $(PARALLEL)
+test: $(VENV)/.installed ## Run the tests of both distributions (TEST_JOBS in parallel, with PYTEST_FLAGS), also if the first fail
+	@failed=; \
+	$(BIN)/python -m pytest $(PARALLEL) || failed=' cfo'; \
+	(cd envtest && $(abspath $(BIN))/python -m pytest $(PARALLEL)) || failed="$$failed envtest"; \
+	test -z "$$failed" || { echo "Tests failed:$$failed"; exit 1; }
 
 lint: $(VENV)/.types ## Check style, types, layers, generated files and prose
 	$(BIN)/ruff check .
