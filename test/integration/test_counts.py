@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition
 from test.support import appwrapper_environment as appwrappers
 from test.support.appwrapper_environment import CONTROLLERS, AppWrapperEnvironment, job, pod, wrapper
-from test.support.clocks import FakeClock
+from test.support.clocks import FakeClock, SteppedClock
 from test.support.flux_environment import mini_cluster, run_minicluster_controller, start_flux_environment
 from test.support.inference_environment import (
     election,
@@ -47,7 +46,7 @@ CLUSTERS = 10
 
 @pytest.fixture(autouse=True)
 def real_delay_of_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let conditions settle as in production, so that each RayCluster takes one write of its status."""
+    """Let conditions settle as in production, so that each RayCluster takes one write; a clock is stepped."""
     monkeypatch.setattr(conditions, "QUIET_SECONDS", 1.0)
 
 
@@ -120,21 +119,10 @@ async def _has_written(broadcaster: EventBroadcaster) -> bool:
 async def create_clusters(env: Environment) -> list[Object]:
     """Create :data:`CLUSTERS` RayClusters, and wait until the controllers have written everything for them."""
     clusters = [await env.create(ray_cluster(f"rc-{number}")) for number in range(CLUSTERS)]
-
-    async def are_reported() -> bool:
-        listed = await env.client.list(RAY_CLUSTER)
-        return all(find_condition((item.get("status") or {}).get("conditions"), EXPOSED) for item in listed)
-
-    await eventually(are_reported, "the conditions of all clusters")
     await wait_until_written(env)
+    for item in await env.client.list(RAY_CLUSTER):
+        assert find_condition(item["status"]["conditions"], EXPOSED)
     return clusters
-
-
-async def tick(clock: FakeClock) -> None:
-    """Advance the clock by one second every 10 ms."""
-    while True:
-        clock.advance(1.0)
-        await asyncio.sleep(0.01)
 
 
 async def update_status(env: Environment, cluster: Object, **status: Any) -> None:
@@ -155,7 +143,7 @@ async def test_new_cluster_takes_one_request_per_child_and_one_for_the_finalizer
 ) -> None:
     async with start_environment(*crds) as env:
         await env.create_namespace()
-        async with run_controllers(env, kuberay_config(**settings)):
+        async with run_controllers(env, kuberay_config(**settings), clock=SteppedClock()):
             env.clear_requests()
             await create_clusters(env)
             assert count_requests(env) == multiplied(CLUSTERS, expected)
@@ -164,7 +152,7 @@ async def test_new_cluster_takes_one_request_per_child_and_one_for_the_finalizer
 async def test_deleted_cluster_takes_requests_only_for_binding_and_finalizer() -> None:
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()
-        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS), clock=SteppedClock()):
             clusters = await create_clusters(env)
             env.clear_requests()
             for cluster in clusters:
@@ -183,9 +171,9 @@ async def test_restart_with_unchanged_clusters_only_lists() -> None:
     for crds, settings in ((VANILLA_CRDS, PLAIN_SETTINGS), (OPENSHIFT_CRDS, OAUTH_SETTINGS)):
         async with start_environment(*crds) as env:
             await env.create_namespace()
-            async with run_controllers(env, kuberay_config(**settings)):
+            async with run_controllers(env, kuberay_config(**settings), clock=SteppedClock()):
                 clusters = await create_clusters(env)
-            async with run_controllers(env, kuberay_config(**settings)) as manager:
+            async with run_controllers(env, kuberay_config(**settings), clock=SteppedClock()) as manager:
                 found = count_requests(env)
                 assert {verb for verb, _ in found} == {"list"}
                 assert sum(found.values()) == len(manager.cache.informers)
@@ -195,7 +183,7 @@ async def test_restart_with_unchanged_clusters_only_lists() -> None:
 async def test_kuberay_status_updates_take_no_requests() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
-        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)) as manager:
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS), clock=SteppedClock()) as manager:
             clusters = await create_clusters(env)
             for cluster in clusters:
                 await update_status(env, cluster, state="ready", head={"serviceName": "head"})
@@ -212,19 +200,17 @@ async def test_kuberay_status_updates_take_no_requests() -> None:
 
 
 async def test_unchanged_clusters_take_no_requests() -> None:
-    clock = FakeClock()
+    clock = SteppedClock()
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS), clock=clock) as manager:
-            ticking = asyncio.create_task(tick(clock))
             await create_clusters(env)
-            await clock.sleep(20.0)  # the delayed discovery checks, whose number is limited, and delayed conditions
+            clock.step(20.0)  # the delayed discovery checks, whose number is limited
             await wait_until_written(env)
-            ticking.cancel()
             env.clear_requests()
             before = count_reconciles(manager)
             for _ in range(6):
-                clock.advance(4 * HOUR)
+                clock.step(4 * HOUR)
                 await wait_until_written(env)
             assert (count_requests(env), count_reconciles(manager) - before) == ({}, 0)
 
