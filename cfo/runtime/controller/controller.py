@@ -2,7 +2,8 @@
 
 Workers start after all sources have synced, so that a reconciler never mistakes "not cached yet" for "does not exist".
 An exception in a reconcile affects only that request: it is logged once and counted, and the request is requeued with
-back-off. On :meth:`~Controller.stop` the workers stop accepting requests and finish the current ones.
+back-off. Namespaces take turns, and while several wait, none of them gets more than half of the workers. On
+:meth:`~Controller.stop` the workers stop accepting requests and finish the current ones.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 import anyio
@@ -113,7 +115,11 @@ class Controller:
         registry = metrics or Metrics()
         self._metrics = registry.controller(name, self.options.max_concurrent_reconciles)
         self.queue: WorkQueue[Request] = WorkQueue(
-            rate_limiter=self.options.rate_limiter, clock=self._clock, metrics=registry.queue(name)
+            rate_limiter=self.options.rate_limiter,
+            clock=self._clock,
+            metrics=registry.queue(name),
+            share_of=attrgetter("namespace"),
+            max_share=(self.options.max_concurrent_reconciles + 1) // 2,
         )
         self.tracing: Tracing | None = None
         """Set by the manager: what traces the reconciles."""

@@ -4,8 +4,11 @@ An item is in the queue at most once, no matter how often it is added. While a w
 not hand it out again: if it is added meanwhile, it waits until :meth:`WorkQueue.done`. Therefore two workers never
 reconcile the same object at the same time, and no change is lost. An item can be added with a delay
 (``after``), which :meth:`WorkQueue.backoff` returns for a failed item; if an item is added several times, the earliest
-time and the highest priority apply. Items with a higher priority are handed out first; items of equal priority are
-handed out in the order in which they became ready.
+time and the highest priority apply. Items with a higher priority are handed out first.
+
+Items of equal priority are handed out fairly: their *shares* (the namespaces, in a controller) take turns, and within a
+share, items are handed out in the order in which they became ready. So an item waits for at most one item of each other
+share, however many items these have. While several shares wait, none of them gets more than ``max_share`` workers.
 
 Each entry has the causes that queued it (:mod:`.cause`). To compare the states of an updated object, a cause
 refers to both; a queue holds at most 4 MiB of such states and records later causes without them.
@@ -17,8 +20,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import deque
-from collections.abc import Hashable, Iterator
+import sys
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from cfo.runtime.client.ratelimit import RateLimiter, default_rate_limiter
@@ -30,6 +34,7 @@ LOW_PRIORITY = -100
 """The priority of objects of an initial list (controller-runtime's ``LowPriority``)."""
 
 _MAX_STALE = 64
+_MAX_LEVELS: Final = 16
 _MAX_HELD: Final = 4 * 1024 * 1024
 _NO_CAUSES: Final = Causes()
 _GENERIC: Final = Cause(CauseType.GENERIC)
@@ -42,23 +47,34 @@ class QueueShutDown(Exception):
 
 
 class _Entry(Generic[Item]):
-    """A queued item. ``ready_at`` is None when it can be handed out; ``stale`` means that another entry replaced it."""
+    """A queued or running item.
 
-    __slots__ = ("causes", "item", "order", "priority", "queued_at", "ready_at", "stale")
+    ``ready_at`` is None when it can be handed out; ``since`` is when it was queued or taken; ``stale`` means that
+    another entry replaced it; ``next`` is the ready entry after it of the same share and priority, or after the last
+    one the first.
+    """
 
-    def __init__(self, item: Item, priority: int, order: int, ready_at: float | None, queued_at: float) -> None:
+    __slots__ = ("causes", "item", "next", "order", "priority", "ready_at", "since", "stale")
+
+    def __init__(
+        self, item: Item, priority: int, order: int, ready_at: float | None, since: float, causes: Causes
+    ) -> None:
         self.item = item
         self.priority = priority
         self.order = order
         self.ready_at = ready_at
-        self.queued_at = queued_at
+        self.since = since
+        self.causes = causes
         self.stale = False
-        self.causes = _NO_CAUSES
+        self.next: _Entry[Item] | None = None
 
 
-class _Running(NamedTuple):
-    started_at: float
-    causes: Causes
+_Level = OrderedDict[Hashable, _Entry[Item]]
+"""The last ready entry of each share, for one priority; the next share to be served is the first."""
+
+
+def _only_share(_: object) -> Hashable:
+    return None
 
 
 class QueuedItem(NamedTuple, Generic[Item]):
@@ -76,7 +92,11 @@ class QueuedItem(NamedTuple, Generic[Item]):
 
 
 class WorkQueue(Generic[Item]):
-    """A queue of hashable items for one controller."""
+    """A queue of hashable items for one controller.
+
+    ``share_of`` returns the share of an item (``None``: all items have the same). While several shares have ready
+    items, at most ``max_share`` items of each are processed at a time (0: no limit).
+    """
 
     def __init__(
         self,
@@ -84,16 +104,20 @@ class WorkQueue(Generic[Item]):
         rate_limiter: RateLimiter | None = None,
         clock: Clock | None = None,
         metrics: QueueMetrics | None = None,
+        share_of: Callable[[Item], Hashable] | None = None,
+        max_share: int = 0,
     ) -> None:
+        self._share_of = share_of or _only_share
+        self._max_share = max_share or sys.maxsize
         self._clock = clock or SystemClock()
         self._limiter = rate_limiter or default_rate_limiter(self._clock)
         self._metrics = metrics
         self._entries: dict[Item, _Entry[Item]] = {}
-        self._ready: list[tuple[int, int, _Entry[Item]]] = []
+        self._levels: dict[int, _Level[Item]] = {}
         self._waiting: list[tuple[float, int, _Entry[Item]]] = []
         self._ready_count = 0
         self._stale_count = 0
-        self._processing: dict[Item, _Running] = {}
+        self._processing: dict[Item, _Entry[Item]] = {}
         self._held = 0
         self._order = 0
         self._getters: deque[asyncio.Future[None]] = deque()
@@ -126,9 +150,9 @@ class WorkQueue(Generic[Item]):
         """Yield the items that are running, ready and delayed. Use it at once: changes of the queue invalidate it."""
         now = self._clock.monotonic()
         for item, running in self._processing.items():
-            yield QueuedItem(item, True, 0, now - running.started_at, running.causes)
+            yield QueuedItem(item, True, 0, now - running.since, running.causes)
         for item, entry in self._entries.items():
-            since = entry.queued_at if entry.ready_at is None else entry.ready_at
+            since = entry.since if entry.ready_at is None else entry.ready_at
             yield QueuedItem(item, False, entry.priority, now - since, entry.causes)
 
     def add(
@@ -213,10 +237,10 @@ class WorkQueue(Generic[Item]):
         if running is None:
             return  # as in client-go, a second call is ignored
         if self._metrics:
-            self._metrics.work_seconds.observe(self._clock.monotonic() - running.started_at)
+            self._metrics.work_seconds.observe(self._clock.monotonic() - running.since)
         entry = self._entries.get(item)
         if entry is not None and entry.ready_at is None:  # added while it was processed
-            heapq.heappush(self._ready, (-entry.priority, entry.order, entry))
+            self._push(entry)
             self._wake(1)
 
     def shut_down(self) -> None:
@@ -237,8 +261,7 @@ class WorkQueue(Generic[Item]):
 
     def _insert(self, item: Item, priority: int, ready_at: float | None, now: float, causes: Causes) -> None:
         self._order += 1
-        entry = _Entry(item, priority, self._order, ready_at, now)
-        entry.causes = causes
+        entry = _Entry(item, priority, self._order, ready_at, now, causes)
         self._entries[item] = entry
         if ready_at is None:
             self._make_ready(entry)
@@ -264,8 +287,41 @@ class WorkQueue(Generic[Item]):
             self._metrics.adds.inc()
             self._metrics.depth[entry.priority].inc()
         if entry.item not in self._processing:  # else done() hands it out: no object is reconciled twice at a time
-            heapq.heappush(self._ready, (-entry.priority, entry.order, entry))
-            self._wake(1)
+            self._push(entry)
+            if self._getters:
+                self._wake(1)
+
+    def _push(self, entry: _Entry[Item]) -> None:
+        """Append an entry to those of its priority and share."""
+        level = self._levels.get(entry.priority)
+        if level is None:
+            level = self._add_level(entry.priority)
+        share = self._share_of(entry.item)
+        last = level.get(share)
+        if last is None:
+            entry.next = entry
+        else:
+            entry.next, last.next = last.next, entry
+        level[share] = entry
+
+    def _add_level(self, priority: int) -> _Level[Item]:
+        levels = (
+            self._levels if len(self._levels) < _MAX_LEVELS else {key: one for key, one in self._levels.items() if one}
+        )
+        level: _Level[Item] = OrderedDict()
+        self._levels = dict(sorted({**levels, priority: level}.items(), reverse=True))
+        return level
+
+    def _level_of_free_share(self) -> _Level[Item] | None:
+        """Return the level of the next item whose share has fewer than ``max_share`` workers, first in its level."""
+        running = Counter(map(self._share_of, self._processing))
+        full = [share for share, count in running.items() if count >= self._max_share]
+        for level in self._levels.values():
+            if len(level) > sum(share in level for share in full):
+                while next(iter(level)) in full:
+                    level.move_to_end(next(iter(level)))
+                return level
+        return None
 
     def _raise_priority(self, entry: _Entry[Item], priority: int) -> None:
         if self._metrics:
@@ -273,27 +329,40 @@ class WorkQueue(Generic[Item]):
             self._metrics.depth[priority].inc()
         entry.stale = True
         self._order += 1
-        raised = _Entry(entry.item, priority, self._order, None, entry.queued_at)
-        raised.causes = entry.causes
+        raised = _Entry(entry.item, priority, self._order, None, entry.since, entry.causes)
         self._entries[entry.item] = raised
         if entry.item not in self._processing:
-            heapq.heappush(self._ready, (-priority, raised.order, raised))
+            self._push(raised)
 
     def _take(self) -> _Entry[Item] | None:
-        while self._ready:
-            _, _, entry = heapq.heappop(self._ready)
+        """Remove the next entry, and move its share behind the others."""
+        while True:
+            for level in self._levels.values():
+                if level:
+                    break
+            else:
+                return None
+            if len(self._processing) >= self._max_share:
+                level = self._level_of_free_share() or level
+            share, last = level.popitem(False)
+            entry = last.next or last
+            if entry is not last:
+                last.next = entry.next
+                level[share] = last
+            entry.next = None
             if entry.stale:
-                continue  # its replacement has a higher priority, and is in the heap as well
-            del self._entries[entry.item]
+                continue  # its replacement has a higher priority
+            item = entry.item
+            del self._entries[item]
             self._ready_count -= 1
             now = self._clock.monotonic()
             self._held -= entry.causes.held
-            self._processing[entry.item] = _Running(now, entry.causes)
+            self._processing[item] = entry
             if self._metrics:
                 self._metrics.depth[entry.priority].dec()
-                self._metrics.queued_seconds.observe(now - entry.queued_at)
+                self._metrics.queued_seconds.observe(now - entry.since)
+            entry.since = now
             return entry
-        return None
 
     def _wake(self, count: int) -> None:
         while count and self._getters:
@@ -322,7 +391,7 @@ class WorkQueue(Generic[Item]):
             entry = self._pop_waiting()
             if not entry.stale:
                 self._order += 1
-                entry.order, entry.ready_at, entry.queued_at = self._order, None, now
+                entry.order, entry.ready_at, entry.since = self._order, None, now
                 self._make_ready(entry)
         self._set_timer()
 
@@ -333,4 +402,4 @@ class WorkQueue(Generic[Item]):
 
     def _ages(self) -> list[float]:
         now = self._clock.monotonic()
-        return [now - running.started_at for running in self._processing.values()]
+        return [now - running.since for running in self._processing.values()]

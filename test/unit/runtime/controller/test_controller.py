@@ -357,6 +357,31 @@ async def test_requests_run_concurrently_up_to_the_limit_and_equal_ones_in_seque
         assert len(harness.reconciler.requests) == 13
 
 
+async def test_namespace_that_floods_does_not_delay_others() -> None:
+    """An attacker's slow reconciles occupy all workers; the next ones that are free serve the other namespaces."""
+    release = asyncio.Semaphore(0)
+
+    async def script(request: Request) -> Result:
+        if request.namespace == "attacker":
+            await release.acquire()
+        return Result()
+
+    async with running(Harness(script, max_concurrent_reconciles=4)) as harness:
+        harness.channel.enqueue(Request("attacker", str(number)) for number in range(1000))
+        await run_until_idle()
+        assert len(harness.reconciler.requests) == 4
+        harness.channel.enqueue(Request(f"victim-{number}", "a") for number in range(10))
+        release.release()
+        await run_until_idle()
+        served = [request.namespace for request in harness.reconciler.requests[4:]]
+        assert sorted(served[:10]) == sorted(f"victim-{number}" for number in range(10))
+        release.release()
+        for _ in range(1000):
+            release.release()
+        await run_until_idle()
+        assert len(harness.reconciler.requests) == 1010
+
+
 async def test_reconciles_that_never_await_do_not_starve_other_tasks() -> None:
     turns = 0
 

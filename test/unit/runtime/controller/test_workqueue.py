@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from operator import itemgetter
 
 import pytest
 
@@ -129,6 +130,62 @@ def test_items_are_ordered_by_priority_and_then_by_insertion(queue: WorkQueue[st
     assert list(take_ready(queue)) == ["urgent", "change-1", "change-2", "list-1", "list-2"]
 
 
+async def test_shares_take_turns() -> None:
+    queue: WorkQueue[str] = WorkQueue(clock=FakeClock(), share_of=itemgetter(0))
+    for number in range(1000):
+        queue.add(f"attacker-{number}")
+    for item in ("victim-0", "other-0", "victim-1"):
+        queue.add(item)
+    first = list(take_ready(queue))
+    assert first[:3] == ["attacker-0", "victim-0", "other-0"]
+    assert first[3:6] == ["attacker-1", "victim-1", "attacker-2"]
+    assert first[6:] == [f"attacker-{number}" for number in range(3, 1000)]
+
+
+async def test_busy_share_keeps_its_turn_but_not_more() -> None:
+    """An item that changes while it is processed waits for one item of each other share."""
+    queue: WorkQueue[str] = WorkQueue(clock=FakeClock(), share_of=itemgetter(0))
+    queue.add("attacker")
+    taken = []
+    for item in ("victim-0", "victim-1"):
+        queue.add(item)
+    for _ in range(5):
+        item, _ = await queue.get()
+        queue.add("attacker")
+        queue.done(item)
+        taken.append(item)
+    assert taken == ["attacker", "victim-0", "attacker", "victim-1", "attacker"]
+
+
+async def test_share_gets_only_some_workers_while_others_wait() -> None:
+    queue: WorkQueue[str] = WorkQueue(clock=FakeClock(), share_of=itemgetter(0), max_share=2)
+    for number in range(6):
+        queue.add(f"attacker-{number}")
+    assert [(await queue.get())[0] for _ in range(4)] == [f"attacker-{number}" for number in range(4)]
+    queue.add("victim-0", priority=LOW_PRIORITY)
+    queue.add("victim-1", priority=LOW_PRIORITY)
+    queue.add("other", priority=LOW_PRIORITY)
+    assert [(await queue.get())[0] for _ in range(3)] == ["victim-0", "other", "victim-1"]
+    assert [(await queue.get())[0] for _ in range(2)] == ["attacker-4", "attacker-5"], "no other waits"
+
+
+async def test_share_with_free_workers_precedes_shares_without() -> None:
+    queue: WorkQueue[str] = WorkQueue(clock=FakeClock(), share_of=itemgetter(0), max_share=1)
+    for item in ("a0", "b0", "c0", "a1", "b1"):
+        queue.add(item)
+    assert [(await queue.get())[0] for _ in range(2)] == ["a0", "b0"]
+    assert (await queue.get())[0] == "c0"
+    queue.done("b0")
+    assert (await queue.get())[0] == "b1"
+
+
+async def test_many_priorities_are_handed_out_in_order(queue: WorkQueue[str]) -> None:
+    for _ in range(3):
+        for priority in random.Random(1).sample(range(100), 100):
+            queue.add(str(priority), priority=priority)
+        assert list(take_ready(queue)) == [str(priority) for priority in reversed(range(100))]
+
+
 async def test_highest_of_several_priorities_is_used(queue: WorkQueue[str]) -> None:
     queue.add("a", priority=LOW_PRIORITY)
     queue.add("b", priority=LOW_PRIORITY)
@@ -198,7 +255,11 @@ async def test_random_operations_lose_no_item_and_process_none_twice_concurrentl
     rng = random.Random(seed)
     clock, metrics = FakeClock(), Metrics()
     queue: WorkQueue[str] = WorkQueue(
-        clock=clock, rate_limiter=ExponentialRateLimiter(0.5, 60), metrics=metrics.queue("q")
+        clock=clock,
+        rate_limiter=ExponentialRateLimiter(0.5, 60),
+        metrics=metrics.queue("q"),
+        share_of=lambda item: item in "abc",
+        max_share=seed % 4,
     )
     items, priorities = "abcdefgh", (LOW_PRIORITY, 0, 0, 5)
     pending: set[str] = set()
