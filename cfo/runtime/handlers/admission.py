@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cfo.runtime.handlers.bodies import Body
+from cfo.runtime.handlers.bodies import Body, Patch
 from cfo.runtime.handlers.causes import Cause, matches
 from cfo.runtime.handlers.declarations import WebhookHandler
 from cfo.runtime.handlers.diffs import compute_diff
@@ -13,11 +14,12 @@ from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.errors import AdmissionError, ErrorsMode
 from cfo.runtime.handlers.execution import Invocation, call_handler
 from cfo.runtime.handlers.filters import Token
-from cfo.runtime.handlers.patching import json_patch
+from cfo.runtime.handlers.patching import patched
 from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.handlers.resource_selectors import Resource
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation
 from cfo.runtime.webhook.registration import Webhook
+from cfo.runtime.webhook.review import json_patch
 
 if TYPE_CHECKING:
     from cfo.runtime.webhook.registration import Webhooks
@@ -126,5 +128,10 @@ class _AdmissionHandler:
             code = (error.code if isinstance(error, AdmissionError) else None) or 500
             message = str(error) or repr(error)
             return AdmissionResponse(allowed=False, code=code, message=message).with_warnings(*map(str, warnings))
-        patch = await request.compute(json_patch, obj, cause.patch) if handler.mutating and cause.patch else []
+        patch = await request.compute(patch_operations, obj, cause.patch) if handler.mutating and cause.patch else []
         return AdmissionResponse(allowed=True, patch=patch).with_warnings(*map(str, warnings))
+
+
+def patch_operations(obj: dict[str, Any], patch: Patch) -> Sequence[dict[str, Any]]:
+    """Return the JSON patch of what a patch changes in an object."""
+    return json_patch(obj, patched(obj, patch))

@@ -23,7 +23,7 @@ from cfo.runtime.handlers.bodies import Body, Patch
 from cfo.runtime.handlers.causes import Cause
 from cfo.runtime.handlers.declarations import DaemonHandler
 from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.execution import Invocation, call_handler, deliver_results, is_async
+from cfo.runtime.handlers.execution import Invocation, call_handler, deliver_result, is_async
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.objects.unstructured import NamespacedName, Object, key_of, uid_of
@@ -213,7 +213,7 @@ class Daemons:
                 handler, invocation, state, cause.kwargs_for(handler), logger=cause.logger, pool=pool
             )
             state = state.after(outcome, environment.now())
-            deliver_results([(handler.id, outcome)], cause.patch)
+            deliver_result(handler, outcome, cause.patch)
             await self._apply(cause)
             if not state.finished and (seconds := state.delay(environment.now())):
                 await stopped.wait_in_loop(seconds)

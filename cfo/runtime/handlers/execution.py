@@ -178,17 +178,16 @@ async def call_handlers(
         kwargs = cause.kwargs_for(handler)
         outcome = await call_handler(handler, invocation, states[handler.id], kwargs, logger=cause.logger)
         progress.record(handler.id, outcome, environment.now())
-        deliver_results([(handler.id, outcome)], cause.patch)
+        deliver_result(handler, outcome, cause.patch)
 
 
-def deliver_results(outcomes: Iterable[tuple[str, Outcome]], patch: Any) -> None:
-    """Put the results of handlers into ``status``, under their identifiers."""
-    for identity, outcome in outcomes:
-        if outcome.exception is None and outcome.result is not None:
-            result = outcome.result
-            if isinstance(result, Mapping):
-                result = {**(patch.status.get(identity) or {}), **result}
-            patch.status[identity] = result
+def deliver_result(handler: Handler, outcome: Outcome, patch: Any) -> None:
+    """Put the result of a handler into ``status``, under its identifier."""
+    if outcome.exception is None and outcome.result is not None:
+        result = outcome.result
+        if isinstance(result, Mapping):
+            result = {**(patch.status.get(handler.id) or {}), **result}
+        patch.status[handler.id] = result
 
 
 async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingHandler]) -> None:
@@ -235,11 +234,6 @@ def subhandler(
     *,
     id: str | None = None,  # noqa: A002 - the parameters are kopf's
     field: FieldSpec = None,
-    value: Any = None,
-    old: Any = None,
-    new: Any = None,
-    labels: Any = None,
-    annotations: Any = None,
     **settings: Any,
 ) -> Callable[[FunctionT], FunctionT]:
     """Declare a sub-handler of the handler that is running; its identifier is ``PARENT/id``.
@@ -249,9 +243,9 @@ def subhandler(
     changes.
     """
     invocation, parent = _current()
-    check_filters(field, value, old, new, labels, annotations)
+    check_filters(field, settings)
     is_update = parent.reason is Reason.UPDATE or (parent.reason is None and not parent.initial)
-    if not (old is None and new is None) and not is_update:
+    if not (settings.get("old") is None and settings.get("new") is None) and not is_update:
         raise TypeError("the filters old and new are only for handlers of updates")
 
     def decorator(fn: FunctionT) -> FunctionT:
@@ -260,11 +254,6 @@ def subhandler(
             id=handler_id(fn, id, prefix=parent.id),
             selector=None,
             field=parse_field(field),
-            value=value,
-            old=old,
-            new=new,
-            labels=labels,
-            annotations=annotations,
             needs_change=parent.needs_change,
             **settings,
         )

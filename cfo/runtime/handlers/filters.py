@@ -47,21 +47,15 @@ def none_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
     return not_(any_(functions))
 
 
-def check_filters(
-    field: FieldSpec = None,
-    value: Any = None,
-    old: Any = None,
-    new: Any = None,
-    labels: Any = None,
-    annotations: Any = None,
-) -> None:
-    """Raise :class:`TypeError` or :class:`ValueError` for filters that contradict each other."""
+def check_filters(field: FieldSpec, settings: Mapping[str, Any]) -> None:
+    """Raise :class:`TypeError` or :class:`ValueError` for filters in ``settings`` that contradict each other."""
+    value, old, new = (settings.get(name) for name in ("value", "old", "new"))
     if field is None and not (value is None and old is None and new is None):
         raise TypeError("the filters value, old and new need a field")
     if value is not None and not (old is None and new is None):
         raise TypeError("the filter value cannot be combined with old and new")
-    for name, wanted in (("labels", labels), ("annotations", annotations)):
-        if any(item is None for item in (wanted or {}).values()):
+    for name in ("labels", "annotations"):
+        if any(item is None for item in (settings.get(name) or {}).values()):
             raise ValueError(f"{name}: None is not a filter: use PRESENT or ABSENT")
 
 

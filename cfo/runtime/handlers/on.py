@@ -22,7 +22,6 @@ from cfo.runtime.handlers.declarations import (
     handler_id,
 )
 from cfo.runtime.handlers.diffs import FieldSpec, parse_field
-from cfo.runtime.handlers.errors import ErrorsMode
 from cfo.runtime.handlers.filters import check_filters
 from cfo.runtime.handlers.resource_selectors import Selector
 
@@ -36,24 +35,11 @@ def _activity(
     activity: Activity,
     *,
     id: str | None = None,  # noqa: A002 - the parameters are kopf's
-    param: Any = None,
-    errors: ErrorsMode | None = None,
-    timeout: float | None = None,
-    retries: int | None = None,
-    backoff: float | None = None,
     registry: OperatorRegistry | None = None,
+    **settings: Any,
 ) -> Callable[[FunctionT], FunctionT]:
     def decorator(fn: FunctionT) -> FunctionT:
-        handler = ActivityHandler(
-            fn=fn,
-            id=handler_id(fn, id),
-            param=param,
-            errors=errors,
-            timeout=timeout,
-            retries=retries,
-            backoff=backoff,
-            activity=activity,
-        )
+        handler = ActivityHandler(fn=fn, id=handler_id(fn, id), activity=activity, **settings)
         (get_default_registry() if registry is None else registry).append(handler)
         return fn
 
@@ -95,10 +81,9 @@ def _resource(
     **settings: Any,
 ) -> Callable[[FunctionT], FunctionT]:
     selector = Selector.of(resource, **{name: settings.pop(name, None) for name in _SELECTOR_FIELDS})
-    filters = {name: settings.get(name) for name in ("value", "old", "new", "labels", "annotations")}
     if not changes and ("old" in settings or "new" in settings):
         raise TypeError("the filters old and new are only for handlers of updates and fields")
-    check_filters(field, **filters)
+    check_filters(field, settings)
     path = parse_field(field)
 
     def decorator(fn: FunctionT) -> FunctionT:

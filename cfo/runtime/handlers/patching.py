@@ -68,18 +68,12 @@ def _merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
     return patch
 
 
-def json_patch(obj: Object, patch: Patch) -> list[dict[str, Any]]:
-    """Return the JSON patch of what a patch changes in an object."""
+def patched(obj: Object, patch: Patch) -> Object:
+    """Return a copy of an object with the changes of a patch and of its functions."""
     target = merged(copy.deepcopy(obj), patch)
     for function in patch.fns:
         function(target)
-    operations: list[dict[str, Any]] = []
-    names = {"add": "add", "change": "replace", "remove": "remove"}
-    for item in compute_diff(obj, target):
-        path = "".join(f"/{name.replace('~', '~0').replace('/', '~1')}" for name in item.field)
-        operation: dict[str, Any] = {"op": names[item.operation], "path": path}
-        operations.append(operation if item.new is None else {**operation, "value": item.new})
-    return operations
+    return target
 
 
 async def apply_patch(
@@ -98,10 +92,7 @@ async def apply_patch(
     content: dict[str, Any] = dict(patch)
     precondition = {"uid": uid_of(obj)}
     if patch.fns:
-        target = merged(copy.deepcopy(obj), content)
-        for function in patch.fns:
-            function(target)
-        content = _merge_patch(obj, target)
+        content = _merge_patch(obj, patched(obj, patch))
         precondition["resourceVersion"] = resource_version_of(obj)
     wanted = content
     stored: Object | None = obj

@@ -31,7 +31,7 @@ from cfo.runtime.handlers.declarations import (
 )
 from cfo.runtime.handlers.environment import Environment
 from cfo.runtime.handlers.errors import ErrorsMode
-from cfo.runtime.handlers.execution import Invocation, call_handler, call_handlers, deliver_results, is_async
+from cfo.runtime.handlers.execution import Invocation, call_handler, call_handlers, deliver_result, is_async
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState, Outcome, Progress
 from cfo.runtime.handlers.resource_selectors import Resource
@@ -307,7 +307,7 @@ class ResourceHandlers:
         cause = Cause(self.environment, self.resource, body, memo, type=event.type, event=raw)
         for handler in self.watching:
             if matches(handler, cause):
-                deliver_results([(handler.id, await self._call_once(handler, cause))], cause.patch)
+                deliver_result(handler, await self._call_once(handler, cause), cause.patch)
         if cause.patch and event.type != "DELETED":
             await apply_patch(self.environment, self.resource, obj, cause.patch, cause.logger)
 

@@ -17,6 +17,7 @@ from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.controller.controller import Controller, ControllerOptions
 from cfo.runtime.controller.handler import EnqueueRequestForObject
 from cfo.runtime.controller.lifecycle import Phase
+from cfo.runtime.controller.reconcile import Reconciler
 from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.handlers.activities import run_activity
 from cfo.runtime.handlers.daemons import Daemons
@@ -135,38 +136,20 @@ class Handlers:
             for other in self.resources.values()
             if other.index_handlers and other is not handlers
         ]
-        if handlers.reconciles:
-            controller = Controller(
-                str(resource),
-                handlers,
-                kind=resource.gvk,
-                options=options,
-                metrics=manager.metrics,
-                clock=manager.clock,
-            )
-            controller.watch(handlers.source)
-            for source in indexed:
-                controller.watch(source)
-            manager.add_controller(controller)
-        for timer in handlers.timers:
-            controller = Controller(
-                f"{resource}/{timer.handler.id}",
-                timer,
-                kind=resource.gvk,
-                options=options,
-                metrics=manager.metrics,
-                clock=manager.clock,
-            )
-            events = Kind(
-                handlers.informer,
-                EnqueueRequestForObject(),
-                timer.is_relevant,
-                mapper=manager.mapper,
-                clock=manager.clock,
-            )
+
+        def add(name: str, reconciler: Reconciler, events: Source) -> None:
+            metrics, clock = manager.metrics, manager.clock
+            controller = Controller(name, reconciler, kind=resource.gvk, options=options, metrics=metrics, clock=clock)
             for source in (events, *indexed):
                 controller.watch(source)
             manager.add_controller(controller)
+
+        if handlers.reconciles:
+            add(str(resource), handlers, handlers.source)
+        for timer in handlers.timers:
+            informer, handler = handlers.informer, EnqueueRequestForObject()
+            events = Kind(informer, handler, timer.is_relevant, mapper=manager.mapper, clock=manager.clock)
+            add(f"{resource}/{timer.handler.id}", timer, events)
 
     async def _register_webhooks(self) -> None:
         from cfo.runtime.handlers.admission import register_webhooks  # lazily: loads cryptography

@@ -20,7 +20,7 @@ from cfo.runtime.handlers.causes import Cause, detect_change, matches
 from cfo.runtime.handlers.daemons import Memory
 from cfo.runtime.handlers.declarations import TimerHandler
 from cfo.runtime.handlers.environment import Environment
-from cfo.runtime.handlers.execution import Invocation, call_handler, deliver_results
+from cfo.runtime.handlers.execution import Invocation, call_handler, deliver_result
 from cfo.runtime.handlers.patching import apply_patch
 from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.handlers.resource_selectors import Resource
@@ -131,7 +131,7 @@ class Timer:
         state = schedule.state or HandlerState(started=environment.now())
         invocation = Invocation(environment, handler, cause)
         outcome = await call_handler(handler, invocation, state, cause.kwargs_for(handler), logger=cause.logger)
-        deliver_results([(handler.id, outcome)], cause.patch)
+        deliver_result(handler, outcome, cause.patch)
         ended = clock.monotonic()
         if not outcome.final:
             schedule.state = state.after(outcome, environment.now())

@@ -15,17 +15,6 @@
     webhook = GreeterWebhook()
     manager.webhooks.register(GREETER, defaulter=webhook, validator=webhook)
 
-The modules:
-
-* :mod:`.admission`: admission requests and responses, and the protocols that webhooks implement.
-* :mod:`.conversion`: the protocol of converters, and ConversionReviews.
-* :mod:`.registration`: the registered webhooks, and the webhook configurations generated from them.
-* :mod:`.options`: options of the server and its certificates.
-* :mod:`.server`: the HTTPS server. It decodes and encodes with :mod:`.review`, dispatches through
-  :mod:`.review_handlers`, and counts in :mod:`.metrics`.
-* :mod:`.certificates`: serving certificates, their rotation, and CA injection.
-* :mod:`.setup`: adds all of this to a manager.
-
 This package exports the names that authors of webhooks need.
 """
 

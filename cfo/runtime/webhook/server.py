@@ -6,9 +6,8 @@ always presents the current one
 an exception becomes a response with code 500, and a review that takes longer than the API server's timeout is
 cancelled; the CPU-bound work of large reviews runs in a thread (:mod:`~cfo.runtime.webhook.worker`).
 
-The size of request bodies is limited, and so are the reviews and their bytes in flight: beyond that, the response is
-429. Bodies that arrive slowly cannot fill the memory: if all incomplete bodies together are too large, the oldest is
-rejected.
+The size of request bodies is limited (:mod:`.request_bodies`), and so are the reviews and their bytes in flight: beyond
+that, the response is 429.
 
 When stopped, it accepts no new connections and drains the open ones: each is closed after its next response.
 """

@@ -10,10 +10,6 @@ The original has no validation. An error is what would make the stack fail later
 warning is what existing stacks may contain. An update is rejected only for errors that the stack did not have before
 (:func:`validate_update`), so that stacks from before this validation can still be changed. The controller does not
 render a stack with errors, and reports them in its status.
-
-* :mod:`.fields`: the size of a stack, JSON types and unknown fields, checked first.
-* :mod:`.settings`, :mod:`.pods`: settings, with all defaults.
-* :mod:`.stack`: names that are derived from the stack, warnings, and the whole validation.
 """
 
 from cfo.api.inferencestack.validation.fields import MAX_APPLICATIONS

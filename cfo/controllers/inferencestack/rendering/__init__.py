@@ -9,12 +9,6 @@
 The result contains everything that must exist, and nothing else: objects of the stack that are not in it must be
 deleted, except retained ones. The objects have no owner references. They must be written in this order: a ConfigMap
 precedes the Deployment that mounts it (see :mod:`.config_file`).
-
-* :mod:`.stack`: all objects of a stack.
-* :mod:`.facts`: what rendering must know about the cluster, and the number of replicas.
-* :mod:`.gateway`, :mod:`.application`: the objects of the gateway and of an application.
-* :mod:`.pods`: what they have in common.
-* :mod:`.config_file`: the configuration files, and when their changes restart pods.
 """
 
 from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts, LiveConfigMap, LiveDeployment

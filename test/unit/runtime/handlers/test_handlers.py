@@ -15,12 +15,12 @@ from structlog.testing import capture_logs
 from cfo.runtime import Conflict, TransportError
 from cfo.runtime import handlers as kopf
 from cfo.runtime.client import TooManyRequests, WriteRejected
-from cfo.runtime.handlers.admission import register_webhooks
+from cfo.runtime.handlers.admission import patch_operations, register_webhooks
 from cfo.runtime.handlers.causes import detect_change
 from cfo.runtime.handlers.declarations import ChangingHandler, TimerHandler
 from cfo.runtime.handlers.diffs import compute_diff, reduce_diff, remove, resolve
 from cfo.runtime.handlers.environment import Environment, Index
-from cfo.runtime.handlers.patching import apply_patch, json_patch, make_plain, merged, plain
+from cfo.runtime.handlers.patching import apply_patch, make_plain, merged, plain
 from cfo.runtime.handlers.program import command
 from cfo.runtime.handlers.progress import HandlerState
 from cfo.runtime.handlers.resource_selectors import Resource
@@ -137,7 +137,7 @@ async def test_large_admission_requests_are_compared_outside_of_the_event_loop()
     )
     response = await webhooks[0].handler.handle(request)
     assert response.patch == [{"op": "add", "path": "/spec/c", "value": 3}]
-    assert computed == [(1 << 20, compute_diff), (1 << 20, json_patch)]
+    assert computed == [(1 << 20, compute_diff), (1 << 20, patch_operations)]
 
 
 def test_progress_with_invalid_fields_starts_again() -> None:
@@ -168,11 +168,11 @@ def test_json_patch_contains_the_merge_patch_and_the_functions() -> None:
     obj = {"spec": {"a": 1, "b": 2, "items": [1]}, "metadata": {"labels": {"a/b": "c"}}}
     patch = kopf.Patch({"spec": {"a": None, "new": {"x": 1}}, "metadata": {"labels": {"a/b": "d"}}})
     patch.fns.append(lambda body: body["spec"]["items"].append(2))
-    operations = json_patch(obj, patch)
+    operations = patch_operations(obj, patch)
     assert sorted(operations, key=lambda operation: operation["path"]) == [
         {"op": "replace", "path": "/metadata/labels/a~1b", "value": "d"},
         {"op": "remove", "path": "/spec/a"},
-        {"op": "replace", "path": "/spec/items", "value": [1, 2]},
+        {"op": "add", "path": "/spec/items/1", "value": 2},
         {"op": "add", "path": "/spec/new", "value": {"x": 1}},
     ]
     assert obj["spec"] == {"a": 1, "b": 2, "items": [1]}
