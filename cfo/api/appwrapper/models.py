@@ -21,15 +21,15 @@ from cfo.runtime import (
     PrinterColumn,
     custom_resource_definition,
 )
-from cfo.runtime.objects import EmbeddedResource
+from cfo.runtime.objects import EmbeddedResource, optional
 
 
 class AppWrapperPodSet(APIModel):
     """The pods of one pod template of a component."""
 
-    annotations: dict[str, str] | None = Field(default=None, description="Annotations of the pod set, for the queue.")
+    annotations: dict[str, str] | None = optional("Annotations of the pod set, for the queue.")
     path: str = Field(description="Path of the PodTemplateSpec from the root of the component: template.spec...")
-    replicas: Int32 | None = Field(default=None, description="Number of pods; one if unset.")
+    replicas: Int32 | None = optional("Number of pods; one if unset.")
 
 
 class SchedulingGate(APIModel):
@@ -61,12 +61,12 @@ class AppWrapperPodSetInfo(APIModel):
 class AppWrapperComponent(APIModel):
     """One wrapped resource."""
 
-    annotations: dict[str, str] | None = Field(default=None, description="Annotations for the controller.")
-    pod_set_infos: list[AppWrapperPodSetInfo] | None = Field(
-        default=None, description="Changes to the pod templates, one for each pod set; written by the queue."
+    annotations: dict[str, str] | None = optional("Annotations for the controller.")
+    pod_set_infos: list[AppWrapperPodSetInfo] | None = optional(
+        "Changes to the pod templates, one for each pod set; written by the queue."
     )
-    pod_sets: list[AppWrapperPodSet] | None = Field(
-        default=None, description="The component's pod sets; inferred for well-known kinds if unset."
+    pod_sets: list[AppWrapperPodSet] | None = optional(
+        "The component's pod sets; inferred for well-known kinds if unset."
     )
     template: Annotated[EmbeddedResource, Field(description="The resource to create.")]
 
@@ -75,19 +75,15 @@ class AppWrapperSpec(APIModel):
     """The desired state of an AppWrapper."""
 
     components: list[AppWrapperComponent] = Field(description="The wrapped resources.")
-    managed_by: str | None = Field(
-        default=None, description="The controller that manages the AppWrapper; this operator if unset."
-    )
-    suspend: bool | None = Field(
-        default=None, description="Whether the AppWrapper is suspended, so that its resources do not exist."
-    )
+    managed_by: str | None = optional("The controller that manages the AppWrapper; this operator if unset.")
+    suspend: bool | None = optional("Whether the AppWrapper is suspended, so that its resources do not exist.")
 
 
 class ComponentStatus(APIModel):
     """The observed state of one component."""
 
     api_version: str = Field(description="apiVersion of the component.")
-    conditions: ConditionList | None = Field(default=None, description="The component's state.")
+    conditions: ConditionList | None = optional("The component's state.")
     kind: str = Field(description="Kind of the component.")
     name: str = Field(description="Name of the component.")
     pod_sets: list[AppWrapperPodSet] = Field(description="Pod sets of the component, declared or inferred.")
@@ -96,12 +92,10 @@ class ComponentStatus(APIModel):
 class AppWrapperStatus(APIModel):
     """The observed state of an AppWrapper."""
 
-    component_status: list[ComponentStatus] | None = Field(
-        default=None, description="State of the components, in the order of the spec."
-    )
-    conditions: ConditionList | None = Field(default=None, description="The AppWrapper's state.")
-    phase: str | None = Field(default=None, description="Phase of the AppWrapper.")
-    resetting_count: Int32 | None = Field(default=None, description="Number of retries since admission.")
+    component_status: list[ComponentStatus] | None = optional("State of the components, in the order of the spec.")
+    conditions: ConditionList | None = optional("The AppWrapper's state.")
+    phase: str | None = optional("Phase of the AppWrapper.")
+    resetting_count: Int32 | None = optional("Number of retries since admission.")
 
 
 _CONDITIONS = ("QuotaReserved", "Quota Reserved"), ("ResourcesDeployed", "Resources Deployed"), ("Unhealthy",) * 2

@@ -4,6 +4,53 @@
 function, which FluxJobs get quota of a FluxSetup. :mod:`.metrics` exports the quotas and what is used of them.
 """
 
-from cfo.controllers.flux.setup import rules, setup
+from __future__ import annotations
 
-__all__ = ["rules", "setup"]
+from collections.abc import Callable, Collection
+from functools import partial
+
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
+from cfo.config import FluxConfiguration
+from cfo.controllers.flux import fluxjob, fluxsetup, minicluster
+from cfo.controllers.flux.metrics import FluxSetupMetrics
+from cfo.runtime import GVK, Channel, Manager, Rule
+
+
+def rules() -> list[Rule]:
+    """Return the RBAC rules of all Flux controllers."""
+    return [
+        *minicluster.MiniClusterReconciler.rules,
+        *fluxjob.FluxJobReconciler.rules,
+        *fluxsetup.FluxSetupReconciler.rules,
+    ]
+
+
+def setup(manager: Manager, config: FluxConfiguration, namespace: str) -> None:
+    """Add the controllers to ``manager``; each starts once the API server serves the kinds that it needs.
+
+    ``namespace`` is the operator's namespace, in which FluxSetups may select other namespaces.
+    """
+    minicluster.setup(manager)
+    _when_all_available(manager, (FLUX_SETUP, FLUX_JOB, MINICLUSTER), lambda: _start_queue(manager, config, namespace))
+
+
+def _when_all_available(manager: Manager, gvks: Collection[GVK], start: Callable[[], None]) -> None:
+    """Call ``start`` once all of ``gvks`` are served."""
+    missing = set(gvks)
+
+    def found(gvk: GVK, _: Manager) -> None:
+        missing.discard(gvk)
+        if not missing:
+            start()
+
+    for gvk in gvks:
+        manager.when_available(gvk, partial(found, gvk))
+
+
+def _start_queue(manager: Manager, config: FluxConfiguration, namespace: str) -> None:
+    FluxSetupMetrics(manager.metrics.registry, manager.cache.informer(FLUX_SETUP).reader)
+    notifications = Channel()
+    ledger = fluxsetup.setup(manager, (namespace, *config.admin_namespaces), notifications)
+    fluxjob.setup(manager, ledger, notifications)
+    if config.default_setup.enabled:
+        fluxsetup.create_default(manager, config.default_setup, namespace)

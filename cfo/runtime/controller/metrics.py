@@ -8,6 +8,7 @@ managers in one process (tests, two operators) do not share metrics. The buckets
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,6 +107,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry: CollectorRegistry = _Registry(auto_describe=True)
+        self._counter = partial(Counter, registry=self.registry)
+        self._gauge = partial(Gauge, registry=self.registry)
+        self._histogram = partial(Histogram, registry=self.registry)
         self._add_process_metrics()
         self._add_controller_metrics()
         self._add_workqueue_metrics()
@@ -113,11 +117,10 @@ class Metrics:
         self._add_leader_election_metrics()
         self._caches: list[Callable[[], Iterable[Informer]]] = []
         self.registry.register(_InformerCollector(self._caches))
-        self.event_loop_lag = Histogram(
+        self.event_loop_lag = self._histogram(
             "cfo_event_loop_lag_seconds",
             "How long the event loop delayed all work of the process, measured four times a second.",
             buckets=_LAG_BUCKETS,
-            registry=self.registry,
         )
 
     def _add_process_metrics(self) -> None:
@@ -128,10 +131,10 @@ class Metrics:
 
     def _add_controller_metrics(self) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"controller_runtime_{name}", text, ("controller", *labels), registry=self.registry)
+            return self._counter(f"controller_runtime_{name}", text, ("controller", *labels))
 
         def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"controller_runtime_{name}", text, ("controller",), registry=self.registry)
+            return self._gauge(f"controller_runtime_{name}", text, ("controller",))
 
         self.reconcile_total = counter("reconcile_total", "Total number of reconciliations per controller", "result")
         self.reconcile_errors = counter(
@@ -146,12 +149,11 @@ class Metrics:
         self.reconcile_timeouts = counter(
             "reconcile_timeouts_total", "Total number of reconciliation timeouts per controller"
         )
-        self.reconcile_time = Histogram(
+        self.reconcile_time = self._histogram(
             "controller_runtime_reconcile_time_seconds",
             "Length of time per reconciliation per controller",
             ("controller",),
             buckets=_RECONCILE_BUCKETS,
-            registry=self.registry,
         )
         self.active_workers = gauge("active_workers", "Number of currently used workers per controller")
         self.max_concurrent_reconciles = gauge(
@@ -162,23 +164,19 @@ class Metrics:
         labels = ("name", "controller")
 
         def histogram(name: str, text: str) -> Histogram:
-            return Histogram(f"workqueue_{name}", text, labels, buckets=_QUEUE_BUCKETS, registry=self.registry)
+            return self._histogram(f"workqueue_{name}", text, labels, buckets=_QUEUE_BUCKETS)
 
-        self.queue_depth = Gauge(
+        self.queue_depth = self._gauge(
             "workqueue_depth",
             "Current depth of workqueue by workqueue and priority",
             (*labels, "priority"),
-            registry=self.registry,
         )
-        self.queue_adds = Counter(
-            "workqueue_adds_total", "Total number of adds handled by workqueue", labels, registry=self.registry
-        )
-        self.queue_retries = Counter(
+        self.queue_adds = self._counter("workqueue_adds_total", "Total number of adds handled by workqueue", labels)
+        self.queue_retries = self._counter(
             "workqueue_retries_total",
             "Total number of items added to the workqueue with a non-zero delay "
             "(rate-limited requeues, requeue_after or add_after)",
             labels,
-            registry=self.registry,
         )
         self.queue_duration = histogram(
             "queue_duration_seconds", "How long in seconds an item stays in workqueue before being requested"
@@ -186,41 +184,32 @@ class Metrics:
         self.work_duration = histogram(
             "work_duration_seconds", "How long in seconds processing an item from workqueue takes."
         )
-        self.unfinished_work = Gauge(
+        self.unfinished_work = self._gauge(
             "workqueue_unfinished_work_seconds",
             "Seconds of work that is in progress and not yet observed by work_duration, over all items; "
             "large values mean stuck reconciles",
             labels,
-            registry=self.registry,
         )
-        self.longest_running = Gauge(
+        self.longest_running = self._gauge(
             "workqueue_longest_running_processor_seconds",
             "How many seconds has the longest running processor for workqueue been running.",
             labels,
-            registry=self.registry,
         )
 
     def _add_rest_client_metrics(self) -> None:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(
-                f"rest_client_{name}",
-                f"{text} Broken down by verb and host.",
-                ("verb", "host"),
-                buckets=buckets,
-                registry=self.registry,
-            )
+            text = f"{text} Broken down by verb and host."
+            return self._histogram(f"rest_client_{name}", text, ("verb", "host"), buckets=buckets)
 
-        self.requests = Counter(
+        self.requests = self._counter(
             "rest_client_requests_total",
             "Number of HTTP requests, partitioned by status code, method, and host.",
             ("code", "method", "host"),
-            registry=self.registry,
         )
-        self.request_retries = Counter(
+        self.request_retries = self._counter(
             "rest_client_request_retries_total",
             "Number of request retries, partitioned by the status code that was retried, verb, and host.",
             ("code", "verb", "host"),
-            registry=self.registry,
         )
         self.request_duration = histogram("request_duration_seconds", "Request latency in seconds.", _LATENCY_BUCKETS)
         self.rate_limited = histogram(
@@ -230,19 +219,17 @@ class Metrics:
         self.response_size = histogram("response_size_bytes", "Response size in bytes.", _SIZE_BUCKETS)
 
     def _add_leader_election_metrics(self) -> None:
-        self.leader_election_status = Gauge(
+        self.leader_election_status = self._gauge(
             "leader_election_master_status",
             "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates "
             "master. 'name' is the string used to identify the lease. Please make sure to group by name.",
             ("name",),
-            registry=self.registry,
         )
-        self.leader_election_slowpath = Counter(
+        self.leader_election_slowpath = self._counter(
             "leader_election_slowpath_total",
             "Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify "
             "the lease. Please make sure to group by name.",
             ("name",),
-            registry=self.registry,
         )
 
     def observe_exchange(self, exchange: Exchange) -> None:

@@ -69,7 +69,7 @@ def _merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
 
 
 def patched(obj: Object, patch: Patch) -> Object:
-    """Return a copy of an object with the changes of a patch and of its functions."""
+    """Return an object as a patch and its functions change it, as a copy."""
     target = merged(copy.deepcopy(obj), patch)
     for function in patch.fns:
         function(target)

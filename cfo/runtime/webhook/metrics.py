@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 # Prometheus' default buckets, and two smaller ones, because most admission requests take about a millisecond.
@@ -12,11 +14,11 @@ class WebhookMetrics:
     """The metrics of webhooks, most of them by path: those of controller-runtime, and the number of reviews by code."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self._requests = counter(
             "controller_runtime_webhook_requests_total",
             "Total number of admission requests by HTTP status code.",
             ("webhook", "code"),
-            registry=registry,
         )
         self._latency = Histogram(
             "controller_runtime_webhook_latency_seconds",
@@ -25,25 +27,19 @@ class WebhookMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
-        self._in_flight = Gauge(
+        self._in_flight = gauge(
             "controller_runtime_webhook_requests_in_flight",
             "Current number of admission requests being served.",
             ("webhook",),
-            registry=registry,
         )
-        self._reviews = Counter(
+        self._reviews = counter(
             "cfo_webhook_reviews_total",
             "Total number of admission reviews by the code of the response: 200 if allowed, 5xx if the webhook failed.",
             ("webhook", "code"),
-            registry=registry,
         )
-        self.panics = Counter(
-            "controller_runtime_webhook_panics_total", "Total number of webhook panics", registry=registry
-        )
-        self.conversion_panics = Counter(
-            "controller_runtime_conversion_webhook_panics_total",
-            "Total number of conversion webhook panics",
-            registry=registry,
+        self.panics = counter("controller_runtime_webhook_panics_total", "Total number of webhook panics")
+        self.conversion_panics = counter(
+            "controller_runtime_conversion_webhook_panics_total", "Total number of conversion webhook panics"
         )
 
     def expect(self, path: str) -> None:
@@ -72,11 +68,10 @@ class CertificateMetrics:
     """The metrics ``certwatcher_*``, and the expiry of the serving certificate."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.reads = Counter(
-            "certwatcher_read_certificate_total", "Total number of certificate reads", registry=registry
-        )
-        self.read_errors = Counter(
-            "certwatcher_read_certificate_errors_total", "Total number of certificate read errors", registry=registry
+        counter = partial(Counter, registry=registry)
+        self.reads = counter("certwatcher_read_certificate_total", "Total number of certificate reads")
+        self.read_errors = counter(
+            "certwatcher_read_certificate_errors_total", "Total number of certificate read errors"
         )
         self.expires = Gauge(
             "cfo_webhook_certificate_expiration_timestamp_seconds",
