@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.controllers.raycluster import conditions
 from cfo.controllers.raycluster.conditions import EXPOSED
 from cfo.runtime.manager.events import EventBroadcaster
 from cfo.runtime.manager.manager import Manager
@@ -42,12 +41,6 @@ from test.support.raycluster_environment import (
 )
 
 CLUSTERS = 10
-
-
-@pytest.fixture(autouse=True)
-def real_delay_of_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let conditions settle as in production, so that each RayCluster takes one write; a clock is stepped."""
-    monkeypatch.setattr(conditions, "QUIET_SECONDS", 1.0)
 
 
 HOUR = 3600.0
@@ -143,7 +136,7 @@ async def test_new_cluster_takes_one_request_per_child_and_one_for_the_finalizer
 ) -> None:
     async with start_environment(*crds) as env:
         await env.create_namespace()
-        async with run_controllers(env, kuberay_config(**settings), clock=SteppedClock()):
+        async with run_controllers(env, kuberay_config(**settings)):
             env.clear_requests()
             await create_clusters(env)
             assert count_requests(env) == multiplied(CLUSTERS, expected)
@@ -152,7 +145,7 @@ async def test_new_cluster_takes_one_request_per_child_and_one_for_the_finalizer
 async def test_deleted_cluster_takes_requests_only_for_binding_and_finalizer() -> None:
     async with start_environment(*OPENSHIFT_CRDS) as env:
         await env.create_namespace()
-        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS), clock=SteppedClock()):
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
             clusters = await create_clusters(env)
             env.clear_requests()
             for cluster in clusters:
@@ -171,19 +164,19 @@ async def test_restart_with_unchanged_clusters_only_lists() -> None:
     for crds, settings in ((VANILLA_CRDS, PLAIN_SETTINGS), (OPENSHIFT_CRDS, OAUTH_SETTINGS)):
         async with start_environment(*crds) as env:
             await env.create_namespace()
-            async with run_controllers(env, kuberay_config(**settings), clock=SteppedClock()):
+            async with run_controllers(env, kuberay_config(**settings)):
                 clusters = await create_clusters(env)
-            async with run_controllers(env, kuberay_config(**settings), clock=SteppedClock()) as manager:
+            async with run_controllers(env, kuberay_config(**settings)) as manager:
                 found = count_requests(env)
                 assert {verb for verb, _ in found} == {"list"}
                 assert sum(found.values()) == len(manager.cache.informers)
-                assert count_reconciles(manager) == 5 * len(clusters)
+                assert count_reconciles(manager) == len(clusters)
 
 
 async def test_kuberay_status_updates_take_no_requests() -> None:
     async with start_environment(*VANILLA_CRDS) as env:
         await env.create_namespace()
-        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS), clock=SteppedClock()) as manager:
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS)) as manager:
             clusters = await create_clusters(env)
             for cluster in clusters:
                 await update_status(env, cluster, state="ready", head={"serviceName": "head"})

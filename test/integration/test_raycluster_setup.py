@@ -1,11 +1,11 @@
-"""Tests of the common behavior of the four RayCluster controllers: start, platform detection, retries, permissions."""
+"""Tests of what all concerns of a RayCluster share: start, platform detection, retries, permissions."""
 
 from __future__ import annotations
 
 import pytest
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, names_of
-from cfo.controllers.raycluster import ingress, networkpolicy, oauth, openshift_rules, rules
+from cfo.controllers.raycluster import openshift_rules, reconciler, rules
 from cfo.runtime.client.discovery import DiscoveryIncomplete, RESTMapper
 from cfo.runtime.controller.availability import AVAILABILITY_RULES
 from cfo.runtime.manager.events import EVENT_RULES
@@ -52,7 +52,7 @@ class Discovery:
 
 @pytest.fixture
 def discovery(monkeypatch: pytest.MonkeyPatch) -> Discovery:
-    """Return the switch of an API discovery that starts incomplete; the controllers retry after 50 ms."""
+    """Return the switch of an API discovery that starts incomplete; the controller retries after 50 ms."""
     state, serves_group = Discovery(), RESTMapper.serves_group
 
     async def serves_group_if_complete(self: RESTMapper, group: str) -> bool:
@@ -60,8 +60,7 @@ def discovery(monkeypatch: pytest.MonkeyPatch) -> Discovery:
             return await serves_group(self, group)
         raise DiscoveryIncomplete(f"{group}: its API server does not respond")
 
-    for module in (ingress, networkpolicy, oauth):
-        monkeypatch.setattr(module, "UNKNOWN_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "UNKNOWN_RETRY_SECONDS", 0.05)
     monkeypatch.setattr(RESTMapper, "serves_group", serves_group_if_complete)
     return state
 
@@ -88,6 +87,27 @@ async def test_incomplete_discovery_is_not_treated_as_vanilla_kubernetes(
                 return NAMES.head_policy in await env.child_names(NETWORK_POLICY)
 
             await eventually(has_head_policy, "the head's policy exists once the platform is known")
+
+
+@pytest.mark.embedded(reason="it injects faults")
+async def test_concern_without_permission_is_left_out_until_it_has_it() -> None:
+    async with start_environment(*VANILLA_CRDS) as env:
+        assert isinstance(env.plane, EmbeddedControlPlane)
+        await env.create_namespace()
+        await env.create(ray_cluster())
+        env.plane.faults.add(Fault(verbs=("list",), resources=("ingresses",), code=403, count=None))
+        async with run_controllers(env, kuberay_config(**PLAIN_SETTINGS), wait=False):
+
+            async def has_others() -> bool:
+                return all([await env.child_names(kind) for kind in (SECRET, NETWORK_POLICY)])
+
+            await eventually(has_others, "everything but the Ingresses exists")
+            env.plane.faults.clear()
+
+            async def has_ingresses() -> bool:
+                return bool(await env.child_names(INGRESS))
+
+            await eventually(has_ingresses, "the Ingresses exist")
 
 
 @pytest.mark.embedded(reason="it injects faults")

@@ -14,8 +14,6 @@ import orjson
 from cfo.api.raycluster.names import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, ROUTE, VERSION_ANNOTATION
 from cfo.config import KubeRayConfiguration
 from cfo.controllers import raycluster
-from cfo.controllers.raycluster import conditions
-from cfo.controllers.raycluster.conditions import ConditionReconciler
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
@@ -34,10 +32,10 @@ from cfo.runtime.objects.kinds import (
     SERVICE_ACCOUNT,
 )
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of, name_of, resource_version_of
-from cfo.runtime.process.clock import Clock, SystemClock
+from cfo.runtime.process.clock import Clock
 from envtest import ControlPlane, EmbeddedControlPlane
 from envtest.apimachinery.errors import GroupResource
-from test.support.clocks import SkippingClock, SteppedClock
+from test.support.clocks import SkippingClock
 from test.support.planes import new_plane
 
 TIMEOUT_SECONDS = 20.0
@@ -223,12 +221,11 @@ class Environment:
     async def wait_until_idle(self) -> None:
         """Wait until the controllers have nothing left to do for the current state of the API server.
 
-        That is: their caches contain this state, their queues are empty, and no request was sent meanwhile. A
-        :class:`SteppedClock` is moved until the conditions of all RayClusters have settled.
+        That is: their caches contain this state, their queues are empty, and no request was sent meanwhile.
         """
         assert self.manager is not None
         before = -1
-        while len(self.exchanges) != before or self._step_to_conditions():
+        while len(self.exchanges) != before:
             before = len(self.exchanges)
             for informer in self.manager.cache.informers:
                 if informer.has_synced:
@@ -295,26 +292,9 @@ class Environment:
 
     def _is_idle(self) -> bool:
         assert self.manager is not None
-        clock = self.manager.clock
-        in_real_time = isinstance(clock, SystemClock) and not isinstance(clock, SteppedClock)
-        if in_real_time and self._conditions_pending():
-            return False  # they are written a moment later
         return all(
             len(controller.queue) == 0 and controller.queue.processing == 0 for controller in self.manager.controllers
         )
-
-    def _conditions_pending(self) -> bool:
-        assert self.manager is not None
-        reconcilers = [controller.reconciler for controller in self.manager.controllers]
-        return any(isinstance(item, ConditionReconciler) and item.pending for item in reconcilers)
-
-    def _step_to_conditions(self) -> bool:
-        """Move a :class:`SteppedClock` by a quiet period of the conditions, if some are pending."""
-        assert self.manager is not None
-        if not isinstance(self.manager.clock, SteppedClock) or not self._conditions_pending():
-            return False
-        self.manager.clock.step(conditions.QUIET_SECONDS)
-        return True
 
     def requests(self) -> list[tuple[str, str]]:
         """Return verb and resource of the controllers' requests since :meth:`clear_requests`.

@@ -1,40 +1,40 @@
 """Controllers that create and maintain the objects belonging to each RayCluster.
 
-Each controller has one responsibility: the proxies that authenticate users of dashboards, and on OpenShift the Routes
-to them (:mod:`.oauth`), Ingresses or routes of a Gateway on vanilla Kubernetes (:mod:`.ingress`), network policies
-(:mod:`.networkpolicy`, and :mod:`.default_deny` for whole namespaces), mutual TLS (:mod:`.mtls`) and the profiles of
-namespaces (:mod:`.enforcement`). If pods request their certificates, :mod:`.node_signer` signs the requests, which
-:mod:`.certificate_requesters` allows. No controller acts on what another actor provides
+One controller (:mod:`.reconciler`) reconciles the concerns of a RayCluster one after the other: the proxies that
+authenticate users of dashboards, and on OpenShift the Routes to them (:mod:`.oauth`), Ingresses or routes of a Gateway
+on vanilla Kubernetes (:mod:`.ingress`), network policies (:mod:`.networkpolicy`, and :mod:`.default_deny` for whole
+namespaces), mutual TLS (:mod:`.mtls`), the profiles of namespaces (:mod:`.enforcement`), and the conditions in the
+status (:mod:`.conditions`). If pods request their certificates, :mod:`.node_signer` signs the requests, which
+:mod:`.certificate_requesters` allows. No concern acts on what another actor provides
 (:mod:`cfo.api.raycluster.facts`). Pure functions compute the desired objects (:mod:`.resources`,
-:mod:`.ingress_resources`, :mod:`.policies` and :mod:`.ca`, with names from
-:mod:`cfo.api.raycluster`). :mod:`.children` writes them and never takes over objects of other owners.
+:mod:`.ingress_resources`, :mod:`.policies` and :mod:`.ca`, with names from :mod:`cfo.api.raycluster`).
+:mod:`.children` writes them and never takes over objects of other owners.
 
-Each controller module declares its own watches in its ``setup`` function. All controllers share one informer per kind.
-Optional kinds (Routes, and the settings of Open Data Hub and OpenShift) are watched once they are served. A status
-update of a RayCluster enqueues nothing, unless it changes the name of the head's Service.
+Each concern declares its own watches. All controllers share one informer per kind. Optional kinds (Routes, and the
+settings of Open Data Hub and OpenShift) are watched once they are served. A status update enqueues nothing, unless it
+changes our conditions or the name that the head's Service has.
 """
 
 from __future__ import annotations
 
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration, ProfileTable
-from cfo.controllers.raycluster import (
-    certificate_requesters,
-    conditions,
-    default_deny,
-    enforcement,
-    ingress,
-    mtls,
-    networkpolicy,
-    node_signer,
-    oauth,
-)
+from cfo.controllers.raycluster import certificate_requesters, default_deny, node_signer
+from cfo.controllers.raycluster.conditions import OWN_CONDITIONS_CHANGED, Conditions
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
+from cfo.controllers.raycluster.enforcement import ProfileEnforcement
 from cfo.controllers.raycluster.environment import Environment, GatewayKinds, Profiles
+from cfo.controllers.raycluster.ingress import Ingresses
 from cfo.controllers.raycluster.metrics import RayClusterMetrics
+from cfo.controllers.raycluster.mtls import MutualTLS
+from cfo.controllers.raycluster.networkpolicy import NetworkPolicies
+from cfo.controllers.raycluster.oauth import DashboardProxies
+from cfo.controllers.raycluster.operator_namespaces import service_account_of
 from cfo.controllers.raycluster.platform import Platform
+from cfo.controllers.raycluster.reconciler import ClusterConcern, RayClusterReconciler
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.runtime import Manager, Rule
+from cfo.controllers.raycluster.watches import CLUSTER_CHANGED, FINALIZERS_CHANGED, HEAD_SERVICE_CHANGED
+from cfo.runtime import Builder, Manager, Rule, or_
 
 __all__ = [
     "Environment",
@@ -48,22 +48,20 @@ __all__ = [
 ]
 
 
+_WORKERS = 32
+"""How many RayClusters are reconciled at a time: each waits for one request after the other."""
+
+
 def rules() -> list[Rule]:
     """Return the RBAC rules of the RayCluster controllers, on every platform."""
-    reconcilers = (
-        ingress.IngressReconciler,
-        networkpolicy.NetworkPolicyReconciler,
-        mtls.MTLSReconciler,
-        enforcement.EnforcementReconciler,
-        conditions.ConditionReconciler,
-    )
+    concerns = (Ingresses, NetworkPolicies, MutualTLS, ProfileEnforcement, Conditions)
     finalizers = Rule("ray.io", "rayclusters", "patch")
-    return [finalizers, *(rule for reconciler in reconcilers for rule in reconciler.rules)]
+    return [finalizers, *(rule for concern in concerns for rule in concern.rules)]
 
 
 def openshift_rules() -> list[Rule]:
     """Return the additional RBAC rules on OpenShift, where OAuth proxies serve the dashboards."""
-    return [*oauth.OAuthReconciler.rules, *Platform.rules]
+    return [*DashboardProxies.rules, *Platform.rules]
 
 
 def gateway_rules() -> list[Rule]:
@@ -78,7 +76,7 @@ def certificate_request_rules() -> list[Rule]:
 
 def authentication_rules() -> list[Rule]:
     """Return the additional RBAC rules for the operator's own authentication of dashboards, on every platform."""
-    return [*DashboardAccess.rules, *oauth.OAuthReconciler.proxy_rules]
+    return [*DashboardAccess.rules, *DashboardProxies.proxy_rules]
 
 
 def namespace_rules() -> list[Rule]:
@@ -99,21 +97,29 @@ def setup(manager: Manager, config: KubeRayConfiguration) -> Environment:
         default_deny.setup(manager, deny)
 
     async def start(manager: Manager) -> None:
-        enforcement.setup(manager, config, environment)
-        mtls.setup(manager, config, environment)
         if strictest.mtls_enabled and config.ca.issuer == "certificateSigningRequest":
             certificate_requesters.setup(manager)
             node_signer.setup(manager, config, environment)
-        await networkpolicy.setup(manager, config, environment)
         if deny.namespace_selector is None:
             default_deny.setup(manager, deny)
-        ingress.setup(manager, config, environment)
-        # without permission for ClusterRoleBindings, which are cluster-scoped, the OAuth controller cannot work
-        if strictest.ray_dashboard_oauth_enabled or manager.options.namespaces is None:
-            oauth.setup(manager, config, environment)
-        conditions.setup(manager, config, environment)
-        clusters = manager.cache.informer(RAY_CLUSTER)
-        RayClusterMetrics(manager.metrics.registry, config, clusters.reader, secret_informer(manager).reader)
+        # without permission for ClusterRoleBindings, which are cluster-scoped, the proxies cannot be created or deleted
+        has_proxies = strictest.ray_dashboard_oauth_enabled or manager.options.namespaces is None
+        credentials = await manager.transport.config.authenticate()
+        own_account = service_account_of(credentials.authorization)
+        concerns: list[ClusterConcern] = [
+            *([ProfileEnforcement(manager, config, environment)] if config.profiles else []),
+            NetworkPolicies(manager, config, environment, own_account=own_account),
+            MutualTLS(manager, config, environment),
+            *([DashboardProxies(manager, config, environment)] if has_proxies else []),
+            Ingresses(manager, config, environment),
+            Conditions(manager, config, environment),
+        ]
+        reconciler = RayClusterReconciler(manager, environment, concerns)
+        changed = or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, FINALIZERS_CHANGED, OWN_CONDITIONS_CHANGED)
+        builder = Builder(manager).for_(RAY_CLUSTER, changed).with_options(max_concurrent_reconciles=_WORKERS)
+        reconciler.watch(builder.complete(reconciler))
+        clusters = reconciler.clusters.reader
+        RayClusterMetrics(manager.metrics.registry, config, clusters, secret_informer(manager).reader)
 
     manager.when_available(RAY_CLUSTER, start, hint="install KubeRay")
     return environment

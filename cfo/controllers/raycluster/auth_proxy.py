@@ -113,16 +113,15 @@ class ProxySecrets:
         if stored is not None:
             self._settings.remember(key_of(children.cluster), stored)
 
-    async def write_certificate(self, children: Children) -> float:
-        """Create or renew the serving certificate; return in how many seconds, at most, to call this again."""
+    async def write_certificate(self, children: Children) -> None:
+        """Create or renew the serving certificate; retry when it is due for renewal."""
         key = _certificate_key(children.facts)
         due = self._certificates.known_validity(children, desired_secret(children.facts, key.name, {}))
         now = self._clock.now()
         if due is None or not now < due <= now + _LIFETIME:
             due = await self._issue(children, key)
-        if due is None:
-            return 0.0
-        return max(min(due - self._clock.now(), _MAX_RECHECK_INTERVAL).total_seconds(), 1.0)
+        if due is not None:
+            children.retry(max(min(due - self._clock.now(), _MAX_RECHECK_INTERVAL).total_seconds(), 1.0))
 
     async def _issue(self, children: Children, key: NamespacedName) -> datetime | None:
         policy = _policy(key)

@@ -20,7 +20,6 @@ from cfo.runtime import (
     EventRecorder,
     Object,
     Reader,
-    Result,
     controller_of,
     gvk_of,
     key_of,
@@ -46,7 +45,7 @@ def belongs_to(obj: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
 
 
 class Children(OwnedWrites):
-    """The writes of one reconcile of ``cluster``; the reconcile returns :meth:`result` at its end."""
+    """The writes of one concern in one reconcile of ``cluster``."""
 
     def __init__(self, client: Client, events: EventRecorder, cluster: Object, facts: RayClusterFacts) -> None:
         super().__init__(client, cluster)
@@ -177,13 +176,3 @@ class Children(OwnedWrites):
         """
         if current is not None:
             await self.attempt(self.delete_owned(gvk, current, owns=belongs), gvk, name_of(current), "deleted")
-
-    def result(self, *, requeue_after: float = 0.0) -> Result:
-        """Return the result of the reconcile; raise the errors of failed writes.
-
-        ``requeue_after``: seconds, at most, until the next reconcile (0: no limit).
-        """
-        self.raise_errors()
-        if requeue_after:
-            self.retry(requeue_after)
-        return Result(requeue_after=self.retry_after)

@@ -1,9 +1,8 @@
 """Writes three conditions to the status of a RayCluster: what this operator provides for it, in the words of users.
 
 They say at which URL the dashboard is exposed, until when the CA for mutual TLS is valid, and which NetworkPolicies
-exist. One Normal Event reports what became true. The conditions are computed from the cached objects after the other
-controllers have written them: once nothing has changed for a second and no object is missing, so a new RayCluster costs
-one write. Until then, events of its objects cost next to nothing.
+exist. One Normal Event reports what became true. This concern is the last one of a reconcile, so that the others have
+written the objects that the conditions describe, and a new RayCluster costs one write of its status.
 They have no ``observedGeneration``, which would cost a write for each step of the autoscaler.
 
 KubeRay keeps conditions of other types (``raycluster_controller.go`` of KubeRay 1.7). A RayCluster that MultiKueue
@@ -13,7 +12,7 @@ manages has none: MultiKueue overwrites its status with that of another Kubernet
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -25,21 +24,19 @@ from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
 from cfo.console.summaries.kind_view import Related
-from cfo.controllers.raycluster.children import belongs_to
+from cfo.controllers.raycluster.children import Children, belongs_to
 from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
-from cfo.controllers.raycluster.reconciler import ClusterReconciler
-from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, MAX_CACHED_BYTES
+from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster
+from cfo.controllers.raycluster.secrets import secret_informer
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     GVK,
     INGRESS,
     NETWORK_POLICY,
     SECRET,
-    Builder,
     Conflict,
-    DiscoveryIncomplete,
+    Controller,
     EnqueueRequestForOwner,
     Entry,
     Forbidden,
@@ -49,14 +46,11 @@ from cfo.runtime import (
     NotFound,
     Object,
     Reader,
-    Request,
-    Result,
     Rule,
     find_condition,
     key_of,
     name_of,
     on_update,
-    or_,
     rfc3339,
     set_condition,
 )
@@ -73,19 +67,6 @@ NETWORK_POLICIES: Final = "ray.openshift.ai/NetworkPolicies"
 
 CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
 
-QUIET_SECONDS = 1.0
-"""How long a cluster and its objects must not have changed before changed conditions are written."""
-
-_MAX_QUIET_PERIODS: Final = 10
-"""After this many times :data:`QUIET_SECONDS`, conditions are written even if a cluster changes continuously."""
-
-
-class _Pending(NamedTuple):
-    """The conditions of a cluster have changed ``since`` and are computed again at ``until`` (monotonic times)."""
-
-    since: float
-    until: float
-
 
 class _StoredCondition(msgspec.Struct, gc=False):
     type: str = ""
@@ -101,6 +82,8 @@ class _Status(msgspec.Struct, gc=False):
 class _Cluster(msgspec.Struct, gc=False):
     status: _Status | None = None
 
+
+_SYNC_RETRY_SECONDS: Final = 0.5
 
 _decoder = msgspec.json.Decoder(_Cluster)
 
@@ -189,9 +172,6 @@ def _network_policies(facts: RayClusterFacts, policies: Sequence[Object]) -> Obj
     return _condition(NETWORK_POLICIES, _BY[actor], message, is_true=True)
 
 
-_TRANSITIONAL: Final = frozenset({"NotExposed", "NoCertificateAuthority", "NoNetworkPolicy"})
-"""The reasons of conditions about an object that is missing: a controller creates it, or fails and reports why."""
-
 _BY: Final = {
     Actor.OPERATOR: "Operator",
     Actor.KUBERAY: "KubeRay",
@@ -200,73 +180,48 @@ _BY: Final = {
 }
 
 
-def _latest(since: float) -> float:
-    return since + _MAX_QUIET_PERIODS * QUIET_SECONDS
-
-
-class ConditionReconciler(ClusterReconciler):
-    """Writes the conditions of RayClusters once they have settled."""
+class Conditions(ClusterConcern):
+    """Writes the conditions of RayClusters."""
 
     name = "raycluster-conditions"
     rules = (Rule("ray.io", "rayclusters/status", "patch"),)
 
     def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
         super().__init__(manager, config, environment)
+        cache = manager.cache
         self._children = {
-            INGRESS: manager.cache.informer(INGRESS, **ingress_selection(config)).reader,
-            NETWORK_POLICY: manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader,
-            SECRET: secret_informer(manager).reader,
+            INGRESS: self.own(cache.informer(INGRESS, **ingress_selection(config)), CHILD_CHANGED),
+            NETWORK_POLICY: self.own(cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES), CHILD_CHANGED),
+            SECRET: self.own(secret_informer(manager)),
         }
-        self.pending: dict[Request, _Pending] = {}
-        """The clusters whose conditions are about to be computed and written."""
         self._is_forbidden = False
 
-    async def reconcile(self, request: Request) -> Result:
-        """Write the conditions of one cluster if they changed a second ago."""
-        now = self._clock.monotonic()
-        waiting = self.pending.get(request)
-        if waiting is not None and now < waiting.until:
-            # An event of the cluster or a child: others follow while it starts, so nothing is computed for each.
-            return self._wait(request, waiting.since, now)
-        children = await self.existing(request)
-        if children is None or children.facts.is_managed_by_multikueue or self._is_forbidden:
-            self.pending.pop(request, None)
-            return Result()
-        cluster, facts = children.cluster, children.facts
-        stored = (cluster.get("status") or {}).get("conditions") or []
-        if waiting is None and not any(known.get("type") in CONDITION_TYPES for known in stored):
-            return self._wait(request, now, now)  # a new cluster, whose objects are created now
-        settings = await self.settings(request)
-        try:
-            exposure = await self._environment.access.exposure_of(facts, settings)
-        except DiscoveryIncomplete:
-            return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
-        desired = conditions_of(facts, self._children_of(facts), exposure, settings.kuberay)
-        changed = [condition for condition in desired if not _is_stored(condition, stored)]
-        if not changed:
-            self.pending.pop(request, None)
-            return Result()
-        if waiting is None:
-            return self._wait(request, now, now)
-        if now < _latest(waiting.since) and any(item["reason"] in _TRANSITIONAL for item in changed):
-            return self._wait(request, waiting.since, now)  # another controller has not created the object yet
-        del self.pending[request]
-        await self._write(cluster, desired, changed, stored)
-        return Result()
+    def watch(self, controller: Controller) -> None:
+        """Feed ``controller`` with routes, once they are served."""
+        owner, environment = EnqueueRequestForOwner(RAY_CLUSTER), self._environment
+        environment.routes.subscribe(controller, owner, CHILD_CHANGED)
+        environment.gateway_kinds.http_routes.subscribe(controller, owner, CHILD_CHANGED)
 
-    def _wait(self, request: Request, since: float, now: float) -> Result:
-        until = max(now, min(now + QUIET_SECONDS, _latest(since)))
-        self.pending[request] = _Pending(since, until)
-        return Result(requeue_after=until - now)
-
-    def _children_of(self, facts: RayClusterFacts) -> dict[GVK, list[Object]]:
-        """Return the objects of a cluster by kind: of the names that the operator uses, and KubeRay's policies."""
-        readers = dict(self._children)
-        environment = self._environment
+    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
+        """Write the conditions of one cluster if they changed."""
+        facts, settings = cluster.facts, cluster.settings
+        if facts.is_managed_by_multikueue or self._is_forbidden:
+            return
+        informers, environment = dict(self._children), self._environment
         for gvk, kind in ((ROUTE, environment.routes), (HTTP_ROUTE, environment.gateway_kinds.http_routes)):
             if kind.served is not None:
-                readers[gvk] = kind.served.reader
-        return {gvk: list(_read(reader, gvk, facts)) for gvk, reader in readers.items()}
+                informers[gvk] = kind.served
+        if not all(informer.has_synced or informer.is_forbidden for informer in informers.values()):
+            children.retry(_SYNC_RETRY_SECONDS)  # an object that is not listed yet looks like one that is missing
+            return
+        exposure = await cluster.exposure()
+        # The names that the operator uses, and KubeRay's policies.
+        found = {gvk: list(_read(informer.reader, gvk, facts)) for gvk, informer in informers.items()}
+        desired = conditions_of(facts, found, exposure, settings.kuberay)
+        stored = (facts.cluster.get("status") or {}).get("conditions") or []
+        changed = [condition for condition in desired if not _is_stored(condition, stored)]
+        if changed:
+            await self._write(facts.cluster, desired, changed, stored)
 
     async def _write(
         self, cluster: Object, desired: Sequence[Object], changed: Sequence[Object], stored: Sequence[Object]
@@ -289,7 +244,7 @@ class ConditionReconciler(ClusterReconciler):
         # NetworkPolicies alone are no news: every RayCluster has them, also one that is suspended.
         if any(condition["type"] != NETWORK_POLICIES for condition in became_true):
             message = ". ".join(condition["message"] for condition in became_true)
-            self._events.event(cluster, "Normal", "Configured", message)
+            self.events.event(cluster, "Normal", "Configured", message)
 
 
 def _is_stored(condition: Object, stored: Sequence[Mapping[str, Any]]) -> bool:
@@ -305,20 +260,3 @@ def _read(reader: Reader, gvk: GVK, facts: RayClusterFacts) -> Iterator[Object]:
         obj = reader.get(NamespacedName(names.namespace, name))
         if obj is not None and belongs_to(obj, facts.cluster):
             yield obj
-
-
-def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
-    """Add the controller of conditions to ``manager``."""
-    reconciler = ConditionReconciler(manager, config, environment)
-    controller = (
-        Builder(manager, reconciler.name)
-        .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, OWN_CONDITIONS_CHANGED))
-        .owns(INGRESS, CHILD_CHANGED, **ingress_selection(config))
-        .owns(NETWORK_POLICY, CHILD_CHANGED, max_bytes=MAX_CACHED_BYTES)
-        .owns(SECRET, **CLUSTER_SECRETS)
-        .complete(reconciler)
-    )
-    owner = EnqueueRequestForOwner(RAY_CLUSTER)
-    environment.routes.subscribe(controller, owner, CHILD_CHANGED)
-    environment.gateway_kinds.http_routes.subscribe(controller, owner, CHILD_CHANGED)
-    reconciler.subscribe(controller, access=True)

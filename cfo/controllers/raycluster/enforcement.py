@@ -9,34 +9,28 @@ from __future__ import annotations
 
 from cfo.api.raycluster.enforcement import enforce, unmet
 from cfo.api.raycluster.facts import Concern
-from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config import KubeRayConfiguration
-from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.reconciler import ClusterReconciler
-from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
-from cfo.runtime import READ, Builder, Manager, NotFound, Request, Result, Rule
+from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster
+from cfo.runtime import READ, NotFound, Rule
 from cfo.runtime.client import patch_checked
 
 
-class EnforcementReconciler(ClusterReconciler):
+class ProfileEnforcement(ClusterConcern):
     """Removes from stored RayClusters what weakens the profile, and reports what they lack."""
 
     name = "raycluster-profile"
     rules = (Rule("ray.io", "rayclusters", (*READ, "patch")),)
 
-    async def reconcile(self, request: Request) -> Result:
+    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
         """Bring one cluster to its profile."""
-        children = await self.existing(request)
-        if children is None:
-            return Result()
-        settings = await self.settings(request)
+        settings = cluster.settings
         enforced, features = frozenset(map(Concern, settings.enforced)), settings.kuberay.kuberay_features
         required = enforce(children.facts, children.facts, enforced, features)
         if required:
             try:
                 await patch_checked(self._client, children.cluster, {"spec": required.patch}, unchanged=True)
             except NotFound:
-                return Result()
+                return
             paths = ", ".join("spec." + ".".join(path) for path in required.reasons)
             children.record_warning(
                 "ProfileEnforced",
@@ -49,12 +43,3 @@ class EnforcementReconciler(ClusterReconciler):
                 f"The profile {settings.profile} of this namespace requires mutual TLS, but the RayCluster was created "
                 "without the operator's parts for it, so it is not exposed. Create the RayCluster again",
             )
-        return children.result()
-
-
-def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
-    """Add the controller to ``manager`` if the configuration has profiles."""
-    if not config.profiles:
-        return
-    reconciler = EnforcementReconciler(manager, config, environment)
-    reconciler.subscribe(Builder(manager, reconciler.name).for_(RAY_CLUSTER, CLUSTER_CHANGED).complete(reconciler))

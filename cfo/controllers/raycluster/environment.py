@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import Self
 
-import orjson
 import structlog
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, GROUP, HTTP_ROUTE, TLS_ROUTES
-from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
 from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
@@ -27,48 +25,11 @@ from cfo.runtime import (
     Informer,
     Manager,
     NamespacedName,
-    Object,
     Reader,
     Rule,
     labels_of,
-    resource_version_of,
-    uid_of,
 )
 from cfo.runtime.controller import Kind, from_functions
-
-
-class SharedFacts:
-    """The facts of the RayClusters that were reconciled last: each controller asks for those of the same versions.
-
-    After a start and after a change, all controllers reconcile a cluster at about the same time, and most facts follow
-    from its pod templates, which are large. Those kept have at most 1 MiB as JSON, which takes some 20 MiB: a user can
-    store many RayClusters of 1.5 MB. A larger one is not kept.
-    """
-
-    _MAX_BYTES: ClassVar[int] = 1 << 20
-
-    def __init__(self) -> None:
-        self._facts: dict[str, tuple[str, int, RayClusterFacts]] = {}
-        self._bytes = 0
-
-    def of(self, cluster: Object) -> RayClusterFacts:
-        """Return the facts of this version of ``cluster``; their ``cluster`` can be another copy of it."""
-        uid, version = uid_of(cluster), resource_version_of(cluster)
-        known = self._facts.get(uid)
-        if known is not None and known[0] == version:
-            return known[2]
-        if known is not None:
-            self._drop(uid)
-        facts, size = RayClusterFacts(cluster), len(orjson.dumps(cluster))
-        if size <= self._MAX_BYTES:
-            while self._bytes + size > self._MAX_BYTES:
-                self._drop(next(iter(self._facts)))
-            self._facts[uid] = version, size, facts
-            self._bytes += size
-        return facts
-
-    def _drop(self, uid: str) -> None:
-        self._bytes -= self._facts.pop(uid)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +44,6 @@ class Environment:
     dsc_initializations: OptionalKind
     profiles: Profiles
     gateway_kinds: GatewayKinds
-    facts: SharedFacts = field(default_factory=SharedFacts)
 
     @classmethod
     def detect(cls, manager: Manager, config: KubeRayConfiguration) -> Self:

@@ -41,16 +41,15 @@ from cfo.controllers.raycluster.ingress_resources import (
     desired_dashboard_ingress,
     target_services,
 )
-from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS, IngressDomain, missing_domain_message
+from cfo.controllers.raycluster.platform import IngressDomain, missing_domain_message
 from cfo.controllers.raycluster.policies import requires_certificates
-from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
+from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, ROUTE_CHANGED
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, ROUTE_CHANGED, in_first_list
 from cfo.runtime import (
     INGRESS,
     READ,
-    Builder,
-    DiscoveryIncomplete,
+    Controller,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
     Entry,
@@ -58,15 +57,14 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     Request,
-    Result,
     Rule,
     namespace_of,
-    or_,
+    not_,
 )
 from cfo.runtime.controller import Kind
 
 
-class IngressReconciler(ClusterReconciler):
+class Ingresses(ClusterConcern):
     """Creates, updates and deletes the two Ingresses of a cluster, or its routes."""
 
     name = "raycluster-ingress"
@@ -81,28 +79,48 @@ class IngressReconciler(ClusterReconciler):
     def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
         super().__init__(manager, config, environment)
         kinds = environment.gateway_kinds
-        ingresses = manager.cache.informer(INGRESS, **ingress_selection(config))
+        ingresses = self.own(manager.cache.informer(INGRESS, **ingress_selection(config)), CHILD_CHANGED)
         add_host_index(ingresses)
-        self._ingresses = ingresses.reader
+        self._informer, self._ingresses = ingresses, ingresses.reader
         # An operator limited to some namespaces is not allowed to read cluster-scoped objects.
-        self.classes = manager.cache.informer(INGRESS_CLASS) if manager.options.namespaces is None else None
+        self._classes = manager.cache.informer(INGRESS_CLASS) if manager.options.namespaces is None else None
         self._claims = HostClaims(lambda: (ingresses, *kinds.routes()))
-        secrets = secret_informer(manager).reader
-        self._routes = GatewayRoutes(config, kinds, self._claims, clusters=self.clusters, secrets=secrets)
+        secrets = secret_informer(manager)
+        if kinds.config_maps is not None:
+            self.own(secrets)
+        self._routes = GatewayRoutes(config, kinds, self._claims, clusters=self.clusters, secrets=secrets.reader)
 
-    async def reconcile(self, request: Request) -> Result:
+    def watch(self, controller: Controller) -> None:
+        """Feed ``controller`` with the kinds of routes, and all RayClusters when what all hosts depend on changes."""
+        mapper, environment = self._manager.mapper, self._environment
+        claimants = EnqueueRequestsFromMapFunc(self.clusters_of_claims)
+        enqueue_all = EnqueueRequestsFromMapFunc(lambda _: self.all_clusters())
+        controller.watch(
+            Kind(self._informer, claimants, not_(in_first_list), CHILD_CHANGED, mapper=mapper, optional=True)
+        )
+        if self._classes is not None:
+            controller.watch(Kind(self._classes, enqueue_all, mapper=mapper, optional=True))
+        environment.domain.subscribe(controller, enqueue_all)
+        kinds, owner = environment.gateway_kinds, EnqueueRequestForOwner(RAY_CLUSTER)
+        for kind in (kinds.http_routes, kinds.tls_routes):
+            kind.when_served(add_host_index)
+            kind.subscribe(controller, owner, ROUTE_CHANGED)
+            kind.subscribe(controller, claimants, CHILD_CHANGED)
+        kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
+        for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
+            kind.enqueue_when_served(controller, self.all_clusters)
+        if kinds.config_maps is not None:
+            kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
+
+    async def release(self, request: Request, children: Children | None) -> None:
+        """Forget what was reported about the routes, which the garbage collector deletes."""
+        self._routes.forget(request)
+
+    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
         """Bring the Ingresses and routes of one cluster up to date."""
-        children = await self.existing(request)
-        if children is None:
-            self._routes.forget(request)
-            return Result()
-        settings = await self.settings(request)
-        facts, names = children.facts, children.facts.names
-        try:
-            openshift = await self._environment.platform.is_openshift()
-            exposure = await self._environment.access.exposure_of(facts, settings)
-        except DiscoveryIncomplete:
-            return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
+        facts, settings, names = cluster.facts, cluster.settings, cluster.facts.names
+        openshift = await self._environment.platform.is_openshift()
+        exposure = await cluster.exposure()
         backend = None
         if not openshift:
             record_responsibility(children, Concern.EXPOSURE, settings.kuberay.kuberay_features, "exposure")
@@ -115,7 +133,7 @@ class IngressReconciler(ClusterReconciler):
         if backend is None:
             await self._routes.delete(children)
         if backend is None or facts.is_suspended:
-            return children.result()
+            return
         domain = await self._environment.domain.read(self._client)
         if self._config.gateway.enabled:
             await self._routes.apply(children, backend, domain, settings.kuberay)
@@ -124,20 +142,19 @@ class IngressReconciler(ClusterReconciler):
                     await self._delete_ingress(children, name)
                 else:
                     await self._delete_outdated(children, name, service)
-            return children.result()
+            return
         if not with_client:
             children.record_warning("RayClientNotExposed", CLIENT_NOT_EXPOSED)
         if not domain:
             children.record_warning("IngressDomainMissing", missing_domain_message("Ingress"))
             await self._delete_outdated(children, names.dashboard, backend.service)
             await self._routes.delete_outdated(children, backend)
-            return children.result()
+            return
         await self._apply_dashboard(children, domain, backend, requires_tls=required)
         if with_client:
             await self._apply_client(children, domain)
         if not children.errors:
             await self._routes.delete(children)
-        return children.result()
 
     async def _apply_dashboard(self, children: Children, domain: str, backend: Backend, *, requires_tls: bool) -> None:
         facts, config = children.facts, self._config.ingress
@@ -170,7 +187,7 @@ class IngressReconciler(ClusterReconciler):
 
     def _ingress_classes(self) -> list[Object] | None:
         """Return all IngressClasses; ``None`` if the operator cannot read them."""
-        return self.classes.reader.list() if self.classes is not None and self.classes.has_synced else None
+        return self._classes.reader.list() if self._classes is not None and self._classes.has_synced else None
 
     def _choose_host(self, children: Children, name: str, hosts: CandidateHosts) -> str | None:
         """Return the suffix of the host of the Ingress ``name``; ``None`` if another object has each of ``hosts``."""
@@ -225,34 +242,3 @@ def _unavailable(what: str, ability: str, chosen: IngressClass) -> str:
         f"{cause if chosen.controller else 'the class does not exist'}. Set kuberay.ingress.className, "
         "kuberay.ingress.annotations or kuberay.gateway in the operator's configuration"
     )
-
-
-def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
-    """Add the controller of Ingresses and routes to ``manager``."""
-    reconciler = IngressReconciler(manager, config, environment)
-    claimants = EnqueueRequestsFromMapFunc(reconciler.clusters_of_claims)
-    selection = ingress_selection(config)
-    controller = (
-        Builder(manager, reconciler.name)
-        .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED))
-        .owns(INGRESS, CHILD_CHANGED, **selection)
-        .watches(INGRESS, claimants, CHILD_CHANGED, **selection)
-        .complete(reconciler)
-    )
-    reconciler.subscribe(controller, access=True)
-    enqueue_all = EnqueueRequestsFromMapFunc(lambda _: reconciler.all_clusters())
-    if reconciler.classes is not None:
-        controller.watch(Kind(reconciler.classes, enqueue_all, mapper=manager.mapper, optional=True))
-    environment.domain.subscribe(controller, enqueue_all)
-    environment.routes.enqueue_when_served(controller, reconciler.all_clusters)
-    kinds, owner = environment.gateway_kinds, EnqueueRequestForOwner(RAY_CLUSTER)
-    for kind in (kinds.http_routes, kinds.tls_routes):
-        kind.when_served(add_host_index)
-        kind.subscribe(controller, owner, ROUTE_CHANGED)
-        kind.subscribe(controller, claimants, CHILD_CHANGED)
-    kinds.backend_tls_policies.subscribe(controller, owner, CHILD_CHANGED)
-    for kind in (kinds.http_routes, kinds.tls_routes, kinds.backend_tls_policies):
-        kind.enqueue_when_served(controller, reconciler.all_clusters)
-    if kinds.config_maps is not None:
-        kinds.config_maps.subscribe(controller, owner, CHILD_CHANGED)
-        controller.watch(Kind(secret_informer(manager), owner, mapper=manager.mapper))

@@ -26,24 +26,20 @@ from anyio import to_thread
 from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION, recorded_renewal, requests_certificates
 from cfo.api.raycluster.cluster import pod_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
-from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
+from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
 from cfo.controllers.raycluster.resources import desired_secret
-from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, ClusterSecrets, secret_informer
-from cfo.controllers.raycluster.watches import CLUSTER_CHANGED
+from cfo.controllers.raycluster.secrets import ClusterSecrets, secret_informer
 from cfo.runtime import (
     READ,
     SECRET,
-    Builder,
     Manager,
     NamespacedName,
     Object,
     Request,
-    Result,
     Rule,
     annotations_of,
     key_of,
@@ -80,7 +76,7 @@ class _DesiredCA:
         return cls(authority, authority.data(), note)
 
 
-class MTLSReconciler(ClusterReconciler):
+class MutualTLS(ClusterConcern):
     """Creates, renews and deletes the Secret with ``ca.key`` and ``ca.crt``."""
 
     name = "raycluster-mtls"
@@ -88,30 +84,30 @@ class MTLSReconciler(ClusterReconciler):
 
     def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
         super().__init__(manager, config, environment)
-        secrets, content = secret_informer(manager).reader, (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)
+        secrets, content = self.own(secret_informer(manager)).reader, (ca.CERTIFICATE_KEY, ca.PRIVATE_KEY_KEY)
         self._secrets = ClusterSecrets(self._client, secrets, content=content, valid_until=recorded_renewal)
 
-    async def reconcile(self, request: Request) -> Result:
+    async def release(self, request: Request, children: Children | None) -> None:
+        """Forget what is known about the Secret, which the garbage collector deletes."""
+        self._secrets.forget(request)
+
+    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
         """Bring the Secret of one cluster up to date; requeue for its renewal."""
-        children = await self.existing(request)
-        if children is None:
-            self._secrets.forget(request)
-            return Result()
         if requests_certificates(children.cluster) and self._config.ca.issuer != "certificateSigningRequest":
             children.record_warning("CertificateRequestsDisabled", _REQUESTS_DISABLED)
-        key = NamespacedName(request.namespace, children.facts.names.ca_secret)
-        if not _needs_ca(children, (await self.settings(request)).kuberay):
-            self._secrets.forget(request)
+        names = cluster.facts.names
+        key = NamespacedName(names.namespace, names.ca_secret)
+        if not _needs_ca(children, cluster.settings.kuberay):
+            self._secrets.forget(key_of(children.cluster))
             await children.delete(SECRET, self._secrets.metadata(key))
-            return children.result()
+            return
         renewal_due = self._secrets.known_validity(children, _secret(children.facts, key.name, {}))
         now = self._clock.now()
         if renewal_due is None or not now < renewal_due <= now + CA_LIFETIME:
             renewal_due = await self._write(children, key)
-        if renewal_due is None:
-            return children.result()
-        wait = min(renewal_due - self._clock.now(), _MAX_RECHECK_INTERVAL)
-        return children.result(requeue_after=max(wait.total_seconds(), 1.0))
+        if renewal_due is not None:
+            wait = min(renewal_due - self._clock.now(), _MAX_RECHECK_INTERVAL)
+            children.retry(max(wait.total_seconds(), 1.0))
 
     async def _write(self, children: Children, key: NamespacedName) -> datetime | None:
         """Read the Secret, bring it up to date, and return when it is due for renewal; ``None`` if it has no CA."""
@@ -205,10 +201,3 @@ def _restart_note(cluster: Object, cause: str) -> str:
         f"The CA was replaced because {cause}. Restart the pods with the labels {selector}, which still use the "
         "old CA, and regenerate the client certificates"
     )
-
-
-def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
-    """Add the controller of CAs to ``manager``."""
-    reconciler = MTLSReconciler(manager, config, environment)
-    builder = Builder(manager, reconciler.name).for_(RAY_CLUSTER, CLUSTER_CHANGED).owns(SECRET, **CLUSTER_SECRETS)
-    reconciler.subscribe(builder.complete(reconciler))

@@ -24,27 +24,23 @@ from typing import Any
 from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import has_cluster_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
-from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER, digest, fit
+from cfo.api.raycluster.names import FIELD_MANAGER, digest, fit
 from cfo.config import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers, service_account_of
-from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
+from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy, policy_types
-from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
-from cfo.controllers.raycluster.watches import CHILD_CHANGED, CLUSTER_CHANGED, MAX_CACHED_BYTES
+from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (
     NETWORK_POLICY,
     READ,
-    Builder,
-    DiscoveryIncomplete,
+    Controller,
     EnqueueRequestsFromMapFunc,
     Entry,
     Manager,
     NamespacedName,
     Object,
-    Request,
-    Result,
     Rule,
     is_controlled_by,
     key_of,
@@ -59,7 +55,7 @@ _KUBERAY = "kuberay-operator"
 _POLICY_FEATURES = frozenset({"networkPolicy", "networkIsolation"})
 
 
-class NetworkPolicyReconciler(ClusterReconciler):
+class NetworkPolicies(ClusterConcern):
     """Maintains the two policies of a cluster, and keeps the KubeRay operator's namespaces in them current.
 
     It reads all NetworkPolicies, because another owner's policy may have the same name as ours.
@@ -73,25 +69,38 @@ class NetworkPolicyReconciler(ClusterReconciler):
     )
 
     def __init__(
-        self, manager: Manager, config: KubeRayConfiguration, environment: Environment, namespaces: OperatorNamespaces
+        self,
+        manager: Manager,
+        config: KubeRayConfiguration,
+        environment: Environment,
+        *,
+        own_account: NamespacedName | None,
     ) -> None:
         super().__init__(manager, config, environment)
-        self._namespaces = namespaces
-        self._policies = manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES).reader
+        # An operator limited to some namespaces is not allowed to read cluster-scoped objects.
+        needs_roles = not config.operator_namespaces and manager.options.namespaces is None
+        self._roles = RoleInformers.of(manager.cache) if needs_roles else None
+        self._namespaces = OperatorNamespaces(config, environment, self._roles, own_account=own_account)
+        policies = manager.cache.informer(NETWORK_POLICY, max_bytes=MAX_CACHED_BYTES)
+        self._policies = self.own(policies, CHILD_CHANGED).reader
 
-    async def reconcile(self, request: Request) -> Result:
+    def watch(self, controller: Controller) -> None:
+        """Feed ``controller`` with all RayClusters when the KubeRay operator's namespaces change."""
+        namespaces, mapper = self._namespaces, self._manager.mapper
+        changed = EnqueueRequestsFromMapFunc(lambda entry: self.all_clusters() if namespaces.update(entry) else ())
+        for informer in self._roles or ():
+            controller.watch(Kind(informer, changed, mapper=mapper, optional=True))
+        self._environment.dsc_initializations.subscribe(controller, changed)
+
+    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
         """Bring the policies of one cluster up to date."""
-        children = await self.existing(request)
-        if children is None:
-            return Result()
-        facts = children.facts
+        facts, settings = cluster.facts, cluster.settings
         if facts.is_managed_by_multikueue:
             record_responsibility(children, Concern.NETWORK_POLICY, ())
             if children.cluster["metadata"].get("generation") == 1:
                 await self._delete(children, *self._policy_names(facts, "head"))
                 await self._delete(children, *self._policy_names(facts, "workers"))
-            return children.result()
-        settings = await self.settings(request)
+            return
         workers_observed = head_observed = frozenset[str]()
         if Concern.NETWORK_POLICY.value not in settings.enforced:
             directions = policy_types(settings.kuberay)
@@ -104,13 +113,10 @@ class NetworkPolicyReconciler(ClusterReconciler):
             await self._delete(children, *self._policy_names(facts, "workers"))
         if _provider(facts, head_observed) is not Actor.OPERATOR:
             await self._delete(children, *self._policy_names(facts, "head"))
-            return children.result()
+            return
         self._record_refused_ports(children)
-        try:
-            namespaces = await self._namespaces.current()
-            exposure = await self._environment.access.exposure_of(facts, settings)
-        except DiscoveryIncomplete:
-            return children.result(requeue_after=UNKNOWN_RETRY_SECONDS)
+        namespaces = await self._namespaces.current()
+        exposure = await cluster.exposure()
         await self._apply(
             children,
             "head",
@@ -123,7 +129,6 @@ class NetworkPolicyReconciler(ClusterReconciler):
                 direct_ingress=exposure.backend is not None and not exposure.backend.tls,
             ),
         )
-        return children.result()
 
     def _observed_features(self, facts: RayClusterFacts, node_type: str, directions: Sequence[str]) -> frozenset[str]:
         """Return the features whose policies for the ``head`` or ``workers`` exist and restrict the ``directions``."""
@@ -224,32 +229,3 @@ def _is_ours(policy: Entry, cluster: Object) -> bool:
     if policy.meta.labels.get(_CREATED_BY_LABEL) == _KUBERAY:
         return False
     return any(field.get("manager") == FIELD_MANAGER for field in policy.managers)
-
-
-async def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
-    """Add the controller of NetworkPolicies to ``manager``.
-
-    Raises the errors of reading the operator's credentials.
-    """
-    credentials = await manager.transport.config.authenticate()
-    # An operator limited to some namespaces is not allowed to read cluster-scoped objects.
-    needs_roles = not config.operator_namespaces and manager.options.namespaces is None
-    roles = RoleInformers.of(manager.cache) if needs_roles else None
-    namespaces = OperatorNamespaces(
-        config, environment, roles, own_account=service_account_of(credentials.authorization)
-    )
-    reconciler = NetworkPolicyReconciler(manager, config, environment, namespaces)
-    controller = (
-        Builder(manager, reconciler.name)
-        .for_(RAY_CLUSTER, CLUSTER_CHANGED)
-        .owns(NETWORK_POLICY, CHILD_CHANGED, max_bytes=MAX_CACHED_BYTES)
-        .complete(reconciler)
-    )
-    enqueue_all_if_changed = EnqueueRequestsFromMapFunc(
-        lambda entry: reconciler.all_clusters() if namespaces.update(entry) else ()
-    )
-    for informer in roles or ():
-        controller.watch(Kind(informer, enqueue_all_if_changed, mapper=manager.mapper, optional=True))
-    reconciler.subscribe(controller, access=True)
-    environment.dsc_initializations.subscribe(controller, enqueue_all_if_changed)
-    environment.routes.enqueue_when_served(controller, reconciler.all_clusters)

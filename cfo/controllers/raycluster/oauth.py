@@ -26,25 +26,16 @@ from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.head_pods import HeadPodReplacer, HeadPods, clusters_of_pod
-from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
 from cfo.controllers.raycluster.proxy_bindings import ProxyBindings
-from cfo.controllers.raycluster.reconciler import ClusterReconciler, record_responsibility
+from cfo.controllers.raycluster.reconciler import ClusterConcern, ObservedCluster, record_responsibility
 from cfo.controllers.raycluster.resources import (
     desired_client_route,
     desired_dashboard_route,
     desired_proxy_service,
     desired_proxy_service_account,
 )
-from cfo.controllers.raycluster.secrets import CLUSTER_SECRETS, secret_informer
-from cfo.controllers.raycluster.watches import (
-    CHILD_CHANGED,
-    CLUSTER_CHANGED,
-    CREATED_OR_DELETED,
-    FINALIZERS_CHANGED,
-    HEAD_SERVICE_CHANGED,
-    LABELED,
-    MAX_CACHED_BYTES,
-)
+from cfo.controllers.raycluster.secrets import secret_informer
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, CREATED_OR_DELETED, LABELED, MAX_CACHED_BYTES
 from cfo.runtime import (
     CRUD,
     POD,
@@ -52,9 +43,7 @@ from cfo.runtime import (
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
-    Builder,
     Controller,
-    DiscoveryIncomplete,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
     Informer,
@@ -63,12 +52,11 @@ from cfo.runtime import (
     Object,
     Reader,
     Request,
-    Result,
     Rule,
     is_deleting,
+    key_of,
     namespace_of,
     on_update,
-    or_,
     set_finalizer,
     uid_of,
 )
@@ -110,7 +98,7 @@ class OpenShiftInformers:
 _PROXIES = (Authentication.OAUTH_PROXY, Authentication.AUTH_PROXY)
 
 
-class OAuthReconciler(ClusterReconciler):
+class DashboardProxies(ClusterConcern):
     """Creates, updates and deletes the objects that the OAuth proxy of one cluster needs."""
 
     name = "raycluster-oauth"
@@ -127,9 +115,11 @@ class OAuthReconciler(ClusterReconciler):
     def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
         super().__init__(manager, config, environment)
         self._finalizer_client = self._client.with_field_manager(FINALIZER_MANAGER)
-        secrets, cache = secret_informer(manager).reader, manager.cache
+        secrets, cache = self.own(secret_informer(manager)).reader, manager.cache
         self._secrets = ProxySecrets(self._client, config.authentication, secrets, self._clock)
-        self.bindings = ProxyBindings(self._client, cache.informer(CLUSTER_ROLE_BINDING), self.clusters)
+        self._bound = cache.informer(CLUSTER_ROLE_BINDING)
+        self.required.append(self._bound)
+        self._bindings = ProxyBindings(self._client, self._bound, self.clusters)
         self._head_pods = HeadPodReplacer(self._clock)
         self._recorded: dict[Request, tuple[str, str]] = {}
         self._is_required = ProfileTable(config).strictest().kuberay.ray_dashboard_oauth_enabled
@@ -141,15 +131,29 @@ class OAuthReconciler(ClusterReconciler):
         """The metadata of the Secrets with the OIDC client."""
         authentication = config.authentication
         if self._is_required and authentication.enabled:
-            services, accounts = cache.informer(SERVICE, **LABELED), cache.informer(SERVICE_ACCOUNT, **LABELED)
+            services = self.own(cache.informer(SERVICE, **LABELED), CHILD_CHANGED)
+            accounts = self.own(cache.informer(SERVICE_ACCOUNT, **LABELED))
             self.proxy = ProxyReaders(services=services.reader, accounts=accounts.reader)
             if authentication.oidc is not None:
                 named = f"metadata.name={authentication.oidc.secret_name}"
                 self.oidc_secrets = cache.informer(
                     SECRET, field_selector=named, metadata_only=True, max_bytes=MAX_CACHED_BYTES
                 )
+                self.required.append(self.oidc_secrets)
 
-    def watch_openshift(self, controller: Controller, routes: Informer) -> None:
+    def watch(self, controller: Controller) -> None:
+        """Feed ``controller`` with ClusterRoleBindings, Secrets of OIDC clients and, once served, Routes."""
+        mapper, clusters_of = self._manager.mapper, EnqueueRequestsFromMapFunc(self._bindings.clusters_of)
+        controller.watch(Kind(self._bound, clusters_of, CHILD_CHANGED, mapper=mapper, optional=True))
+        if self.oidc_secrets is not None:
+            in_namespace = EnqueueRequestsFromMapFunc(
+                lambda secret: [entry.key for entry in self.clusters.entries(secret.key.namespace)]
+            )
+            source = Kind(self.oidc_secrets, in_namespace, CREATED_OR_DELETED, mapper=mapper, optional=True)
+            controller.watch(source)
+        self._environment.routes.when_served(lambda routes: self._watch_openshift(controller, routes))
+
+    def _watch_openshift(self, controller: Controller, routes: Informer) -> None:
         """Create the informers of OpenShift's objects, and feed ``controller`` with their events."""
         cache, mapper = self._manager.cache, self._manager.mapper
         owner = EnqueueRequestForOwner(RAY_CLUSTER)
@@ -165,66 +169,56 @@ class OAuthReconciler(ClusterReconciler):
         controller.watch(Kind(accounts, owner, mapper=mapper))
         self._openshift = OpenShiftInformers(routes=routes, services=services, accounts=accounts, pods=pods)
 
-    async def reconcile(self, request: Request) -> Result:
+    async def release(self, request: Request, children: Children | None) -> None:
+        """Delete the ClusterRoleBindings of a cluster, then its finalizer; the rest is garbage-collected."""
+        self._secrets.forget(request)
+        self._recorded.pop(request, None)
+        if children is None:
+            await self._bindings.collect(request)
+            return
+        self._head_pods.forget(children.cluster)
+        await self._release(children)
+
+    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
         """Bring the objects of one cluster's proxy up to date."""
-        cluster = await self._client.get(RAY_CLUSTER, request)
-        if cluster is None or is_deleting(cluster):
-            self._secrets.forget(request)
-            self._recorded.pop(request, None)
-        if cluster is None:
-            await self.bindings.collect(request)
-            return Result()
-        children = Children(self._client, self._events, cluster, self._environment.facts.of(cluster))
-        if is_deleting(cluster):
-            self._head_pods.forget(cluster)
-            await self._release(children)
-            return children.result()
-        settings = await self.settings(request)
-        try:
-            is_openshift = await self._environment.platform.is_openshift()
-            exposure = await self._environment.access.exposure_of(children.facts, settings)
-        except DiscoveryIncomplete:
-            return Result(requeue_after=UNKNOWN_RETRY_SECONDS)
+        is_openshift = await self._environment.platform.is_openshift()
+        exposure, settings = await cluster.exposure(), cluster.settings
         openshift = self._openshift
         if is_openshift and (openshift is None or not openshift.has_synced):
-            return Result(requeue_after=_SYNC_RETRY_SECONDS)
+            children.retry(_SYNC_RETRY_SECONDS)
+            return
         required = settings.kuberay.ray_dashboard_oauth_enabled
-        recorded = (uid_of(cluster), exposure.message)
-        is_new = self._recorded.get(request) != recorded
-        self._recorded[request] = recorded
+        key, recorded = key_of(children.cluster), (uid_of(children.cluster), exposure.message)
+        is_new = self._recorded.get(key) != recorded
+        self._recorded[key] = recorded
         _record_authentication(children, exposure, settings, has_routes=openshift is not None, is_new=is_new)
         _record_missing_client(children, exposure, self._config.authentication.oidc, self.oidc_secrets)
         match exposure.authentication:
             case Authentication.OAUTH_PROXY if openshift is not None and exposure.backend is not None:
                 await self._create_or_update_openshift_proxy(children, openshift, exposure.route_backend)
             case Authentication.AUTH_PROXY if exposure.backend is not None and self.proxy is not None:
-                renewal = await self._create_or_update_auth_proxy(
-                    children, exposure.route_backend, self.proxy, openshift
-                )
-                return children.result(requeue_after=renewal)
+                await self._create_or_update_auth_proxy(children, exposure.route_backend, self.proxy, openshift)
             case _:
                 await self._delete(children, openshift, exposure.route_backend if required else None)
-        return children.result()
 
     async def _create_or_update_auth_proxy(
         self, children: Children, backend: Backend | None, proxy: ProxyReaders, openshift: OpenShiftInformers | None
-    ) -> float:
-        """Write the objects of the operator's own proxies; return in how many seconds their certificate is renewed."""
+    ) -> None:
+        """Write the objects of the operator's own proxies; retry when their certificate is due for renewal."""
         facts = children.facts
         if not await self._may_write(facts.cluster):
-            return 0.0
+            return
         account = desired_proxy_service_account(facts, openshift_client=False)
         service = desired_proxy_service(facts, openshift_certificate=False)
         await children.claim_and_apply(account, proxy.accounts, "the proxies cannot check tokens")
         await children.claim_and_apply(service, proxy.services, "the dashboard is not reachable through the proxies")
         await self._secrets.write_config(children)
-        renewal = await self._secrets.write_certificate(children)
-        await self.bindings.create_or_update(children)
+        await self._secrets.write_certificate(children)
+        await self._bindings.create_or_update(children)
         if openshift is not None:
             destination_ca = self._secrets.certificate_ca(facts)
             if destination_ca:
                 await self._write_routes(children, openshift, backend, destination_ca)
-        return renewal
 
     async def _create_or_update_openshift_proxy(
         self, children: Children, openshift: OpenShiftInformers, backend: Backend | None
@@ -240,7 +234,7 @@ class OAuthReconciler(ClusterReconciler):
         )
         await self._secrets.delete_certificate(children)  # OpenShift issues one of the same name
         await self._secrets.write_cookie(children)
-        await self.bindings.create_or_update(children)
+        await self._bindings.create_or_update(children)
         await self._write_routes(children, openshift, backend)
         await self._head_pods.replace(children, proxy.accounts, openshift.pods)
 
@@ -279,7 +273,7 @@ class OAuthReconciler(ClusterReconciler):
     async def _release(self, children: Children) -> None:
         """Delete the cluster's ClusterRoleBindings, regardless of their names, then remove the finalizer."""
         cluster = children.cluster
-        await self.bindings.delete(children)
+        await self._bindings.delete(children)
         if not children.errors:
             await set_finalizer(self._finalizer_client, cluster, FINALIZER, present=False)
 
@@ -324,26 +318,3 @@ _OIDC_CLIENT_MISSING = (
     "The Secret {name} with client-id and client-secret, which the login in the browser needs, does not exist in this "
     "namespace: the head pod cannot start. Ask the administrator to create it"
 )
-
-
-def setup(manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
-    """Add the controller of OAuth proxies to ``manager``."""
-    reconciler = OAuthReconciler(manager, config, environment)
-    builder = (
-        Builder(manager, reconciler.name)
-        .for_(RAY_CLUSTER, or_(CLUSTER_CHANGED, HEAD_SERVICE_CHANGED, FINALIZERS_CHANGED))
-        .owns(SECRET, **CLUSTER_SECRETS)
-        .watches(CLUSTER_ROLE_BINDING, EnqueueRequestsFromMapFunc(reconciler.bindings.clusters_of), CHILD_CHANGED)
-    )
-    if reconciler.proxy is not None:
-        builder.owns(SERVICE, CHILD_CHANGED, **LABELED).owns(SERVICE_ACCOUNT, **LABELED)
-    if reconciler.oidc_secrets is not None:
-        in_namespace = EnqueueRequestsFromMapFunc(
-            lambda secret: [entry.key for entry in reconciler.clusters.entries(secret.key.namespace)]
-        )
-        source = Kind(reconciler.oidc_secrets, in_namespace, CREATED_OR_DELETED, mapper=manager.mapper)
-        builder.watches_source(source)
-    controller = builder.complete(reconciler)
-    environment.routes.when_served(lambda routes: reconciler.watch_openshift(controller, routes))
-    reconciler.subscribe(controller, access=True)
-    environment.routes.enqueue_when_served(controller, reconciler.all_clusters)

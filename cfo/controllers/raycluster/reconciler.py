@@ -1,26 +1,63 @@
-"""What the controllers that reconcile RayClusters have in common: the first steps of a reconcile, and their watches.
+"""The controller of RayClusters: one reconcile reads a RayCluster once and passes it to all concerns in turn.
 
-A reconcile reads the RayCluster and asks who provides the concern; if another actor does, an Event says so.
+A concern is one responsibility, such as network policies. Those that come later see what earlier ones have written. If
+one fails, the others still run; the reconcile then fails at its end and is retried. A concern whose kinds cannot be
+listed, because a permission or a CRD is missing, is left out until they can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final
 
-from cfo.api.raycluster.facts import Actor, Concern
+from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.config import KubeRayConfiguration, NamespaceSettings
 from cfo.controllers.raycluster.children import Children
+from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment
-from cfo.controllers.raycluster.watches import add_indexes, all_clusters
-from cfo.runtime import Controller, Manager, Request, is_deleting
+from cfo.controllers.raycluster.platform import UNKNOWN_RETRY_SECONDS
+from cfo.controllers.raycluster.watches import add_indexes, all_clusters, in_first_list
+from cfo.runtime import (
+    Channel,
+    Controller,
+    DiscoveryIncomplete,
+    EnqueueRequestForOwner,
+    Informer,
+    Manager,
+    Predicate,
+    Request,
+    Result,
+    is_deleting,
+    not_,
+)
+from cfo.runtime.client import raise_together
+from cfo.runtime.controller import Kind
 
 
-class ClusterReconciler:
-    """One concern of RayClusters. A subclass has the ``reconcile`` method and, in its module, the function ``setup``.
+class ObservedCluster:
+    """What one reconcile of a RayCluster reads and decides; all concerns share it.
 
-    ``name`` is the name of the controller and the source of its Events.
+    ``facts`` are those of the state that the reconcile began with, and ``settings`` those of its namespace.
+    """
+
+    def __init__(self, facts: RayClusterFacts, settings: NamespaceSettings, environment: Environment) -> None:
+        self.facts = facts
+        self.settings = settings
+        self._environment = environment
+        self._exposure: Exposure | None = None
+
+    async def exposure(self) -> Exposure:
+        """Return the decision about its dashboard; raises :class:`~cfo.runtime.DiscoveryIncomplete`."""
+        if self._exposure is None:
+            self._exposure = await self._environment.access.exposure_of(self.facts, self.settings)
+        return self._exposure
+
+
+class ClusterConcern:
+    """One concern of RayClusters.
+
+    ``name`` is the source of its Events.
     """
 
     name: ClassVar[str]
@@ -28,38 +65,110 @@ class ClusterReconciler:
     def __init__(self, manager: Manager, config: KubeRayConfiguration, environment: Environment) -> None:
         self._manager = manager
         self._client = manager.client.with_field_manager(FIELD_MANAGER)
-        self._events = manager.events(self.name)
+        self.events = manager.events(self.name)
         self._clock = manager.clock
         self._config = config
         self._environment = environment
-        clusters = manager.cache.informer(RAY_CLUSTER)
-        add_indexes(clusters)
-        self.clusters = clusters.reader
+        self.clusters = manager.cache.informer(RAY_CLUSTER).reader
         """Reads all RayClusters."""
+        self.required: list[Informer] = []
+        """What must be listed before the concern can be reconciled."""
+        self.owned: dict[Informer, Predicate | None] = {}
+        """The kinds of its objects, and which of their updates matter (``None``: all)."""
 
-    async def existing(self, request: Request) -> Children | None:
-        """Return the writes for a RayCluster; ``None`` if it does not exist or is being deleted."""
-        cluster = await self._client.get(RAY_CLUSTER, request)
-        if cluster is None or is_deleting(cluster):
-            return None  # the garbage collector deletes its objects
-        return Children(self._client, self._events, cluster, self._environment.facts.of(cluster))
+    def own(self, informer: Informer, predicate: Predicate | None = None) -> Informer:
+        """Declare the informer of a kind of which each RayCluster owns objects."""
+        self.required.append(informer)
+        self.owned[informer] = predicate
+        return informer
 
-    async def settings(self, request: Request) -> NamespaceSettings:
-        """Return the configuration with the profile that applies in the namespace of a RayCluster."""
-        return await self._environment.profiles.settings(self._client, request.namespace)
+    def watch(self, controller: Controller) -> None:
+        """Feed ``controller`` with what else the concern depends on."""
+
+    async def reconcile(self, children: Children, cluster: ObservedCluster) -> None:
+        """Bring the concern of one RayCluster up to date, through the writes ``children``.
+
+        A :class:`~cfo.runtime.DiscoveryIncomplete` that it raises is no failure, but a reason to try again later.
+        """
+        raise NotImplementedError
+
+    async def release(self, request: Request, children: Children | None) -> None:
+        """Forget a RayCluster that is being deleted or (``children`` is ``None``) does not exist."""
 
     def all_clusters(self) -> Collection[Request]:
         """Return the requests of all RayClusters."""
         return all_clusters(self.clusters)
 
-    def subscribe(self, controller: Controller, *, access: bool = False) -> None:
-        """Feed ``controller`` with the RayClusters whose profile changed, or the decision about their dashboard.
 
-        ``access``: whether the controller depends on that decision.
-        """
-        self._environment.profiles.subscribe(controller, self.clusters)
-        if access:
-            self._environment.access.subscribe(self._manager, controller, self.clusters)
+class RayClusterReconciler:
+    """Reconciles all ``concerns`` of a RayCluster, in this order."""
+
+    def __init__(self, manager: Manager, environment: Environment, concerns: Sequence[ClusterConcern]) -> None:
+        self._manager = manager
+        self._client = manager.client.with_field_manager(FIELD_MANAGER)
+        self._environment = environment
+        self._concerns = concerns
+        self._unlisted = set(concerns)
+        self._has_begun = False
+        self._became_ready = Channel()
+        self.clusters = manager.cache.informer(RAY_CLUSTER)
+        add_indexes(self.clusters)
+
+    async def reconcile(self, request: Request) -> Result:
+        """Reconcile one RayCluster; raises the errors of all concerns that failed."""
+        self._has_begun = True
+        concerns = [item for item in self._concerns if item not in self._unlisted] if self._unlisted else self._concerns
+        cluster = await self._client.get(RAY_CLUSTER, request)
+        observed = None
+        if cluster is not None:
+            facts = RayClusterFacts(cluster)
+            if not is_deleting(cluster):
+                settings = await self._environment.profiles.settings(self._client, request.namespace)
+                observed = ObservedCluster(facts, settings, self._environment)
+        errors: list[Exception] = []
+        retry_after = 0.0
+        for concern in concerns:
+            children = Children(self._client, concern.events, cluster, facts) if cluster is not None else None
+            try:
+                if children is None or observed is None:
+                    await concern.release(request, children)
+                else:
+                    await concern.reconcile(children, observed)
+            except DiscoveryIncomplete:
+                if children is not None:
+                    children.retry(UNKNOWN_RETRY_SECONDS)
+            except Exception as error:  # noqa: BLE001 - raised below, after the other concerns
+                errors.append(error)
+            if children is not None:
+                errors += children.errors
+                if children.retry_after:
+                    retry_after = min(retry_after or children.retry_after, children.retry_after)
+        raise_together(errors, "failed to reconcile several concerns")
+        return Result(requeue_after=retry_after)
+
+    def watch(self, controller: Controller) -> None:
+        """Feed ``controller`` with everything that the concerns depend on, except the RayClusters themselves."""
+        manager, owner = self._manager, EnqueueRequestForOwner(RAY_CLUSTER)
+        # All RayClusters are enqueued when they are listed, so the first lists of their objects enqueue nothing.
+        for informer, predicate in {key: value for item in self._concerns for key, value in item.owned.items()}.items():
+            predicates = (not_(in_first_list), *((predicate,) if predicate is not None else ()))
+            controller.watch(Kind(informer, owner, *predicates, mapper=manager.mapper, optional=True))
+        for informer in {informer for concern in self._concerns for informer in concern.required}:
+            informer.add_state_handler(self._on_state)
+        self._on_state()
+        controller.watch(self._became_ready)
+        for concern in self._concerns:
+            concern.watch(controller)
+        self._environment.profiles.subscribe(controller, self.clusters.reader)
+        self._environment.access.subscribe(manager, controller, self.clusters.reader)
+        self._environment.routes.enqueue_when_served(controller, lambda: all_clusters(self.clusters.reader))
+
+    def _on_state(self) -> None:
+        """Include the concerns whose kinds have been listed; those that are late need all RayClusters."""
+        ready = {item for item in self._unlisted if all(informer.has_synced for informer in item.required)}
+        self._unlisted -= ready
+        if ready and self._has_begun:
+            self._became_ready.enqueue(all_clusters(self.clusters.reader), reason="listed")
 
 
 ACTOR_EVENTS: Final[Mapping[tuple[Concern, Actor], tuple[str, str]]] = {

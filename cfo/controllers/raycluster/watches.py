@@ -10,6 +10,7 @@ from cfo.api.raycluster.names import CLUSTER_LABEL, label_value
 from cfo.runtime import (
     AnnotationChanged,
     Entry,
+    Event,
     GenerationChanged,
     Informer,
     LabelChanged,
@@ -66,6 +67,11 @@ CHILD_CHANGED: Predicate = or_(
     on_update(lambda old, new: old.meta.owner_references != new.meta.owner_references),
 )
 """A field of a child other than its status changed; other controllers write the status."""
+
+
+def in_first_list(event: Event) -> bool:
+    """Return whether an object was in the first list of its kind."""
+    return event.initial
 
 
 CREATED_OR_DELETED: Predicate = on_update(lambda _old, _new: False)

@@ -70,14 +70,15 @@ def test_taken_name_is_an_event_and_checked_again() -> None:
     children, events = recording_children()
     children.report_taken(taken_by(owner("2") | {"name": "other"}), "no CA")
     assert events == [("NameTaken", "Secret ca already exists and does not belong to this RayCluster: no CA")]
-    assert children.result().requeue_after == 300
+    assert children.retry_after == 300
 
 
 def test_object_of_a_deleted_cluster_with_the_same_name_is_awaited_silently() -> None:
     children, events = recording_children()
     children.report_taken(taken_by(owner("2")), "no CA")
     assert not events
-    assert children.result(requeue_after=60).requeue_after == 5
+    children.retry(60)
+    assert children.retry_after == 5
 
 
 def test_taken_name_without_a_consequence_is_raised() -> None:
