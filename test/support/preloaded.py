@@ -35,12 +35,17 @@ class PreloadedCommand:
         self._waiting = asyncio.create_task(self._wait(status, pipe))
 
     @classmethod
-    async def start(cls, *arguments: str, env: Mapping[str, str], cwd: Path) -> Self:
-        """Run ``cfo`` with these arguments; :attr:`stderr` is a pipe."""
+    async def start(
+        cls, *arguments: str, env: Mapping[str, str], cwd: Path, stdin: int | None = None, merge: bool = False
+    ) -> Self:
+        """Run ``cfo`` with these arguments; :attr:`stderr` is a pipe, with ``merge`` also of stdout.
+
+        Unless ``stdin`` is the number of a file, the process reads what this process reads.
+        """
         status, reported = os.pipe()
         output, written = os.pipe()
-        request = json.dumps({"arguments": arguments, "env": dict(env), "cwd": str(cwd)}).encode()
-        socket.send_fds(_server()[0], [request], [reported, written])
+        request = json.dumps({"arguments": arguments, "env": dict(env), "cwd": str(cwd), "merge": merge}).encode()
+        socket.send_fds(_server()[0], [request], [reported, written, *([] if stdin is None else [stdin])])
         os.close(reported)
         os.close(written)
         (reader, pipe), (stderr, _) = await _connect(status), await _connect(output)
@@ -111,25 +116,29 @@ def serve(descriptor: int) -> None:
                     os.write(status, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                     os.close(status)
                     continue
-                request, pipes, _, _ = socket.recv_fds(requests, _MAX_REQUEST, 2)
+                request, files, _, _ = socket.recv_fds(requests, _MAX_REQUEST, 3)
                 if not request:
                     return
-                status, stderr = pipes
+                status, *streams = files
                 pid = os.fork()
                 if not pid:
                     selector.close()
-                    _become(json.loads(request), stderr, unused=[requests.detach(), status, stderr])
+                    _become(json.loads(request), *streams)
+                    for descriptor in (requests.detach(), *files):
+                        os.close(descriptor)
                     main()
-                os.close(stderr)
+                for descriptor in streams:
+                    os.close(descriptor)
                 os.write(status, b"%d\n" % pid)
                 selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
 
 
-def _become(request: dict[str, Any], stderr: int, unused: list[int]) -> None:
+def _become(request: dict[str, Any], stderr: int, stdin: int = 0) -> None:
     """Give this process what a new one would have."""
+    os.dup2(stdin, 0)
     os.dup2(stderr, 2)
-    for descriptor in unused:
-        os.close(descriptor)
+    if request["merge"]:
+        os.dup2(stderr, 1)
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
