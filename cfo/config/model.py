@@ -48,6 +48,11 @@ class FluxConfiguration(Section):
         "A FluxSetup with a `namespaceSelector` in another namespace is inactive (`InvalidSelector`).",
     )
     default_setup: DefaultSetupConfiguration = Field(default_factory=DefaultSetupConfiguration)
+    user_rbac_admission_check: StrictBool = Field(
+        default=True,
+        alias="userRBACAdmissionCheck",
+        description="Whether the creator of a MiniCluster or FluxJob must have permission to create Jobs.",
+    )
 
 
 class InferenceStackConfiguration(Section):
@@ -58,6 +63,17 @@ class InferenceStackConfiguration(Section):
         default="v1",
         description="Major version of this operator: it reconciles and validates the InferenceStacks with this value "
         "of the label `operatorVersion`. The webhook configuration must have the same value.",
+    )
+    user_rbac_admission_check: StrictBool = Field(
+        default=True,
+        alias="userRBACAdmissionCheck",
+        description="Whether users must have permission to create the objects that the operator creates for their "
+        "InferenceStack, such as Deployments, HTTPRoutes and ScaledObjects.",
+    )
+    allow_cluster_trigger_authentication: StrictBool = Field(
+        default=False,
+        description="Whether triggers of KEDA in InferenceStacks may refer to ClusterTriggerAuthentications. Users can "
+        "send the credentials in them to any address.",
     )
 
 

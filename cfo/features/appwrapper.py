@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cfo.config import OperatorConfiguration
 
 _log = structlog.get_logger("cfo.operator")
-_webhook_rules = lazy("cfo.webhooks.appwrapper:rules")
+_webhook_rules = lazy("cfo.webhooks.access:rules")
 
 
 def _setup_webhooks(context: Context) -> None:

@@ -72,8 +72,8 @@ class Context:
 
     ``namespace`` is the operator's namespace, ``enabled`` are the features that the configuration enables;
     ``serves_webhooks``: whether this process has a webhook server. ``embedded_validators`` return the errors with which
-    an object of their kind would be refused if it were created in the namespace of a request; the feature of the kind
-    adds them for features that are set up later, whose objects create such objects.
+    an object of their kind would be refused if the user of a request created it in the request's namespace; the feature
+    of the kind adds them for features whose objects create such objects.
     """
 
     manager: Manager

@@ -8,11 +8,19 @@ from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, GROUP, MINIC
 from cfo.features.contract import OBJECTS, OWN, Alert, Context, Feature, Panel, UserRole, api_rules, lazy
 from cfo.runtime import CRUD, READ, Object, Rule
 
+_webhook_rules = lazy("cfo.webhooks.access:rules")
+
 
 def _setup_webhooks(context: Context) -> None:
     from cfo.webhooks import flux
 
-    flux.setup(context.manager, (context.namespace, *context.configuration.flux.admin_namespaces))
+    configuration = context.configuration.flux
+    validators = flux.setup(
+        context.manager,
+        (context.namespace, *configuration.admin_namespaces),
+        check_permissions=configuration.user_rbac_admission_check,
+    )
+    context.embedded_validators.update((kind, validator.submission_errors) for kind, validator in validators.items())
 
 
 def _setup(context: Context) -> None:
@@ -39,6 +47,7 @@ FLUX: Final = Feature(
     kinds=(FLUX_JOB, MINICLUSTER, FLUX_SETUP),
     views=lazy("cfo.console.summaries.flux:VIEWS"),
     crds=_crds,
+    base_rules=lambda namespace: _webhook_rules(),
     rules=lazy("cfo.controllers.flux:rules"),
     probe=Rule(GROUP, "miniclusters/finalizers", "update"),
     user_roles=(

@@ -15,11 +15,15 @@ METRICS_SERVICES: Final = f"{METRICS_SERVICE}|inference-stack-operator-v[0-9]+-m
 
 _ALL: Final = f'job=~"{METRICS_SERVICES}"'
 
+_election_rules = lazy("cfo.controllers.inferencestack:election_rules")
+_webhook_rules = lazy("cfo.webhooks.access:rules")
+
 
 def _setup_webhooks(context: Context) -> None:
     from cfo.webhooks import inferencestack
 
-    inferencestack.setup(context.manager, context.configuration.inference_stack)
+    webhook = inferencestack.setup(context.manager, context.configuration.inference_stack)
+    context.embedded_validators.update(dict.fromkeys(INFERENCE_STACKS, webhook.submission_errors))
 
 
 def _setup(context: Context) -> None:
@@ -42,7 +46,7 @@ STACKS: Final = Feature(
     views=lazy("cfo.console.summaries.inferencestack:VIEWS"),
     shared=True,
     crds=lazy("cfo.api.inferencestack.models:inference_stack_crds"),
-    base_rules=lazy("cfo.controllers.inferencestack:election_rules"),
+    base_rules=lambda namespace: [*_election_rules(namespace), *_webhook_rules()],
     rules=lazy("cfo.controllers.inferencestack:rules"),
     probe=Rule("doublewordai.co", "inferencestacks/finalizers", "update"),
     user_roles=(

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from cfo.api.inferencestack.created_resources import autoscaler_kind
 from cfo.api.inferencestack.profiles import Profile
 from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled, resolve
 from cfo.controllers.inferencestack.pods import PodFailure
-from cfo.controllers.inferencestack.rendering.application import autoscaler_kind
 from cfo.controllers.inferencestack.rendering.gateway import public_port
 from cfo.runtime import GVK, Object, find_condition, name_of, set_condition
 

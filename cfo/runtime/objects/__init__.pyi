@@ -63,6 +63,7 @@ from .resource.model import CELRule as CELRule
 from .resource.model import validations as validations
 from .resource.schema import without_defaults as without_defaults
 from .unstructured import GVK as GVK
+from .unstructured import GVR as GVR
 from .unstructured import NamespacedName as NamespacedName
 from .unstructured import Object as Object
 from .unstructured import ObjectKind as ObjectKind

@@ -38,7 +38,7 @@ from cfo.runtime.objects.field import (
     too_long,
     type_invalid,
 )
-from cfo.webhooks.appwrapper.access import Access
+from cfo.webhooks.access import Access
 from cfo.webhooks.appwrapper.json_types import COMPONENTS, count_errors, json_type_errors, too_many_pod_sets
 
 MAX_LABEL_VALUE: Final = 63

@@ -1,25 +1,26 @@
 """The defaulting and validating webhook of AppWrappers, and its registration with a manager.
 
-The webhook also validates the RayClusters that will be created from the components. The API server calls the webhook of
-RayClusters only when a component is created, or when KubeRay creates the cluster of a RayJob or RayService. A refusal
-at that time would leave an admitted AppWrapper that cannot run.
+The webhook also validates the objects that will be created from the components and have webhooks of the operator. The
+API server calls these only when a component is created, or when KubeRay creates the cluster of a RayJob or RayService.
+A refusal at that time would leave an admitted AppWrapper that cannot run, and its user would be the operator, so that
+nothing would check the permissions of the AppWrapper's creator.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cfo.api.appwrapper.inference import EMBEDDED_KINDS, RAY_SPECS
 from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
-from cfo.api.appwrapper.paths import PathError, value_at
+from cfo.api.appwrapper.paths import value_or_none
 from cfo.config import AppWrapperConfiguration
-from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, Rule, gvk_of
+from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, gvk_of
 from cfo.runtime.objects.field import Path
 from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo
-from cfo.webhooks.appwrapper.access import AccessReviewer
+from cfo.webhooks.access import AccessReviewer
 from cfo.webhooks.appwrapper.json_types import COMPONENTS, count_errors, json_type_errors
 from cfo.webhooks.appwrapper.validation import (
     MAX_LABEL_VALUE,
@@ -36,11 +37,6 @@ _DEFAULTED_OPERATIONS: Final = (Operation.CREATE,)
 _VALIDATED_OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 
-def rules() -> list[Rule]:
-    """Return the RBAC rules that the webhook needs."""
-    return [Rule("authorization.k8s.io", "subjectaccessreviews", ("create",))]
-
-
 class AppWrapperWebhook:
     """The defaulter and validator of AppWrappers. ``client`` must not read from a cache.
 
@@ -50,7 +46,7 @@ class AppWrapperWebhook:
     def __init__(
         self, client: Client, config: AppWrapperConfiguration, validators: EmbeddedValidators | None = None
     ) -> None:
-        self._validators = validators or {}
+        self._validators = {} if validators is None else validators  # others are added after this
         self._counts_added_pods = config.kueue_integration
         self._default_queue_name = config.default_queue_name
         self._reviewer = AccessReviewer(client, check_permissions=config.user_rbac_admission_check)
@@ -68,11 +64,10 @@ class AppWrapperWebhook:
         request.warn(*create_warnings(obj, counts_added_pods=self._counts_added_pods))
 
     async def _embedded_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
-        """Return the errors in the objects that will be created; the number of pod sets limits their number."""
+        """Return the errors in the objects that will be created, at most one for each component."""
         errors: list[FieldError] = []
-        for planned in planned_objects(obj):
-            if validate := self._validators.get(gvk_of(planned.obj)):
-                errors += map(planned.located, await validate(planned.obj, request))
+        for planned in planned_objects(obj, self._validators):
+            errors += map(planned.located, await self._validators[gvk_of(planned.obj)](planned.obj, request))
         return errors
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
@@ -85,10 +80,10 @@ class AppWrapperWebhook:
 
 @dataclass(frozen=True, slots=True)
 class PlannedObject:
-    """A RayCluster that will be created from a component.
+    """An object that will be created from a component.
 
-    ``template_path`` is the path of the component's template in the AppWrapper, ``spec_path`` that of the
-    RayClusterSpec.
+    ``template_path`` is the path of the component's template in the AppWrapper, ``spec_path`` that of its spec; a
+    RayJob contains the spec of a RayCluster.
     """
 
     obj: Object
@@ -103,27 +98,27 @@ class PlannedObject:
         return error._replace(field=str(self.template_path.child(field)))
 
 
-def planned_objects(appwrapper: Object) -> Iterator[PlannedObject]:
-    """Yield the RayClusters that will be created from ``appwrapper``, which passed validation."""
+def planned_objects(appwrapper: Object, kinds: Container[GVK]) -> Iterator[PlannedObject]:
+    """Yield the objects of ``kinds`` that will be created from ``appwrapper``, which passed validation."""
     for index, component in enumerate(appwrapper["spec"]["components"]):
         template: Object = component["template"]
-        path = RAY_SPECS.get(gvk_of(template))
-        if path is None:
+        gvk = gvk_of(template)
+        kind, path = EMBEDDED_KINDS.get(gvk, gvk), RAY_SPECS.get(gvk, "template.spec")
+        if kind not in kinds:
             continue
-        try:
-            spec = value_at(template, path)
-        except PathError:
+        spec = value_or_none(template, path)
+        if spec is None and gvk in RAY_SPECS:
             continue  # such as a RayJob that runs in an existing cluster
         at = COMPONENTS.index(index)
-        kind, metadata = EMBEDDED_KINDS[gvk_of(template)], _metadata(template)
-        if gvk_of(template) != kind:  # KubeRay generates the name
+        metadata = _metadata(template)
+        if gvk != kind:  # KubeRay generates the name
             metadata["generateName"] = f"{metadata.pop('name', '')}-"
         obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
         yield PlannedObject(obj, at.child("template"), at.child(*path.split(".")))
 
 
 def _metadata(template: Mapping[str, Any]) -> Object:
-    """Return the metadata that a RayCluster gets from a component; KubeRay copies labels and annotations."""
+    """Return the metadata that an object gets from a component; KubeRay copies labels and annotations."""
     metadata: Mapping[str, Any] = template.get("metadata") or {}
     found = {name: metadata[name] for name in ("name", "generateName") if metadata.get(name)}
     for name in ("labels", "annotations"):

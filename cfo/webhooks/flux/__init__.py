@@ -19,10 +19,14 @@ from cfo.api.flux.validation import (
     validate_flux_setup,
     validate_minicluster,
 )
-from cfo.runtime import FieldError, FieldErrors, Manager, Object, is_deleting, labels_of, namespace_of
+from cfo.runtime import GVK, FieldError, FieldErrors, Manager, Object, is_deleting, labels_of, namespace_of
+from cfo.runtime.objects import GVR
+from cfo.runtime.objects.field import Path
 from cfo.runtime.webhook import AdmissionRequest, Operation
+from cfo.webhooks.access import AccessReviewer
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
+_JOBS: Final = GVR("batch", "v1", "jobs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,17 +34,29 @@ class FluxValidator:
     """The validator of one kind.
 
     ``errors`` returns the errors in an object, ``update_errors`` those in a change, which depend on the old object, and
-    ``warnings`` what has no effect.
+    ``warnings`` what has no effect. With ``reviewer``, the creator must be allowed to create Jobs: the operator creates
+    one for the object, whose pods contain what the creator wrote.
     """
 
     errors: Callable[[Object], list[FieldError]]
     update_errors: Callable[[Object, Object], list[FieldError]] = lambda old, new: []
     warnings: Callable[[Object], list[str]] = lambda obj: []
+    reviewer: AccessReviewer | None = None
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
         FieldErrors.check(await request.compute(self.errors, obj))
+        FieldErrors.check(await self.submission_errors(obj, request))
         return self.warnings(obj)
+
+    async def submission_errors(self, obj: Object, request: AdmissionRequest) -> list[FieldError]:
+        """Return an error if the user of ``request`` is not allowed to create what the operator creates for ``obj``.
+
+        Also for webhooks of objects from which ``obj`` is created later.
+        """
+        if self.reviewer is None:
+            return []
+        return await self.reviewer.errors({_JOBS: Path("spec")}, request.namespace, request.user_info)
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return warnings. Raise :class:`FieldErrors` with errors in the change, and those that ``old`` does not have.
@@ -63,10 +79,13 @@ class FluxValidator:
         return [*self.update_errors(old, new), *new_errors(self.errors, old, new)]
 
 
-def setup(manager: Manager, admin_namespaces: Collection[str]) -> None:
-    """Register the webhooks of all Flux kinds with ``manager``, which serves them on every replica.
+def setup(
+    manager: Manager, admin_namespaces: Collection[str], *, check_permissions: bool = True
+) -> dict[GVK, FluxValidator]:
+    """Register the webhooks of all Flux kinds with ``manager``, which serves them on every replica; return them.
 
-    ``admin_namespaces``: the namespaces whose FluxSetups may select other namespaces.
+    ``admin_namespaces``: the namespaces whose FluxSetups may select other namespaces. ``check_permissions``: whether
+    creators of MiniClusters and FluxJobs must be allowed to create Jobs.
     """
 
     def setup_warnings(obj: Object) -> list[str]:
@@ -76,9 +95,12 @@ def setup(manager: Manager, admin_namespaces: Collection[str]) -> None:
         reason = f"FluxSetups in namespace {namespace} are not allowed to select other namespaces"
         return [f"spec.namespaceSelector: the FluxSetup is inactive: {reason} (flux.adminNamespaces)"]
 
-    for kind, validator in (
-        (MINICLUSTER, FluxValidator(validate_minicluster, minicluster_queue_errors, minicluster_warnings)),
-        (FLUX_JOB, FluxValidator(validate_flux_job, flux_job_update_errors)),
-        (FLUX_SETUP, FluxValidator(validate_flux_setup, warnings=setup_warnings)),
-    ):
+    reviewer = AccessReviewer(manager.api_reader, check_permissions=check_permissions)
+    validators = {
+        MINICLUSTER: FluxValidator(validate_minicluster, minicluster_queue_errors, minicluster_warnings, reviewer),
+        FLUX_JOB: FluxValidator(validate_flux_job, flux_job_update_errors, reviewer=reviewer),
+        FLUX_SETUP: FluxValidator(validate_flux_setup, warnings=setup_warnings),
+    }
+    for kind, validator in validators.items():
         manager.webhooks.register(kind, validator=validator, validator_operations=_OPERATIONS)
+    return validators

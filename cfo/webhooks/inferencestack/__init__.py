@@ -5,14 +5,19 @@ defaulter: clients such as the original console edit the spec, so it must contai
 
 Operators of several major versions can share a cluster, and each validates its own stacks: the webhook configuration
 selects by the label ``operatorVersion``, so that the webhook of one operator is not called for the stacks of another,
-and its failure does not affect them. Stacks that have no label or an invalid one are validated by all operators.
+and its failure does not affect them. Stacks that have no label or an invalid one are validated by all operators, with
+the rules that do not depend on the defaults of a major version.
+
+A user must be allowed to create what the operator creates for the stack, because the operator creates it with its own
+permissions. An update is checked for resources that the operator did not create for the stack before.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from cfo.api.inferencestack.created_resources import cluster_triggers, created_resources
 from cfo.api.inferencestack.kinds import (
     INFERENCE_STACKS,
     OPERATOR_VERSION_LABEL,
@@ -22,8 +27,10 @@ from cfo.api.inferencestack.kinds import (
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
 from cfo.api.inferencestack.validation import Validation, validate, validate_update
 from cfo.config import InferenceStackConfiguration
-from cfo.runtime import FieldErrors, Manager, Object, is_deleting
+from cfo.runtime import FieldError, FieldErrors, Manager, Object, is_deleting
+from cfo.runtime.objects.field import forbidden
 from cfo.runtime.webhook import AdmissionRequest, Operation
+from cfo.webhooks.access import AccessReviewer
 
 _OTHER_VERSIONS: Final = [f"v{major}" for major in range(10)]
 """The versions that the selector excludes; the validator itself ignores stacks of later ones."""
@@ -33,15 +40,16 @@ _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 @dataclass(frozen=True, eq=False)
 class InferenceStackWebhook:
-    """The validator of the InferenceStacks for one major operator version: ``operator_version``, ``v1``."""
+    """The validator of the InferenceStacks for one major operator version, ``config.operator_version``."""
 
-    operator_version: str
+    config: InferenceStackConfiguration
+    reviewer: AccessReviewer
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return the warnings about ``obj``. Raises :class:`FieldErrors` with all errors."""
         if not self._is_responsible(obj):
             return []
-        return _result(await request.compute(validate, obj, self._profile(obj)))
+        return await self._result(await request.compute(validate, obj, self._profile(obj)), obj, request)
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return the warnings about ``obj``. Raises :class:`FieldErrors` with the errors that ``old`` does not have.
@@ -50,22 +58,57 @@ class InferenceStackWebhook:
         """
         if is_deleting(obj) or not self._is_responsible(obj):
             return []
-        return _result(await request.compute(validate_update, old, obj, self._profile(obj)))
+        validation = await request.compute(validate_update, old, obj, self._profile(obj))
+        if not self._is_own(old):  # what this operator creates is new
+            validation = replace(validation, old=None)
+        return await self._result(validation, obj, request)
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         """Allow every deletion."""
 
+    async def submission_errors(self, stack: Object, request: AdmissionRequest) -> list[FieldError]:
+        """Return the errors with which ``stack`` would be refused if the user of ``request`` created it.
+
+        For webhooks of objects from which stacks are created later. Whichever operator reconciles the stack, the user
+        must be allowed to create its objects.
+        """
+        validation = await request.compute(validate, stack, self._profile(stack))
+        return [*validation.errors, *await self._access_errors(validation, request)]
+
     def _is_responsible(self, stack: Object) -> bool:
-        version = operator_version_of(stack)
-        return version == self.operator_version or not is_operator_version(version)
+        return self._is_own(stack) or not is_operator_version(operator_version_of(stack))
 
-    def _profile(self, stack: Object) -> Profile:
-        return pinned_profile(stack) or newest_profile(self.operator_version)
+    def _is_own(self, stack: Object) -> bool:
+        return operator_version_of(stack) == self.config.operator_version
 
+    def _profile(self, stack: Object) -> Profile | None:
+        """Return the profile with which the operator will render ``stack``; ``None`` if it does not reconcile it."""
+        if not self._is_own(stack):
+            return None
+        return pinned_profile(stack) or newest_profile(self.config.operator_version)
 
-def _result(validation: Validation) -> list[str]:
-    FieldErrors.check(validation.errors)
-    return list(validation.warnings)
+    async def _result(self, validation: Validation, stack: Object, request: AdmissionRequest) -> list[str]:
+        FieldErrors.check(validation.errors)
+        if self._is_own(stack):
+            FieldErrors.check(await self._access_errors(validation, request))
+        return list(validation.warnings)
+
+    async def _access_errors(self, validation: Validation, request: AdmissionRequest) -> list[FieldError]:
+        """Return the errors in what the operator would create for the stack and did not create before."""
+        stack, old = validation.stack, validation.old
+        if stack is None:  # the controller does not render it
+            return []
+        errors = []
+        if not self.config.allow_cluster_trigger_authentication:
+            known = {content for _, content in cluster_triggers(old)} if old is not None else ()
+            errors = [
+                forbidden(path, "must be TriggerAuthentication (inferenceStack.allowClusterTriggerAuthentication)")
+                for path, content in cluster_triggers(stack)
+                if content not in known
+            ]
+        created, before = created_resources(stack), created_resources(old) if old is not None else {}
+        new = {resource: path for resource, path in created.items() if resource not in before}
+        return [*errors, *await self.reviewer.errors(new, request.namespace, request.user_info)]
 
 
 def object_selector(operator_version: str) -> dict[str, Any]:
@@ -77,9 +120,10 @@ def object_selector(operator_version: str) -> dict[str, Any]:
     return {"matchExpressions": [{"key": OPERATOR_VERSION_LABEL, "operator": "NotIn", "values": others}]}
 
 
-def setup(manager: Manager, config: InferenceStackConfiguration) -> None:
-    """Register the webhook of InferenceStacks with ``manager``, which serves it on every replica."""
-    webhook = InferenceStackWebhook(config.operator_version)
+def setup(manager: Manager, config: InferenceStackConfiguration) -> InferenceStackWebhook:
+    """Register the webhook of InferenceStacks with ``manager``, which serves it on every replica; return it."""
+    reviewer = AccessReviewer(manager.api_reader, check_permissions=config.user_rbac_admission_check)
+    webhook = InferenceStackWebhook(config, reviewer)
     for gvk in INFERENCE_STACKS:
         manager.webhooks.register(
             gvk,
@@ -88,3 +132,4 @@ def setup(manager: Manager, config: InferenceStackConfiguration) -> None:
             operations=_OPERATIONS,
             object_selector=object_selector(config.operator_version),
         )
+    return webhook

@@ -23,12 +23,19 @@ def invalid(version: str) -> Object:
     return {**stack(version=version), "spec": INVALID}
 
 
+def webhook(**settings: Any) -> InferenceStackWebhook:
+    """Return the webhook of an operator of v2, which does not check permissions."""
+    settings = {"operatorVersion": "v2", "userRBACAdmissionCheck": False, **settings}
+    manager = Manager(ClientConfig(server="https://localhost"), ManagerOptions(webhook=OPTIONS))
+    return setup(manager, InferenceStackConfiguration.model_validate(settings))
+
+
 async def create(obj: Object) -> list[str]:
-    return await InferenceStackWebhook("v2").validate_create(obj, AdmissionRequest())
+    return await webhook().validate_create(obj, AdmissionRequest())
 
 
 async def update(old: Object, obj: Object) -> list[str]:
-    return await InferenceStackWebhook("v2").validate_update(old, obj, AdmissionRequest())
+    return await webhook().validate_update(old, obj, AdmissionRequest())
 
 
 @pytest.mark.parametrize("version", ["v2", "", "2.13.0"])
@@ -60,6 +67,48 @@ async def test_pinned_profile_determines_the_defaults() -> None:
     pinned = {**obj, "status": {"profile": "v2.1"}}
     with pytest.raises(FieldErrors, match=r"externalEngineImage\.repository: Required value"):
         await update({**pinned, "spec": {}}, pinned)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_unlabelled_stacks_need_no_image_that_another_major_version_has(version: str) -> None:
+    obj = stack({"a": {"engine": "external"}}, version="")
+    assert await webhook(operatorVersion=version).validate_create(obj, AdmissionRequest()), "a warning about the label"
+    obj["status"] = {"profile": "v0.2"}
+    assert await webhook(operatorVersion=version).validate_update(obj, obj, AdmissionRequest())
+    with pytest.raises(FieldErrors, match="reserved"):
+        await webhook(operatorVersion=version).validate_create(invalid(""), AdmissionRequest())
+    labelled = stack({"a": {"engine": "external"}}, version="v1")
+    with pytest.raises(FieldErrors, match=r"externalEngineImage\.repository: Required value"):
+        await webhook(operatorVersion="v1").validate_create(labelled, AdmissionRequest())
+
+
+def triggered(kind: str | None, address: str = "https://example.com", version: str = "v2", **scaling: Any) -> Object:
+    """Return a stack whose application has a trigger of KEDA with this kind of authentication."""
+    reference = {"name": "shared"} if kind is None else {"name": "shared", "kind": kind}
+    trigger = {"type": "metrics-api", "metadata": {"url": address}, "authenticationRef": reference}
+    section = {"scaling": {"enabled": True, "spec": {"triggers": [trigger]}, **scaling}}
+    return stack({"a": {**section, "resources": {"limits": {"memory": "1Gi"}}}}, version=version)
+
+
+async def test_cluster_trigger_authentications_need_a_setting() -> None:
+    cluster, changed = triggered("ClusterTriggerAuthentication"), triggered("ClusterTriggerAuthentication", "https://e")
+    for allowed in (triggered(None), triggered("TriggerAuthentication"), triggered("")):
+        assert await create(allowed) == []
+    unused = triggered("ClusterTriggerAuthentication", enabled=False)
+    other = triggered("ClusterTriggerAuthentication", version="v1")
+    assert await create(unused) == []
+    assert await update(cluster, cluster) == [], "a stack from before this rule can be changed"
+    for old in (None, triggered(None), unused, other, changed):
+        with pytest.raises(FieldErrors, match=r"triggers\[0\].authenticationRef.kind: Forbidden: must be TriggerAuth"):
+            await (create(cluster) if old is None else update(old, cluster))
+    for odd in ("clustertriggerauthentication", "Other"):
+        with pytest.raises(FieldErrors, match=r"authenticationRef\.kind"):
+            await create(triggered(odd))
+    template = triggered("ClusterTriggerAuthentication")["spec"]["applications"]["a"]
+    with pytest.raises(FieldErrors, match=r"authenticationRef\.kind"):
+        await create(stack({"a": {}}, applicationTemplate=template))
+    allowing = webhook(allowClusterTriggerAuthentication=True)
+    assert await allowing.validate_create(cluster, AdmissionRequest()) == []
 
 
 def test_webhooks_select_all_but_the_stacks_of_other_versions() -> None:

@@ -112,7 +112,6 @@ def _gateway_errors(stack: ResolvedStack) -> Iterator[FieldError]:
     gateway = stack.gateway
     yield from _common_errors(gateway, _GATEWAY)
     yield from _env_errors(gateway, _GATEWAY)
-    yield from _image_errors(gateway, "image", _GATEWAY)
     yield from _key_errors(gateway.get("config") or {}, _GATEWAY.child("config"))
     yield from port_errors(gateway.get("config") or {}, "internalPort", _GATEWAY.child("config"))
     yield from volume_errors(gateway, _GATEWAY)
@@ -138,9 +137,6 @@ def _application_errors(
     engine = section.get("engine")
     if engine is not None and engine not in _ENGINES:
         yield not_supported(path.child("engine"), engine, _ENGINES)
-    images = ("externalEngineImage", "sidecarImage") if engine == "external" else ("image",)
-    for image in images:
-        yield from _image_errors(section, image, path)
     reader = section.get("readerConfig") or {}
     yield from _key_errors(reader, path.child("readerConfig"))
     yield from port_errors(reader, "enginePort", path.child("readerConfig"))
@@ -199,6 +195,15 @@ def _env_errors(section: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, variable in enumerate(section.get("env") or ()):
         yield from unique_errors(variable, "name", path.child("env").index(index), seen)
+
+
+def image_errors(stack: ResolvedStack) -> Iterator[FieldError]:
+    """Yield an error for each image that neither ``stack`` nor its profile names."""
+    yield from _image_errors(stack.gateway, "image", _GATEWAY)
+    for application, section in stack.applications.items():
+        images = ("externalEngineImage", "sidecarImage") if section.get("engine") == "external" else ("image",)
+        for name in images:
+            yield from _image_errors(section, name, APPLICATIONS.key(application))
 
 
 def _image_errors(section: Mapping[str, Any], name: str, path: Path) -> Iterator[FieldError]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Final
 
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version, operator_version_of
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CHART_NAME, GATEWAY, GATEWAY_INTERNAL_PORT, names_of
-from cfo.api.inferencestack.profiles import Profile
+from cfo.api.inferencestack.profiles import Profile, newest_profile
 from cfo.api.inferencestack.resolution import ResolvedStack, resolve
 from cfo.api.inferencestack.validation.fields import check_fields, limit_errors
 from cfo.api.inferencestack.validation.pods import as_integer, gpu_warnings, volume_warnings
-from cfo.api.inferencestack.validation.settings import APPLICATIONS, settings_errors
+from cfo.api.inferencestack.validation.settings import APPLICATIONS, image_errors, settings_errors
 from cfo.runtime import FieldError, Object
 from cfo.runtime.objects.field import MAX_ERRORS, Path, forbidden, invalid
 
@@ -140,45 +140,50 @@ def _port_warnings(stack: ResolvedStack) -> Iterator[str]:
 class Validation:
     """The errors and warnings of a stack, in the order in which they were found.
 
-    There is at most one error more than :class:`~cfo.runtime.FieldErrors` reports. ``is_readable`` is whether the JSON
-    types are correct, so that the stack can be resolved.
+    There is at most one error more than :class:`~cfo.runtime.FieldErrors` reports. ``stack`` is ``None`` if the JSON
+    types are not correct; ``old`` is the stack before an update, under the same condition.
     """
 
     errors: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()
-    is_readable: bool = True
+    stack: ResolvedStack | None = None
+    old: ResolvedStack | None = None
 
 
-def validate(stack: Object, profile: Profile) -> Validation:
-    """Validate ``stack`` with the defaults of ``profile``. The work is bounded by :func:`.limit_errors`."""
+def validate(stack: Object, profile: Profile | None) -> Validation:
+    """Validate ``stack`` with the defaults of ``profile``. The work is bounded by :func:`.limit_errors`.
+
+    Without a profile, because it is not known which operator will reconcile the stack, missing images are no errors.
+    """
     errors, warnings = list(_label_errors(stack)), list(_label_warnings(stack))
     if exceeded := limit_errors(stack):
-        return Validation((*errors, *exceeded), tuple(warnings), is_readable=False)
+        return Validation((*errors, *exceeded), tuple(warnings))
     spec: Mapping[str, Any] = stack.get("spec") or {}
     report = check_fields(spec)
     errors += report.errors
     warnings += report.warnings
+    resolved = None
     if report.is_typed:
-        resolved = resolve(stack, profile)
-        errors += islice(chain(_name_errors(resolved), settings_errors(resolved)), MAX_ERRORS + 1)
+        resolved = resolve(stack, profile or newest_profile(""))
+        found = chain(_name_errors(resolved), settings_errors(resolved), image_errors(resolved) if profile else ())
+        errors += islice(found, MAX_ERRORS + 1)
         warnings += islice(_settings_warnings(resolved), MAX_WARNINGS + 1)
-    return Validation(tuple(errors[: MAX_ERRORS + 1]), _limited(warnings), report.is_typed)
+    return Validation(tuple(errors[: MAX_ERRORS + 1]), _limited(warnings), resolved)
 
 
-def validate_update(old: Object, new: Object, profile: Profile) -> Validation:
+def validate_update(old: Object, new: Object, profile: Profile | None) -> Validation:
     """Validate the update of ``old`` to ``new``: an error that ``old`` already has becomes a warning.
 
     In addition, this rejects what cannot be changed: the selector of a Deployment that keeps its name.
     """
-    after = validate(new, profile)
+    after, before = validate(new, profile), validate(old, profile)
     if not after.errors:
-        before = validate(old, profile)
-        changed = tuple(_changed_selector(old, new)) if before.is_readable else ()
-        return Validation(changed, after.warnings)
-    known = set(map(str, validate(old, profile).errors))
+        changed = tuple(_changed_selector(old, new)) if before.stack is not None else ()
+        return replace(after, errors=changed, old=before.stack)
+    known = set(map(str, before.errors))
     kept = [str(error) for error in after.errors if str(error) in known]
     fresh = tuple(error for error in after.errors if str(error) not in known)
-    return Validation(fresh, _limited([*kept, *after.warnings]), after.is_readable)
+    return replace(after, errors=fresh, warnings=_limited([*kept, *after.warnings]), old=before.stack)
 
 
 def _changed_selector(old: Object, new: Object) -> Iterator[FieldError]:

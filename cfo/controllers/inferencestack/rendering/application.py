@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cfo.api.inferencestack.kinds import HORIZONTAL_POD_AUTOSCALER, PERSISTENT_VOLUME_CLAIM, SCALED_OBJECT
+from cfo.api.inferencestack.created_resources import autoscaler_kind
+from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM, SCALED_OBJECT
 from cfo.api.inferencestack.names import APPLICATION_PREFIX, CONFIG_KEY, GATEWAY_INTERNAL_PORT, RETAINED
-from cfo.api.inferencestack.resolution import ResolvedStack, engine_port, is_enabled, merge_env
+from cfo.api.inferencestack.resolution import ResolvedStack, engine_port, merge_env
 from cfo.api.quantity import canonical_quantity
 from cfo.controllers.inferencestack.rendering.config_file import application_file, config_annotations
 from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts, Scaling, decide_replicas
@@ -24,7 +25,7 @@ from cfo.controllers.inferencestack.rendering.pods import (
     new_object,
     override_env,
 )
-from cfo.runtime import CONFIG_MAP, DEPLOYMENT, GVK, Object
+from cfo.runtime import CONFIG_MAP, DEPLOYMENT, Object
 
 _METRIC_SOURCES = ("containerResource", "external", "object", "pods", "resource")
 
@@ -33,14 +34,6 @@ _ADD_SUFFIX: Final = {"name": "TAKEOFF_ADD_READER_ID_SUFFIX", "value": "true"}
 _HEADLESS: Final = {"name": "TAKEOFF_HEADLESS", "value": "true"}
 _POD_NAME: Final = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 _TOKEN_VARIABLES: Final = {"takeoff": "TAKEOFF_ACCESS_TOKEN", "external": "HF_TOKEN"}
-
-
-def autoscaler_kind(section: Mapping[str, Any]) -> GVK | None:
-    """Return the kind of an application's autoscaler; ``None`` if its scaling is not enabled."""
-    scaling: Mapping[str, Any] = section.get("scaling") or {}
-    if not is_enabled(scaling):
-        return None
-    return HORIZONTAL_POD_AUTOSCALER if scaling.get("type") == "HPA" else SCALED_OBJECT
 
 
 def autoscaler(stack: ResolvedStack, application: str) -> Object:

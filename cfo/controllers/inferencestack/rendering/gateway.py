@@ -5,17 +5,18 @@ Lists in these kinds are atomic for server-side apply, so the API server's defau
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE, backend_reference, parent_reference, path_match
-from cfo.api.inferencestack.kinds import POD_DISRUPTION_BUDGET, SERVICE_MONITOR
+from cfo.api.inferencestack.created_resources import autoscaler_kind, disruption_limits, gateway_kinds
+from cfo.api.inferencestack.kinds import POD_DISRUPTION_BUDGET, SCALED_OBJECT, SERVICE_MONITOR
 from cfo.api.inferencestack.names import CONFIG_KEY, GATEWAY, GATEWAY_INTERNAL_PORT, INSTANCE_LABEL, NAME_LABEL
-from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled, merge_env
+from cfo.api.inferencestack.resolution import ResolvedStack, merge_env
 from cfo.controllers.inferencestack.rendering.config_file import config_annotations, gateway_file
 from cfo.controllers.inferencestack.rendering.facts import Facts, decide_replicas
 from cfo.controllers.inferencestack.rendering.pods import CONFIG_MOUNT, Pod, container, deployment, new_object
-from cfo.runtime import CONFIG_MAP, INGRESS, NETWORK_POLICY, SERVICE, Object
+from cfo.runtime import CONFIG_MAP, GVK, INGRESS, NETWORK_POLICY, SERVICE, Object
 
 DEFAULT_KEDA_NAMESPACE: Final = "keda"
 _KEDA_PODS: Final = {NAME_LABEL: "keda-operator"}
@@ -93,7 +94,7 @@ def _network_policy(stack: ResolvedStack) -> Object:
     peers: list[Object] = [
         {"podSelector": {"matchLabels": {NAME_LABEL: names.name_label, INSTANCE_LABEL: names.stack}}}
     ]
-    if any(_uses_keda(application) for application in stack.applications.values()):
+    if any(autoscaler_kind(application) == SCALED_OBJECT for application in stack.applications.values()):
         namespace = stack.spec["networkPolicy"].get("kedaNamespace") or DEFAULT_KEDA_NAMESPACE
         namespaces = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
         peers.append({"namespaceSelector": namespaces, "podSelector": {"matchLabels": _KEDA_PODS}})
@@ -109,11 +110,6 @@ def _network_policy(stack: ResolvedStack) -> Object:
     return new_object(stack, NETWORK_POLICY, names.gateway, GATEWAY, spec=spec)
 
 
-def _uses_keda(application: Mapping[str, Any]) -> bool:
-    scaling = application.get("scaling") or {}
-    return is_enabled(scaling) and scaling.get("type") != "HPA"
-
-
 def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
     """Yield the objects of the gateway: always a ConfigMap, a Deployment and a Service."""
     names, gateway = stack.names, stack.gateway
@@ -124,15 +120,8 @@ def gateway_objects(stack: ResolvedStack, facts: Facts) -> Iterator[Object]:
     pod = Pod(containers=[_container(stack)], volumes=[{"name": "config", "configMap": {"name": names.gateway}}])
     replicas = decide_replicas(gateway.get("replicaCount", 1), live, suspended=bool(stack.spec.get("suspend")))
     yield deployment(stack, GATEWAY, gateway, pod, config=config, replicas=replicas, live=live)
-    yield _service(stack)
-    if is_enabled(gateway.get("ingress")):
-        yield ingress(stack)
-    if gateway.get("httpRoute"):
-        yield _http_route(stack)
-    if gateway.get("exportPrometheusMetrics"):
-        yield _service_monitor(stack)
-    if is_enabled(stack.spec.get("networkPolicy")):
-        yield _network_policy(stack)
+    kinds = gateway_kinds(stack)
+    yield from (create(stack) for kind, create in _OBJECTS.items() if kind in kinds)
     yield from disruption_budget(stack, names.gateway, GATEWAY, gateway)
 
 
@@ -180,8 +169,16 @@ def _service_monitor(stack: ResolvedStack) -> Object:
 
 def disruption_budget(stack: ResolvedStack, name: str, component: str, section: Mapping[str, Any]) -> Iterator[Object]:
     """Yield the PodDisruptionBudget of a component, if it has one."""
-    budget: Mapping[str, Any] = section.get("podDisruptionBudget") or {}
-    limits = {key: budget[key] for key in ("minAvailable", "maxUnavailable") if key in budget}
-    if limits:
+    if limits := disruption_limits(section):
         spec = {**limits, "selector": {"matchLabels": stack.names.selector(component)}}
         yield new_object(stack, POD_DISRUPTION_BUDGET, name, component, spec=spec)
+
+
+_OBJECTS: Final[Mapping[GVK, Callable[[ResolvedStack], Object]]] = {
+    SERVICE: _service,
+    INGRESS: ingress,
+    HTTP_ROUTE: _http_route,
+    SERVICE_MONITOR: _service_monitor,
+    NETWORK_POLICY: _network_policy,
+}
+"""The functions that return the gateway's objects, in the order in which these are written."""

@@ -15,7 +15,7 @@ from cfo.runtime.objects.field import FieldError, aggregate
 from cfo.runtime.objects.kinds import plural
 from cfo.runtime.objects.unstructured import GVK, Object, labels_of, name_of
 from cfo.runtime.webhook.admission import UserInfo
-from cfo.webhooks.appwrapper.access import Access
+from cfo.webhooks.access import Access
 from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, update_errors
 from cfo.webhooks.appwrapper.webhook import set_labels
 from test.support.appwrapper_recordings import DIFFERENCES, actions, recorded_denial, settings_of, user_of

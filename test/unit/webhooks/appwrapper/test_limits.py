@@ -9,8 +9,8 @@ import pytest
 from cfo.api.appwrapper.inference import infer_pod_sets
 from cfo.api.appwrapper.podsets import PodSetError, pod_template_at
 from cfo.runtime import GVK, Object
+from cfo.webhooks.access import Access
 from cfo.webhooks.appwrapper import validation
-from cfo.webhooks.appwrapper.access import Access
 from cfo.webhooks.appwrapper.json_types import MAX_COMPONENTS
 from cfo.webhooks.appwrapper.validation import create_errors, update_errors
 

@@ -10,7 +10,7 @@ import pytest
 from cfo.api.appwrapper.names import USER_LABEL
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.unstructured import GVK, Object
-from cfo.webhooks.appwrapper.access import Access
+from cfo.webhooks.access import Access
 from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, create_warnings, update_errors
 
 POD_SPEC: dict[str, Any] = {"containers": [{"name": "main", "image": "busybox"}]}

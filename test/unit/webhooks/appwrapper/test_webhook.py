@@ -1,4 +1,4 @@
-"""The RayClusters that will be created from the components of an AppWrapper."""
+"""The objects that will be created from the components of an AppWrapper, and the labels of its creator and queue."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ from typing import Any
 import pytest
 
 from cfo import operator
+from cfo.api.appwrapper.names import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
+from cfo.api.flux.names import FLUX_JOB
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.config import OperatorConfiguration
 from cfo.runtime.objects.field import Path, invalid
+from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.webhook.admission import UserInfo
 from cfo.webhooks import appwrapper as webhooks
-from cfo.webhooks.appwrapper.webhook import PlannedObject, planned_objects
+from cfo.webhooks.appwrapper.webhook import PlannedObject, planned_objects, sanitized_label, set_labels
 
+KINDS = (RAY_CLUSTER, FLUX_JOB)
+ALICE = UserInfo("alice", "a-1")
 SPEC: dict[str, Any] = {"headGroupSpec": {"template": {}}}
 
 
 def planned(kind: str, spec: dict[str, Any], **metadata: Any) -> list[PlannedObject]:
     template = {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
     pod = {"apiVersion": "v1", "kind": "Pod"}
-    return list(planned_objects({"spec": {"components": [{"template": pod}, {"template": template}]}}))
+    return list(planned_objects({"spec": {"components": [{"template": pod}, {"template": template}]}}, KINDS))
 
 
 @pytest.mark.parametrize(
@@ -68,3 +74,44 @@ def test_operator_validates_clusters_if_it_validates_rayclusters(
     configuration = OperatorConfiguration.model_validate({"kuberay": {"enabled": enabled}})
     operator.webhook_configurations("ns", configuration)
     assert [RAY_CLUSTER in validators for validators in found] == [enabled]
+
+
+def test_objects_of_other_validated_kinds_are_planned_as_they_are() -> None:
+    template = {"apiVersion": FLUX_JOB.api_version, "kind": FLUX_JOB.kind, "metadata": {"name": "j"}}
+    for spec in ({"size": 1}, None):
+        (found,) = planned_objects({"spec": {"components": [{"template": {**template, "spec": spec}}]}}, KINDS)
+        assert (found.obj["metadata"]["name"], found.obj["spec"]) == ("j", spec)
+        assert found.located(invalid(Path("spec", "x"), 1, "")).field == "spec.components[0].template.spec.x"
+
+
+@pytest.mark.parametrize(
+    ("user_name", "label"),
+    [
+        ("", ""),
+        ("plain.name_1-2", "plain.name_1-2"),
+        ("system:serviceaccount:team:runner", "system_serviceaccount_team_runner"),
+        ("-a.b_", "a.b"),
+        (":::", ""),
+        ("é" * 40, ""),
+        ("a" + "é" * 40 + "b", "a"),
+        ("ab\ncd", "ab_cd"),
+        ("x" * 70, "x" * 63),
+        ("x" * 62 + "-" + "y", "x" * 62),
+    ],
+)
+def test_user_name_is_sanitized_to_label(user_name: str, label: str) -> None:
+    assert sanitized_label(user_name) == label
+
+
+@pytest.mark.parametrize("metadata", [{}, {"labels": None}, {"labels": {USER_LABEL: "root", USER_ID_LABEL: "0"}}])
+def test_creator_labels_cannot_be_chosen_by_user(metadata: dict[str, Any]) -> None:
+    obj: Object = {"metadata": metadata}
+    set_labels(obj, ALICE, "")
+    assert obj["metadata"]["labels"] == {USER_LABEL: "alice", USER_ID_LABEL: "a-1"}
+
+
+@pytest.mark.parametrize(("own", "queue"), [({}, "team"), ({QUEUE_NAME_LABEL: ""}, ""), ({QUEUE_NAME_LABEL: "q"}, "q")])
+def test_default_queue_applies_only_without_queue_label(own: dict[str, str], queue: str) -> None:
+    obj: Object = {"metadata": {"labels": own}}
+    set_labels(obj, ALICE, "team")
+    assert obj["metadata"]["labels"][QUEUE_NAME_LABEL] == queue

@@ -1,4 +1,4 @@
-"""Access reviews for the kinds of an AppWrapper, and the labels of its creator and queue."""
+"""Access reviews for users whose objects make the operator create others."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from cfo.api.appwrapper.names import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.transport import Transport
-from cfo.runtime.objects.unstructured import GVK, Object
+from cfo.runtime.objects.field import Path
+from cfo.runtime.objects.unstructured import GVK, GVR
 from cfo.runtime.webhook.admission import UserInfo
-from cfo.webhooks.appwrapper.access import AccessReviewer
-from cfo.webhooks.appwrapper.webhook import sanitized_label, set_labels
+from cfo.webhooks.access import AccessReviewer
 from test.support.api_server import ApiServer, json
 
 POD, JOB, NODE, THING = (
@@ -27,6 +26,7 @@ POD, JOB, NODE, THING = (
     GVK("example.com", "v1", "Thing"),
 )
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+A = Path("spec", "a")
 ALICE = UserInfo("alice", "a-1", ("team", "system:authenticated"), {"scopes": ("x",)})
 
 
@@ -148,34 +148,26 @@ async def test_failed_review_is_not_a_denial(server: ApiServer, client: Client) 
     assert found[THING].failure == "example.com/v1 is registered, but its API server does not respond"
 
 
-@pytest.mark.parametrize(
-    ("user_name", "label"),
-    [
-        ("", ""),
-        ("plain.name_1-2", "plain.name_1-2"),
-        ("system:serviceaccount:team:runner", "system_serviceaccount_team_runner"),
-        ("-a.b_", "a.b"),
-        (":::", ""),
-        ("é" * 40, ""),
-        ("a" + "é" * 40 + "b", "a"),
-        ("ab\ncd", "ab_cd"),
-        ("x" * 70, "x" * 63),
-        ("x" * 62 + "-" + "y", "x" * 62),
-    ],
-)
-def test_user_name_is_sanitized_to_label(user_name: str, label: str) -> None:
-    assert sanitized_label(user_name) == label
+async def test_resources_that_are_not_served_are_reviewed_once_for_each_group_and_resource(
+    server: ApiServer, client: Client
+) -> None:
+    server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
+    server.answer("POST", REVIEWS, allow_pods)
+    routes = GVR("gateway.networking.k8s.io", "v1", "httproutes")
+    resources = {GVR("", "v1", "pods"): Path("spec"), routes: Path("spec", "route"), routes._replace(version="v2"): A}
+    errors = await AccessReviewer(client, check_permissions=True).errors(resources, "ns", ALICE)
+    assert {(error.field, error.reason) for error in errors} == {
+        ("spec.route", "FieldValueForbidden"),
+        ("spec.a", "FieldValueForbidden"),
+    }
+    assert "User alice is not authorized to create httproutes in ns, which the operator" in errors[0].detail
+    assert len(reviews(server)) == 2
+    assert await AccessReviewer(client, check_permissions=False).errors(resources, "ns", ALICE) == []
+    assert len(reviews(server)) == 2
 
 
-@pytest.mark.parametrize("metadata", [{}, {"labels": None}, {"labels": {USER_LABEL: "root", USER_ID_LABEL: "0"}}])
-def test_creator_labels_cannot_be_chosen_by_user(metadata: dict[str, Any]) -> None:
-    obj: Object = {"metadata": metadata}
-    set_labels(obj, ALICE, "")
-    assert obj["metadata"]["labels"] == {USER_LABEL: "alice", USER_ID_LABEL: "a-1"}
-
-
-@pytest.mark.parametrize(("own", "queue"), [({}, "team"), ({QUEUE_NAME_LABEL: ""}, ""), ({QUEUE_NAME_LABEL: "q"}, "q")])
-def test_default_queue_applies_only_without_queue_label(own: dict[str, str], queue: str) -> None:
-    obj: Object = {"metadata": {"labels": own}}
-    set_labels(obj, ALICE, "team")
-    assert obj["metadata"]["labels"][QUEUE_NAME_LABEL] == queue
+async def test_object_is_refused_if_a_review_fails(server: ApiServer, client: Client) -> None:
+    server.answer("GET", "/apis", discovery(*OTHER_GROUPS))
+    server.answer("POST", REVIEWS, json({"kind": "Status", "code": 403, "reason": "Forbidden"}, code=403))
+    (error,) = await AccessReviewer(client, check_permissions=True).errors({GVR("", "v1", "pods"): A}, "ns", ALICE)
+    assert (error.reason, error.field) == ("InternalError", "spec.a")

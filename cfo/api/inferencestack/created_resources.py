@@ -1,0 +1,99 @@
+"""Which resources the operator creates for a stack, for the check whether a user is allowed to create them.
+
+Rendering decides with the same functions. What depends on the cluster or on time is left out: resources that the
+cluster does not serve yet, and those that a suspended stack has later, are included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from cfo.api.gateway import HTTP_ROUTE
+from cfo.api.inferencestack.kinds import (
+    HORIZONTAL_POD_AUTOSCALER,
+    PERSISTENT_VOLUME_CLAIM,
+    POD_DISRUPTION_BUDGET,
+    SCALED_OBJECT,
+    SERVICE_MONITOR,
+)
+from cfo.api.inferencestack.resolution import ResolvedStack, is_enabled
+from cfo.runtime import CONFIG_MAP, DEPLOYMENT, GVK, INGRESS, NETWORK_POLICY, SERVICE, SERVICE_ACCOUNT
+from cfo.runtime.objects import GVR
+from cfo.runtime.objects.field import Path
+
+_IRREGULAR: Final = {INGRESS: "ingresses", NETWORK_POLICY: "networkpolicies"}
+_SPEC: Final = Path("spec")
+_GATEWAY: Final = _SPEC.child("gateway")
+
+
+def created_resources(stack: ResolvedStack) -> dict[GVR, Path]:
+    """Return the resources of the objects of ``stack``, each with the field that makes the operator create it."""
+    return {
+        GVR(gvk.group, gvk.version, _IRREGULAR.get(gvk) or f"{gvk.kind.lower()}s"): path
+        for gvk, path in _created_kinds(stack).items()
+    }
+
+
+def _created_kinds(stack: ResolvedStack) -> dict[GVK, Path]:
+    found = {CONFIG_MAP: _SPEC, DEPLOYMENT: _SPEC, **gateway_kinds(stack)}
+    if stack.service_account.get("create"):
+        found[SERVICE_ACCOUNT] = _SPEC.child("serviceAccount")
+    for name, section in stack.applications.items():
+        path = _SPEC.child("applications").key(name)
+        if section.get("cache"):
+            found.setdefault(PERSISTENT_VOLUME_CLAIM, path.child("cache"))
+        if (kind := autoscaler_kind(section)) is not None:
+            found.setdefault(kind, path.child("scaling"))
+        if disruption_limits(section):
+            found.setdefault(POD_DISRUPTION_BUDGET, path.child("podDisruptionBudget"))
+    return found
+
+
+def gateway_kinds(stack: ResolvedStack) -> dict[GVK, Path]:
+    """Return the kinds of the gateway's objects except ConfigMap and Deployment, which applications have as well."""
+    gateway = stack.gateway
+    wanted = {
+        SERVICE: (True, _GATEWAY),
+        INGRESS: (is_enabled(gateway.get("ingress")), _GATEWAY.child("ingress")),
+        HTTP_ROUTE: (gateway.get("httpRoute"), _GATEWAY.child("httpRoute")),
+        SERVICE_MONITOR: (gateway.get("exportPrometheusMetrics"), _GATEWAY.child("exportPrometheusMetrics")),
+        NETWORK_POLICY: (is_enabled(stack.spec.get("networkPolicy")), _SPEC.child("networkPolicy")),
+        POD_DISRUPTION_BUDGET: (disruption_limits(gateway), _GATEWAY.child("podDisruptionBudget")),
+    }
+    return {gvk: path for gvk, (is_wanted, path) in wanted.items() if is_wanted}
+
+
+def autoscaler_kind(section: Mapping[str, Any]) -> GVK | None:
+    """Return the kind of an application's autoscaler; ``None`` if its scaling is not enabled."""
+    scaling: Mapping[str, Any] = section.get("scaling") or {}
+    if not is_enabled(scaling):
+        return None
+    return HORIZONTAL_POD_AUTOSCALER if scaling.get("type") == "HPA" else SCALED_OBJECT
+
+
+def disruption_limits(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the limits of a component's PodDisruptionBudget; empty if it has none."""
+    budget: Mapping[str, Any] = section.get("podDisruptionBudget") or {}
+    return {key: budget[key] for key in ("minAvailable", "maxUnavailable") if key in budget}
+
+
+def cluster_triggers(stack: ResolvedStack) -> Iterator[tuple[Path, bytes]]:
+    """Yield path and content of each trigger that authenticates with a resource other than a TriggerAuthentication.
+
+    KEDA reads the Secrets that a ClusterTriggerAuthentication names, in its own namespace, and sends them to the
+    address in the trigger.
+    """
+    for name, section in stack.applications.items():
+        if autoscaler_kind(section) != SCALED_OBJECT:
+            continue
+        path = _SPEC.child("applications").key(name).child("scaling", "spec", "triggers")
+        triggers = (section["scaling"].get("spec") or {}).get("triggers")
+        for index, trigger in enumerate(triggers if isinstance(triggers, list) else ()):
+            reference = trigger.get("authenticationRef") if isinstance(trigger, Mapping) else None
+            kind = reference.get("kind") if isinstance(reference, Mapping) else None
+            if kind not in (None, "", "TriggerAuthentication"):
+                at = path.index(index).child("authenticationRef", "kind")
+                yield at, orjson.dumps(trigger, option=orjson.OPT_SORT_KEYS)
