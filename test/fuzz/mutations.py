@@ -1,4 +1,8 @@
-"""Mutations of JSON values: delete, replace, rename, repeat, retype or insert something at a random place."""
+"""Mutations of JSON values: delete, replace, rename, repeat, retype or insert something at a random place.
+
+The values are those that have broken parsers: wrong types, long strings for which a careless pattern takes quadratic
+time, numbers with large exponents, times at the ends of the calendar, control characters, deep nesting, many keys.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from hypothesis import strategies as st
 from cfo.runtime.objects.unstructured import Object
 from test.fuzz.seeds import Corpus
 
-__all__ = ["mutate", "mutated"]
+__all__ = ["HOSTILE", "mutate", "mutated"]
 
 _REPEATS = (2, 9, 101, 600, 1001)
 _MAX_REPEATED = 200_000
@@ -24,7 +28,17 @@ def _nested(depth: int) -> list[Any]:
     return value
 
 
+HOSTILE: tuple[str, ...] = (
+    "9" * 20_000 + "x", "1" * 30_000 + "e1.5", "1h" * 20_000 + "x", "1," * 30_000, "a." * 20_000, "-" * 40_000,
+    "\n" * 60_000 + "x", " " * 60_000 + "x", "x:v" + "9" * 5000 + ".1",
+    "1e999999999", "1E-999999999999999999", "+1e+10000", "1" + "0" * 60, "." + "0" * 60 + "1",
+    "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00",
+    "\x1b[2J\x1b]0;title\a\rforged\nline\t\x85\u202e\u2066\u2028", "\u202eabc\u2069",
+)  # fmt: skip
+"""Strings that a tenant can store: they are slow to match or large as a number, or change what a terminal shows."""
+
 _SCALARS: tuple[Any, ...] = (
+    *HOSTILE,
     None, True, False, 0, 1, -1, 8, 2**31 - 1, 2**31, 2**63 - 1, -(2**63), 2**64, 10**40, 0.5, -0.0, 1e300,
     "", "x", "0", "-1", "9" * 5000, "a" * 54, "a" * 64, "a" * 300, "x" * 100_000,
     "\x00", "\ud800", "\u2028", "ü💥", "a/b~c~0",
@@ -36,6 +50,8 @@ _CONTAINERS: tuple[Any, ...] = (
     {}, [], [None], [[]], [{}], {"": None}, {"name": None}, {"name": 1}, [{"name": None}],
     [{"name": "x"}, {"name": "x"}],
     ["x", 1, None], _nested(40), _nested(200), _nested(300), {"a": {"b": {"c": _nested(250)}}},
+    _nested(500), {f"key-{number}": "x" for number in range(2000)}, {text: text for text in HOSTILE},
+    [137] * 10_000, [{"name": "same"}] * 600, list(HOSTILE),
 )  # fmt: skip
 _VALUES = (*_SCALARS, *_CONTAINERS)
 

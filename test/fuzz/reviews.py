@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from base64 import b64decode
 from typing import Any, Final
 
@@ -15,11 +14,10 @@ from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.admission import Handler, denied
 from cfo.runtime.webhook.review import BadReview, NestedTooDeeply, read_review, write_review
 from cfo.runtime.webhook.review_handlers import respond
+from test.fuzz.bounds import assert_readable, limited_time
 
 __all__ = ["Reviewer", "encoded", "review_of"]
 
-MAX_SECONDS: Final = 1.0
-"""The maximum CPU time of one review."""
 MAX_ANSWER: Final = 8 << 20
 
 
@@ -51,24 +49,28 @@ def canonical(value: Any) -> bytes:
 class Reviewer:
     """Calls the handlers of one kind's webhooks."""
 
-    def __init__(self, defaulting: Handler, validating: Handler) -> None:
+    def __init__(self, defaulting: Handler | None, validating: Handler) -> None:
         self.defaulting = defaulting
         self.validating = validating
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
 
     def admit(self, obj: Any, old: Any = None) -> Object | None:
         """Default and validate ``obj``; return what would be stored, or ``None`` if a webhook denies it."""
-        response = self.respond(self.defaulting, encoded(review_of(obj, old)))
-        if response is None or not response["allowed"]:
-            return None
-        received = orjson.loads(encoded(obj))
-        defaulted = _patched(received, response)
-        again = self.respond(self.defaulting, encoded(review_of(defaulted, old)))
-        assert again is not None, "the defaulted object cannot be read"
-        assert "patch" not in again, "defaulting is not idempotent"
+        defaulted = obj
+        if self.defaulting is not None:
+            response = self.respond(self.defaulting, encoded(review_of(obj, old)))
+            if response is None or not response["allowed"]:
+                return None
+            defaulted = _patched(orjson.loads(encoded(obj)), response)
+            again = self.respond(self.defaulting, encoded(review_of(defaulted, old)))
+            assert again is not None, "the defaulted object cannot be read"
+            assert "patch" not in again, "defaulting is not idempotent"
         verdict = self.respond(self.validating, encoded(review_of(defaulted, old)))
-        assert verdict is not None
+        if verdict is None:
+            assert self.defaulting is None, "the defaulted object cannot be read"
+            return None
         assert "patch" not in verdict
+        assert_readable(verdict.get("warnings") or (), MAX_ANSWER)
         return defaulted if verdict["allowed"] else None
 
     def respond(self, handler: Handler, body: bytes) -> Any:
@@ -84,24 +86,22 @@ class Reviewer:
         return response
 
     def _answer(self, handler: Handler, body: bytes) -> bytes | None:
-        started = time.thread_time()
-        try:
-            request = read_review(body)
-        except BadReview:
-            return None
-        except NestedTooDeeply as error:
-            return write_review(error.uid, denied(str(error)))
-        response, failed = self._runner.run(respond(handler, request))
-        assert not failed, response.message
-        answer = write_review(request.uid, response)
-        seconds = time.thread_time() - started
-        assert seconds <= MAX_SECONDS, f"a review of {len(body)} bytes took {seconds:.1f} s"
-        return answer
+        with limited_time():
+            try:
+                request = read_review(body)
+            except BadReview:
+                return None
+            except NestedTooDeeply as error:
+                return write_review(error.uid, denied(str(error)))
+            response, failed = self._runner.run(respond(handler, request))
+            assert not failed, response.message
+            return write_review(request.uid, response)
 
 
 def _check_denial(status: Object) -> None:
     assert 400 <= status["code"] < 500
     assert status["message"]
+    assert_readable([status["message"]], MAX_ANSWER)
     if status["code"] == 400:  # not a review that an API server sends, such as one without an object
         return
     if "nested too deeply" in status["message"]:  # the message starts with the path, if the object can be decoded
@@ -109,6 +109,7 @@ def _check_denial(status: Object) -> None:
     for cause in status["details"]["causes"]:
         assert cause["field"], cause
         assert cause["message"]
+        assert_readable([cause["field"], cause["message"]], MAX_ANSWER)
 
 
 def _patched(obj: Object, response: Object) -> Object:

@@ -41,7 +41,8 @@ class Corpus:
 @cache
 def corpus_of(kind: str) -> Corpus:
     """Return the corpus of all objects of ``kind`` without managed fields, each only once, smaller ones first."""
-    files = [*_SAMPLES.glob("*.yaml"), *(GOLDEN / _RECORDINGS[kind]).glob("*.yaml")]
+    recordings = (GOLDEN / _RECORDINGS[kind]).glob("*.yaml") if kind in _RECORDINGS else ()
+    files = [*_SAMPLES.glob("*.yaml"), *recordings]
     documents = [document for file in files for document in yaml.load_all(file.read_text(), Loader=_LOADER)]
     found = {orjson.dumps(obj, option=orjson.OPT_SORT_KEYS) for obj in _objects(documents, kind)}
     encoded = sorted((raw for raw in found if len(raw) <= _MAX_BYTES), key=lambda raw: (len(raw), raw))

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import orjson
 
-from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.console.demo import crds
+from cfo.manifests.overlays import crds as own_crds
 from cfo.runtime.objects.unstructured import Object
 from envtest.apimachinery.errors import StatusError
 from envtest.crd.custom_resource_strategy import CustomResourceStrategy
@@ -39,7 +39,7 @@ def as_stored(obj: Object, name: str = "", namespace: str = "ns") -> Object | No
     }
     if metadata.get("deletionTimestamp"):
         stored["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    strategy = _strategy(str(stored.get("kind")))
+    strategy = _strategy(str(stored.get("kind")), str(stored.get("apiVersion")))
     if strategy is None:
         return None
     try:
@@ -57,10 +57,14 @@ def _strings(value: Any) -> dict[str, str]:
 
 
 @cache
-def _strategy(kind: str) -> CustomResourceStrategy | None:
-    for crd in (*crds.load(), appwrapper_crd()):
+def _strategy(kind: str, api_version: str) -> CustomResourceStrategy | None:
+    """Return the strategy of a kind: of the group in ``api_version``, if several groups have it."""
+    found = None
+    for crd in (*crds.load(), *own_crds()):
         if crd["spec"]["names"]["kind"] == kind:
             version = crd["spec"]["versions"][0]
-            api_version = f"{crd['spec']['group']}/{version['name']}"
-            return CustomResourceStrategy(kind, api_version, version["schema"]["openAPIV3Schema"], has_status=True)
-    return None
+            served = f"{crd['spec']['group']}/{version['name']}"
+            if found is None or served == api_version:
+                schema = version["schema"]["openAPIV3Schema"]
+                found = CustomResourceStrategy(kind, served, schema, has_status=True)
+    return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import copy
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
@@ -55,9 +56,12 @@ def marked_name(name: str, body: Mapping[str, Any]) -> str:
     return f"{name}-ofDRS" if copied else name
 
 
-def encode(value: Any) -> str:
-    """Return ``value`` as compact JSON."""
-    return orjson.dumps(value, default=dict, option=orjson.OPT_NON_STR_KEYS).decode()
+def encode(value: Any, option: int = 0) -> str:
+    """Return ``value`` as compact JSON; with orjson's ``option`` OPT_SORT_KEYS, with sorted keys."""
+    try:
+        return orjson.dumps(value, default=dict, option=option | orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # orjson encodes at most 254 levels
+        return json.dumps(value, default=dict, separators=(",", ":"), sort_keys=bool(option))
 
 
 def decode(text: Any) -> Any:
@@ -193,8 +197,7 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
 
 
 def _digest(essence: BodyEssence) -> str:
-    encoded = orjson.dumps(essence, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
-    return f"sha256:{hashlib.sha256(encoded).hexdigest()}"
+    return f"sha256:{hashlib.sha256(encode(essence, orjson.OPT_SORT_KEYS).encode()).hexdigest()}"
 
 
 class StatusDiffBaseStorage(DiffBaseStorage):

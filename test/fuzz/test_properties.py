@@ -1,0 +1,112 @@
+"""The properties can fail: with one function replaced by a worse one, and with a clock on which everything is slow."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from test.fuzz import test_console, test_flux, test_handlers, test_inferencestack
+from test.fuzz.mutations import HOSTILE
+from test.fuzz.stored_objects import as_stored
+from test.fuzz.test_console import check_doctor, check_migration, check_obstacles
+from test.fuzz.test_flux import FULL_JOB, check_flux_job, check_minicluster
+from test.fuzz.test_handlers import BODY, check_diff_base, check_progress
+from test.fuzz.test_inferencestack import FULL, check_plan, check_stack
+from test.support.flux_environment import mini_cluster
+from test.support.migration import injected, user_cluster
+
+CLUSTER = mini_cluster(maxSize=4)
+RAY_CLUSTER = injected(user_cluster("rc"))
+TEMPLATE = {"spec": {"containers": [{"image": "x:v1.0.0"}]}}
+DEPLOYMENT = {"metadata": {"name": "d", "namespace": "ns"}, "spec": {"replicas": 1, "template": TEMPLATE}}
+LEASE = {"metadata": {"name": "l", "namespace": "ns"}, "spec": {"holderIdentity": "x"}}
+CONFIG_MAP = {"metadata": {"name": "c"}, "data": {"config.yaml": ""}}
+
+CHECKS: dict[str, Callable[[], None]] = {
+    "minicluster": lambda: check_minicluster(CLUSTER, has_job=True),
+    "flux job": lambda: check_flux_job(FULL_JOB),
+    "stack": lambda: check_stack(FULL),
+    "plan": lambda: check_plan('{"items": []}'),
+    "obstacles": lambda: check_obstacles([DEPLOYMENT], [LEASE]),
+    "migration": lambda: check_migration(RAY_CLUSTER),
+    "doctor": lambda: check_doctor(DEPLOYMENT, [TEMPLATE], CONFIG_MAP, "v1.0.0"),
+    "progress": lambda: check_progress(BODY, "{}"),
+    "diff base": lambda: check_diff_base(BODY, "{}"),
+}
+
+_LONG = "x" * 10_000_000
+
+
+def _raise(*_: Any, **__: Any) -> Any:
+    raise KeyError("mutant")
+
+
+def _constant(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+MUTANTS: list[tuple[str, Any, str, Callable[..., Any]]] = [
+    ("minicluster", test_flux, "validate_minicluster", _raise),
+    ("minicluster", test_flux, "desired_config_map", _constant({"data": _LONG})),
+    ("minicluster", test_flux, "notices", _constant([("Normal", "R", "\u202e")])),
+    ("minicluster", test_flux, "desired_status", lambda cluster, *_: {**cluster["status"], "size": "x"}),
+    ("minicluster", test_flux, "minicluster_warnings", lambda cluster: cluster["spec"].update(size=1) or []),
+    ("flux job", test_flux, "validate_flux_job", _raise),
+    ("flux job", test_flux, "decide_step", _raise),
+    ("flux job", test_flux, "desired_minicluster", _constant({"spec": _LONG})),
+    ("stack", test_inferencestack, "validate", _raise),
+    ("stack", test_inferencestack, "render", _constant([_LONG])),
+    ("stack", test_inferencestack, "stack_status", _constant({"conditions": [_LONG]})),
+    ("plan", test_inferencestack, "cli", _raise),
+    ("obstacles", test_console, "find_obstacles", _constant(["\x1b[2J"])),
+    ("obstacles", test_console, "find_obstacles", _constant(["two\nlines"])),
+    ("migration", test_console, "plan_safely", _raise),
+    ("migration", test_console, "table", _constant([_LONG])),
+    ("migration", test_console, "migration_document", _constant("{")),
+    ("doctor", test_console, "check_kueue", _raise),
+    ("doctor", test_console, "lines", _constant(["\a"])),
+    ("progress", test_handlers.AnnotationsProgressStorage, "fetch", _raise),
+    ("progress", test_handlers.HandlerState, "delay", _constant(1e300)),
+    ("progress", test_handlers.HandlerState, "record", _constant({"message": _LONG})),
+    ("diff base", test_handlers, "compute_diff", _raise),
+    ("diff base", test_handlers.DiffBaseStorage, "build", _constant({"spec": 1, "status": 1})),
+]
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_check_passes_for_a_valid_object(name: str) -> None:
+    CHECKS[name]()
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_check_fails_if_a_computation_is_slow(name: str) -> None:
+    slow_clock = mock.patch("test.fuzz.bounds.time.thread_time", side_effect=itertools.count(0, 10))
+    with slow_clock, pytest.raises(AssertionError, match="took 10"):
+        CHECKS[name]()
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant[0]}-{mutant[2]}")
+def test_check_fails_with_a_worse_function(mutant: tuple[str, Any, str, Callable[..., Any]]) -> None:
+    name, target, attribute, replacement = mutant
+    with mock.patch.object(target, attribute, replacement), pytest.raises((AssertionError, KeyError, ValueError)):
+        CHECKS[name]()
+
+
+def test_valid_objects_are_stored_and_each_hostile_string_is_in_use() -> None:
+    for obj in (CLUSTER, FULL_JOB, FULL, RAY_CLUSTER):
+        assert as_stored(obj) is not None
+    for text in HOSTILE:
+        labelled = {**CLUSTER, "metadata": {"annotations": {"a": text}}}
+        assert as_stored(labelled) is not None
+        check_minicluster({**CLUSTER, "spec": {**CLUSTER["spec"], "flux": {"optionFlags": text}}})
+        check_progress(BODY, text)
+        check_diff_base(BODY, text)
+
+
+def test_configuration_with_many_levels_is_stored() -> None:
+    check_diff_base({**BODY, "spec": json.loads("[" * 500 + "]" * 500)}, "{}")
