@@ -129,7 +129,7 @@ class RayClusterFacts:
 
     def service_port(self, role: Role) -> int:
         """Return the number of the port of ``role`` on the head's Service."""
-        return service_port_of(self.cluster, role, lambda: self.ports)
+        return service_port_of(self.ports, role)
 
     def responsibility(self, active_features: Collection[str]) -> Responsibility:
         """Return who provides each concern.

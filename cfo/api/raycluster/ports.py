@@ -53,7 +53,10 @@ _INTERNAL: Final[Mapping[str, int | None]] = {
 }
 """The start parameters of the ports that only nodes of the cluster use, and their defaults (``None``: random)."""
 
-_WORKER_PORTS: Final = {"min-worker-port": 10002, "max-worker-port": 19999}
+_INTERNAL_REVERSED: Final = tuple(reversed(list(_INTERNAL.items())))
+"""The first of several parameters with one number is named."""
+
+_WORKER_PORTS: Final = (("min-worker-port", 10002), ("max-worker-port", 19999))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,8 @@ class RayPorts:
     """The same for the dashboard on ``dashboard``."""
     refused: tuple[str, ...]
     """For each refused port the reason, a clause for an Event; at most ten."""
+    named: Mapping[str, int]
+    """The ports that the Ray container names, also those that are refused."""
 
 
 def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
@@ -104,16 +109,17 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
     if len(serve) > MAX_SERVE_PORTS:
         refused.append(f"the head has {len(serve)} ports for Serve; the first {MAX_SERVE_PORTS} are used")
     wanted |= dict(list(serve.items())[:MAX_SERVE_PORTS])
+    used = _internal_uses(params)
     claims = Counter(number for number, _ in claimed | {(number, name) for name, number in wanted.items()})
     granted: dict[str, int] = {}
     for name, number in wanted.items():
-        internal = _internal_use(params, number)
+        internal = used(number)
         if internal or claims[number] > 1 or number == PROXY_PORT:
             reason = internal or ("another port has the same number" if claims[number] > 1 else "the proxy uses it")
             refused.append(f"{name} has port {number}, but {reason}")
         else:
             granted[name] = number
-    proxy_use = _internal_use(params, PROXY_PORT)
+    proxy_use = used(PROXY_PORT)
     if proxy_use:
         refused.append(f"the dashboard's proxy has port {PROXY_PORT}, but {proxy_use}")
     is_free = is_known and not proxy_use and PROXY_PORT not in claims
@@ -130,16 +136,17 @@ def ports_of(cluster: Mapping[str, Any]) -> RayPorts:
         client_is_started=is_started("client"),
         dashboard_is_started=is_started("dashboard"),
         refused=tuple(refused[:_MAX_REFUSALS]),
+        named=named,
     )
 
 
-def service_port_of(cluster: Mapping[str, Any], role: Role, ports: Callable[[], RayPorts]) -> int:
+def service_port_of(ports: RayPorts, role: Role) -> int:
     """Return the number of the port of ``role`` on the head's Service, which KubeRay copies from the Ray container.
 
-    ``ports`` returns its :func:`ports_of`. If the container does not name a port that is allowed, return the default.
+    If the container does not name a port that is allowed, return the default.
     """
-    number = _named_ports(cluster).get(role)
-    return number if number is not None and number == getattr(ports(), role) else _PARAMETERS[role][1]
+    number = ports.named.get(role)
+    return number if number is not None and number == getattr(ports, role) else _PARAMETERS[role][1]
 
 
 def _serve_ports(cluster: Mapping[str, Any], named: Mapping[str, int]) -> dict[str, int]:
@@ -157,13 +164,20 @@ def _serve_ports(cluster: Mapping[str, Any], named: Mapping[str, int]) -> dict[s
     return found
 
 
-def _internal_use(params: Mapping[str, Any], number: int) -> str:
-    """Return a clause that says for what Ray itself uses port ``number``; an empty string if for nothing."""
-    for parameter, default in _INTERNAL.items():
-        if number == (_number(params[parameter]) if parameter in params else default):
-            return f"Ray uses it for {parameter}"
-    low, high = (_number(params.get(parameter)) or default for parameter, default in _WORKER_PORTS.items())
-    return "it is in the range of Ray's worker ports" if low <= number <= high else ""
+def _internal_uses(params: Mapping[str, Any]) -> Callable[[int], str]:
+    """Return a function from a port to a clause that says for what Ray itself uses it; empty if for nothing."""
+    ports = {
+        _number(params[parameter]) if parameter in params else default: parameter
+        for parameter, default in _INTERNAL_REVERSED
+    }
+    low, high = (_number(params.get(parameter)) or default for parameter, default in _WORKER_PORTS)
+
+    def use(number: int) -> str:
+        if number in ports:
+            return f"Ray uses it for {ports[number]}"
+        return "it is in the range of Ray's worker ports" if low <= number <= high else ""
+
+    return use
 
 
 def _number(value: object) -> int | None:

@@ -100,15 +100,21 @@ _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _wire_meta = msgspec.json.Decoder(_WireMeta)
 _wire_object = msgspec.json.Decoder(_WireObject)
 _annotations = msgspec.json.Decoder(dict[str, str] | None)
-_raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
 
-class _Manager(msgspec.Struct):
+class _Manager(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
+    """An entry of managedFields, without its time."""
+
     manager: str = ""
+    operation: str = ""
+    api_version: str = ""
+    subresource: str = ""
+    fields_type: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(default=_NO_RAW, name="fieldsV1")
 
 
-_manager = msgspec.json.Decoder(_Manager)
+_managers = msgspec.json.Decoder(list[_Manager])
 
 
 def version_number(resource_version: str) -> int:
@@ -151,11 +157,21 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     @property
     def meta(self) -> Meta:
         """The metadata, decoded on each access unless it is kept (see :meth:`keep_meta`)."""
-        return self._meta or _meta_of(_wire_object.decode(self.raw).metadata)
+        kept = self._meta
+        if kept is not None and kept is not _ON_ACCESS:
+            return kept
+        meta = _meta_of(_wire_object.decode(self.raw).metadata)
+        if kept is not None:
+            self._meta = meta
+        return meta
 
     def keep_meta(self) -> None:
-        """Keep the metadata decoded for the event handlers that run next. A new entry starts with decoded metadata."""
-        self._meta = self.meta
+        """Keep the metadata from the next access on, for the event handlers that run next.
+
+        A new entry starts with decoded metadata.
+        """
+        if self._meta is None:
+            self._meta = _ON_ACCESS
 
     def drop_meta(self) -> None:
         """Drop the decoded metadata; from now on it is decoded on each access."""
@@ -235,12 +251,12 @@ class EntryDecoder:
         encoded = bytes(managed_fields)
         if not any(manager in encoded for manager in self._quoted_managers):
             return b""  # most objects of other clients: not decoded
-        own = [
-            {field: value for field, value in _parts.decode(entry).items() if field != "time"}
-            for entry in _raw_list.decode(encoded)
-            if _manager.decode(entry).manager in self._field_managers
-        ]
+        own = [entry for entry in _managers.decode(encoded) if entry.manager in self._field_managers]
         return _encode(own) if own else b""
+
+
+_ON_ACCESS: Final = Meta("", "", "", "", 0, "", None, _NONE, (), (), _NO_RAW)
+"""Replaces metadata that is kept as soon as it is decoded."""
 
 
 def _meta_of(wire: _WireMeta) -> Meta:

@@ -108,15 +108,16 @@ def _ownable_fields(desired: Mapping[str, Any]) -> dict[str, Any]:
 
 def _matches(owned: Mapping[str, Any], desired: Any, current: Any) -> bool:
     """Return whether ``owned`` is exactly the fields of ``desired``, and ``current`` has the same values there."""
-    children = owned.keys() - {"."}
-    if not children:
+    number = len(owned) - ("." in owned)
+    if not number:
         # An empty container that we own but that is missing was omitted by the encoder (omitempty): if another client
         # had removed it, we would no longer own it.
         return _equal(desired, current) or (current is None and desired in ({}, []))
     if isinstance(desired, Mapping):
         return isinstance(current, Mapping) and _matches_fields(owned, desired, current)
-    if not isinstance(desired, list) or not isinstance(current, list) or len(children) != len(desired):
+    if not isinstance(desired, list) or not isinstance(current, list) or number != len(desired):
         return False
+    children = owned.keys() - {"."}
     if all(child.startswith("v:") for child in children):
         return _matches_set(children, desired, current)
     if all(child.startswith("k:") for child in children):
@@ -125,9 +126,13 @@ def _matches(owned: Mapping[str, Any], desired: Any, current: Any) -> bool:
 
 
 def _matches_fields(owned: Mapping[str, Any], desired: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
-    if owned.keys() - {"."} != {f"f:{name}" for name in desired}:
-        return False  # an apply would add a field, or remove one that we no longer desire
-    return all(_matches(owned[f"f:{name}"], value, current.get(name)) for name, value in desired.items())
+    if len(owned) - ("." in owned) != len(desired):
+        return False  # an apply would remove a field that we no longer desire, or add one
+    for name, value in desired.items():
+        fields = owned.get(f"f:{name}")
+        if fields is None or not _matches(fields, value, current.get(name)):
+            return False
+    return True
 
 
 def _matches_set(children: set[str], desired: list[Any], current: list[Any]) -> bool:
@@ -192,12 +197,10 @@ def _in_order(positions: Sequence[int | None]) -> bool:
 
 def _equal(one: Any, other: Any) -> bool:
     """Return whether two JSON values are equal: ``True`` is not 1 (but 1.0 is)."""
-    if bool(one != other):
-        return False
-    # Only such type differences remain. Equal encodings rule them out, and orjson is faster than a Python loop.
-    if isinstance(one, dict | list):
-        return _encoded(one) == _encoded(other) or _strictly_equal(one, other)
-    return isinstance(one, bool) == isinstance(other, bool)
+    if not isinstance(one, dict | list):
+        return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+    # Equal encodings rule out differences in type, and orjson is faster than a Python loop.
+    return bool(one == other) and (_encoded(one) == _encoded(other) or _strictly_equal(one, other))
 
 
 def _strictly_equal(one: Any, other: Any) -> bool:

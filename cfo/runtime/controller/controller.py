@@ -245,23 +245,28 @@ class Controller:
     async def _reconcile(self, request: Request) -> Result:
         """Return the reconciler's result; raise an :class:`Exception` for any failure except our own cancellation."""
         timeout = self.options.reconcile_timeout
+        if timeout is None:
+            return await self._call(request)
         with anyio.CancelScope() as scope:
-            timer = self._clock.call_later(timeout, scope.cancel) if timeout is not None else None
+            timer = self._clock.call_later(timeout, scope.cancel)
             try:
-                result: Result | None = await self.reconciler.reconcile(request)
-            except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise  # our own cancellation: the process stops, or the timeout has passed
-                raise RuntimeError("an operation that the reconcile awaited was cancelled") from error
+                return await self._call(request)
             finally:
-                if timer is not None:
-                    timer.cancel()
-            if not isinstance(result, Result):
-                raise TypeError(f"{type(self.reconciler).__name__}.reconcile returned {result!r}: must be a Result")
-            return result
+                timer.cancel()
         self._metrics.timeouts.inc()
         raise ReconcileTimeout(f"the reconcile exceeded its timeout of {timeout:g} s and was cancelled")
+
+    async def _call(self, request: Request) -> Result:
+        try:
+            result: Result | None = await self.reconciler.reconcile(request)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # our own cancellation: the process stops, or the timeout has passed
+            raise RuntimeError("an operation that the reconcile awaited was cancelled") from error
+        if not isinstance(result, Result):
+            raise TypeError(f"{type(self.reconciler).__name__}.reconcile returned {result!r}: must be a Result")
+        return result
 
     def _succeeded(self, request: Request, priority: int, result: Result) -> None:
         self.queue.forget(request)
