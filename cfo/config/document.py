@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args, get_origin
@@ -244,6 +243,8 @@ def _known_settings(data: dict[str, Any], model: type[BaseModel], path: str, fin
         name = _match(str(key), fields)
         here = f"{path}{key}"
         if name is None:
+            import difflib  # 0.2 MB, only for warnings
+
             nearest = difflib.get_close_matches(str(key), fields, n=1) or _nearest_elsewhere(str(key))
             suggestion = f" (did you mean {nearest[0]}?)" if nearest else ""
             findings.warnings.append(f"unknown key {here}{suggestion}, ignored")

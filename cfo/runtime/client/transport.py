@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, Self
 
 import aiohttp
@@ -403,6 +402,8 @@ class Transport:
             return None
         if header.strip().isdecimal():
             return float(header)
+        from email.utils import parsedate_to_datetime  # API servers send seconds, only proxies send dates
+
         try:
             moment = parsedate_to_datetime(header)
         except ValueError:

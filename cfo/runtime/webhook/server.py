@@ -203,8 +203,8 @@ class WebhookServer:
         return response
 
     async def _respond(self, request: web.BaseRequest, webhook: Webhook | None) -> web.Response:
-        content_type = request.content_type
-        if content_type != "application/json":
+        content_type = request.headers.get("Content-Type", "")
+        if content_type.partition(";")[0].strip().lower() != "application/json":
             return _error_response(400, f"contentType={content_type}, expected application/json")
         try:
             body = await self._bodies.read(request)
