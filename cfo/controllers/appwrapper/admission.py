@@ -1,8 +1,8 @@
 """Decides whether an AppWrapper was validated by the operator's webhook, so that no other AppWrapper is deployed.
 
 The operator creates components with its own permissions, and only the webhook checks those of the creator. The API
-server calls the webhook for every creation only while it is registered with ``failurePolicy: Fail``. The result is
-recorded in the condition ``Validated``, with a digest of the fields that the webhook makes immutable. Users cannot
+server calls the webhook for every creation only while it is registered accordingly (:mod:`.registration`). The result
+is recorded in the condition ``Validated``, with a digest of the fields that the webhook makes immutable. Users cannot
 write this condition: the roles for users do not include ``appwrappers/status``, and the API server drops the status of
 a new object. They cannot change components without changing the digest. The rules are:
 
@@ -17,25 +17,44 @@ checked its creator. It has to be created again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import orjson
 import structlog
 
-from cfo.api.appwrapper.names import APPWRAPPER, Phase
+from cfo.api.appwrapper.names import Phase
 from cfo.api.appwrapper.podsets import replicas_of
 from cfo.controllers.appwrapper.names import VALIDATED
-from cfo.runtime import Client, Clock, Event, Informer, Object, Request, find_condition, key_of, name_of
-from cfo.runtime.objects import VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.controllers.appwrapper.registration import (
+    depends_on_labels,
+    obstacle_of,
+    registered_since,
+    selected_since,
+    settings_of,
+    validates_creations,
+    webhooks_of,
+)
+from cfo.runtime import (
+    Client,
+    Clock,
+    Event,
+    Informer,
+    Object,
+    Request,
+    find_condition,
+    key_of,
+    name_of,
+    namespace_of,
+    rfc3339,
+)
+from cfo.runtime.objects import NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.admission")
 
-_PATH: Final = "/validate-workload-codeflare-dev-v1beta2-appwrapper"
-_RESOURCE: Final = "appwrappers"
+_MAX_PROBLEMS: Final = 5
 _DIGEST: Final = "sha256:"
 _CHECKED_PHASES: Final = (Phase.EMPTY, Phase.SUSPENDED, Phase.RESUMING, Phase.RESETTING)
 """The phases after which components are created."""
@@ -43,7 +62,7 @@ _CHECKED_PHASES: Final = (Phase.EMPTY, Phase.SUSPENDED, Phase.RESUMING, Phase.RE
 _FINAL_PHASES: Final = (Phase.FAILED, Phase.SUCCEEDED, Phase.TERMINATING)
 _RECREATE: Final = (
     "Its components are not created. Delete it and create it again while the ValidatingWebhookConfiguration of the "
-    "operator is installed."
+    "operator applies to all AppWrappers in its namespace."
 )
 
 
@@ -63,59 +82,6 @@ def content_digest(wrapper: Mapping[str, Any]) -> str:
         for component in (wrapper.get("spec") or {}).get("components") or ()
     ]
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def validates_creations(configuration: Mapping[str, Any]) -> bool:
-    """Return whether a ValidatingWebhookConfiguration makes the API server call our webhook for each new AppWrapper.
-
-    A selector, a match condition, a narrower rule or ``failurePolicy: Ignore`` lets AppWrappers bypass the webhook.
-    """
-    return any(map(_validates_creations, configuration.get("webhooks") or ()))
-
-
-def _validates_creations(webhook: Mapping[str, Any]) -> bool:
-    config = webhook.get("clientConfig") or {}
-    path = (config.get("service") or {}).get("path") or urlsplit(config.get("url") or "").path
-    if not path.endswith(_PATH) or webhook.get("failurePolicy", "Fail") != "Fail":
-        return False
-    if any(webhook.get(name) for name in ("namespaceSelector", "objectSelector", "matchConditions")):
-        return False
-    return any(map(_matches_creations, webhook.get("rules") or ()))
-
-
-def _matches_creations(rule: Mapping[str, Any]) -> bool:
-    def has(key: str, *values: str) -> bool:
-        return any(value in values for value in rule.get(key) or ())
-
-    return (
-        has("apiGroups", APPWRAPPER.group, "*")
-        and has("apiVersions", APPWRAPPER.version, "*")
-        and has("operations", "CREATE", "*")
-        and has("resources", _RESOURCE, "*", "*/*")
-        and rule.get("scope", "*") in ("*", "Namespaced")
-    )
-
-
-def registered_since(configuration: Mapping[str, Any]) -> datetime:
-    """Return since when the webhooks of ``configuration`` have been as they are now, according to the API server.
-
-    This is the time at which it was created, or at which a field manager last changed a field of a webhook other than
-    ``clientConfig``, which contains the CA and changes when certificates are renewed. The removal of a field by a
-    client that owns no other field leaves no trace; while the operator runs, :class:`ValidationGate` notices it.
-    """
-    metadata = configuration["metadata"]
-    times = [metadata.get("creationTimestamp")]
-    times += [
-        entry.get("time")
-        for entry in metadata.get("managedFields") or ()
-        if _owns_settings((entry.get("fieldsV1") or {}).get("f:webhooks") or {})
-    ]
-    known = [datetime.fromisoformat(time) for time in times if time]
-    return max(known, default=datetime.max.replace(tzinfo=UTC))
-
-
-def _owns_settings(fields: Mapping[str, Any]) -> bool:
-    return any(set(owned) - {".", "f:name", "f:clientConfig"} for key, owned in fields.items() if key != ".")
 
 
 class ValidationGate:
@@ -145,12 +111,15 @@ class ValidationGate:
         if event.new is None:
             self._restored.pop(event.key.name, None)
             return
-        before = event.old is None or validates_creations(event.old.object())
-        after = validates_creations(event.new.object())
-        if after and not before:
+        if event.old is None:
+            return
+        before, after = event.old.object(), event.new.object()
+        if settings_of(before) == settings_of(after):
+            return
+        if validates_creations(after):
             self._restored[event.key.name] = self._clock.now()
             _log.info("Validating webhook is registered again", configuration=event.key.name)
-        elif before and not after and event.old is not None:
+        elif validates_creations(before):
             _log.warning("Validating webhook does not validate all new AppWrappers", configuration=event.key.name)
 
     async def validation_of(self, wrapper: Object) -> Validation | None:
@@ -184,23 +153,33 @@ class ValidationGate:
             message = f"ValidatingWebhookConfigurations cannot be read, so its components are not created: {problem}"
             return Validation(None, "WebhookUnknown", message)
         created = datetime.fromisoformat(wrapper["metadata"]["creationTimestamp"])
-        # Creation times have a precision of one second, so an AppWrapper of the same second may be older.
-        if any([created > since async for since in self._registrations(configurations)]):
-            return _validated(wrapper, "AdmissionWebhook", "Validated by the admission webhook")
-        message = f"It was created while the validating webhook was not registered with failurePolicy Fail. {_RECREATE}"
+        webhooks = [(item, hook) for item in await self._registrations(configurations) for hook in webhooks_of(item)]
+        namespace: Object = {"metadata": {"name": namespace_of(wrapper)}}
+        if any(depends_on_labels(webhook) for _, webhook in webhooks if not obstacle_of(webhook)):
+            namespace = await self._client.get(NAMESPACE, key_of(namespace), live=True) or namespace
+        problems = []
+        for configuration, webhook in webhooks:
+            problem = obstacle_of(webhook)
+            selected = None if problem else selected_since(webhook, namespace)
+            if selected is None:
+                problem = problem or f"its namespaceSelector does not select namespace {name_of(namespace)}"
+            # Creation times have a precision of one second, so an AppWrapper of the same second may be older.
+            elif created > (since := max(selected, self._since(configuration))):
+                return _validated(wrapper, "AdmissionWebhook", "Validated by the admission webhook")
+            else:
+                problem = f"it applies only to AppWrappers that are created after {rfc3339(since)}"
+            problems.append(f"{name_of(configuration)}: {problem}")
+        why = "; ".join(problems[:_MAX_PROBLEMS]) or "no ValidatingWebhookConfiguration contains it"
+        message = f"The webhook of the operator did not validate its creation: {why}. {_RECREATE}"
         return Validation(False, "CreatedWithoutValidation", message)
 
-    async def _registrations(self, configurations: Informer) -> AsyncIterator[datetime]:
-        """Yield since when each configuration has validated all new AppWrappers, as stored now."""
+    async def _registrations(self, configurations: Informer) -> list[Object]:
+        """Return the configurations that can contain our webhook of AppWrappers, as stored now."""
         cached = [entry for entry in configurations.reader.entries() if validates_creations(entry.object())]
-        for entry in cached:
-            stored = await self._client.get(VALIDATING_WEBHOOK_CONFIGURATION, entry.key, live=True)
-            if stored is not None and validates_creations(stored):
-                yield self._since(stored)
         if not cached:  # the informer may not have received a new configuration yet
-            for stored in await self._client.list(VALIDATING_WEBHOOK_CONFIGURATION, live=True):
-                if validates_creations(stored):
-                    yield self._since(stored)
+            return await self._client.list(VALIDATING_WEBHOOK_CONFIGURATION, live=True)
+        stored = [await self._client.get(VALIDATING_WEBHOOK_CONFIGURATION, entry.key, live=True) for entry in cached]
+        return [configuration for configuration in stored if configuration is not None]
 
     def _since(self, configuration: Object) -> datetime:
         since = registered_since(configuration)

@@ -84,6 +84,7 @@ class AppWrapperReconciler:
         Rule("workload.codeflare.dev", "appwrappers/status", ("get", "patch", "update")),
         Rule("workload.codeflare.dev", "appwrappers/finalizers", ("update",)),
         Rule(VALIDATING_WEBHOOK_CONFIGURATION.group, "validatingwebhookconfigurations", READ),
+        Rule("", "namespaces", "get"),  # if the webhook is registered for namespaces with OLM's labels
         Rule("", ("pods", "services"), CRUD),
         Rule("", "nodes", READ),
         Rule("apps", ("deployments", "statefulsets"), CRUD),

@@ -11,7 +11,7 @@ import yaml
 from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.runtime.client.errors import Forbidden
-from cfo.runtime.objects.kinds import POD, VALIDATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects.kinds import NAMESPACE, POD, VALIDATING_WEBHOOK_CONFIGURATION
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition, name_of
 from test.support.appwrapper_environment import pod, wrapper
@@ -107,3 +107,49 @@ async def test_appwrappers_that_bypassed_the_webhook_are_never_deployed(tmp_path
             names = {name_of(item) for item in await environment.client.list(POD, namespace="ns")}
             assert names == {"runs", "new"}
             assert (await environment.get(APPWRAPPER, "runs"))["status"]["phase"] == "Running"
+
+
+async def test_namespace_selectors_that_tenants_cannot_influence_validate_appwrappers(tmp_path: Path) -> None:
+    settings = {"config.yaml": yaml.safe_dump({**LOOPBACK_ADDRESSES, "appwrapper": {"enabled": True}})}
+    name_label, olm_label = "kubernetes.io/metadata.name", "olm.operatorgroup.uid/1234"
+    async with start_environment(appwrapper_crd()) as environment:
+        await environment.create_namespace()
+        await create_config_map(environment, settings)
+        async with run_operator(environment, tmp_path, "--webhook-url", str(free_url())) as operator:
+            await operator.ready()
+
+            async def select(selector: Object) -> None:
+                key = NamespacedName("", NAME)
+                stored = await environment.client.get(VALIDATING_WEBHOOK_CONFIGURATION, key)
+                assert stored is not None
+                hooks = [{**hook, "namespaceSelector": selector} for hook in stored["webhooks"]]
+                await environment.client.patch(VALIDATING_WEBHOOK_CONFIGURATION, key, {"webhooks": hooks})
+
+            async def create(name: str, namespace: str = "ns") -> None:
+                await _next_second()
+                obj = wrapper(pod(name), name=name)
+                obj["metadata"]["namespace"] = namespace
+                await environment.create(obj)
+
+            not_system = {"key": name_label, "operator": "NotIn", "values": ["kube-system"]}
+            await select({"matchExpressions": [not_system]})
+            await create("admins")
+            await _wait_for_pod(environment, "admins")
+            await create("excluded", "kube-system")
+            why = "its namespaceSelector does not select namespace kube-system"
+            await environment.wait_for_event("NotValidated", why, namespace="kube-system")
+
+            await select({"matchLabels": {olm_label: ""}})
+            await create("early")
+            await environment.wait_for_event("NotValidated", "its namespaceSelector does not select namespace ns")
+            labels = {"metadata": {"labels": {olm_label: ""}}}
+            await environment.client.patch(NAMESPACE, NamespacedName("", "ns"), labels)
+            await create("olm")
+            await _wait_for_pod(environment, "olm")
+            await _validated(environment, "early", "False", "CreatedWithoutValidation")
+
+            await select({"matchLabels": {"team": "a"}})
+            await create("labels")
+            await environment.wait_for_event("NotValidated", "namespaceSelector team=a depends on a label")
+            names = {name_of(item) for item in await environment.client.list(POD)}
+            assert names == {"admins", "olm"}

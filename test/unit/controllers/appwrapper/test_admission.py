@@ -8,17 +8,23 @@ from typing import Any
 import pytest
 
 from cfo.config import AppWrapperConfiguration
-from cfo.controllers.appwrapper.admission import (
-    Validation,
-    content_digest,
-    is_held,
+from cfo.controllers.appwrapper.admission import Validation, content_digest, is_held
+from cfo.controllers.appwrapper.registration import (
+    obstacle_of,
     registered_since,
+    selected_since,
+    settings_of,
     validates_creations,
+    webhooks_of,
 )
 from cfo.controllers.appwrapper.transition import decide
 from cfo.operator import webhook_configurations
 from cfo.runtime.objects.unstructured import Object
 from test.support.observations import observe, with_decided_status, wrapper
+
+NAME_LABEL = "kubernetes.io/metadata.name"
+OLM_LABEL = "olm.operatorgroup.uid/3f9a"
+NOT_SYSTEM = {"key": NAME_LABEL, "operator": "NotIn", "values": ["kube-system"]}
 
 
 def configuration(**changes: Any) -> Object:
@@ -47,6 +53,10 @@ def test_webhook_of_the_manifests_validates_creations() -> None:
         {"rules": rule(operations=["*"], apiGroups=["*"], apiVersions=["*"], resources=["*"], scope="*")},
         {"rules": [*rule(operations=["DELETE"]), *rule()]},
         {"clientConfig": {"url": "https://127.0.0.1:9443/validate-workload-codeflare-dev-v1beta2-appwrapper"}},
+        {"namespaceSelector": {"matchExpressions": [NOT_SYSTEM]}},
+        {"namespaceSelector": {"matchLabels": {NAME_LABEL: "ns"}}},
+        {"namespaceSelector": {"matchLabels": {OLM_LABEL: ""}}},
+        {"namespaceSelector": {"matchExpressions": [NOT_SYSTEM, {"key": OLM_LABEL, "operator": "Exists"}]}},
     ],
 )
 def test_equivalent_registrations_validate_creations(changes: dict[str, Any]) -> None:
@@ -58,6 +68,10 @@ def test_equivalent_registrations_validate_creations(changes: dict[str, Any]) ->
     [
         {"failurePolicy": "Ignore"},
         {"namespaceSelector": {"matchLabels": {"checked": "true"}}},
+        {"namespaceSelector": {"matchLabels": {NAME_LABEL: "ns", "checked": "true"}}},
+        {"namespaceSelector": {"matchExpressions": [{"key": OLM_LABEL, "operator": "DoesNotExist"}]}},
+        {"namespaceSelector": {"matchExpressions": [{"key": OLM_LABEL, "operator": "NotIn", "values": ["x"]}]}},
+        {"namespaceSelector": {"matchExpressions": [{"key": NAME_LABEL, "operator": "In", "values": ["?"]}]}},
         {"objectSelector": {"matchExpressions": [{"key": "skip", "operator": "DoesNotExist"}]}},
         {"matchConditions": [{"name": "not-bob", "expression": "request.userInfo.username != 'bob'"}]},
         {"rules": []},
@@ -72,6 +86,72 @@ def test_equivalent_registrations_validate_creations(changes: dict[str, Any]) ->
 )
 def test_narrowed_registrations_do_not_validate_creations(changes: dict[str, Any]) -> None:
     assert not validates_creations(configuration(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"failurePolicy": "Ignore"}, "its failurePolicy is not Fail"),
+        ({"objectSelector": {"matchLabels": {"a": "b"}}}, "its objectSelector can exclude AppWrappers"),
+        ({"matchConditions": [{"name": "a"}]}, "its matchConditions can exclude AppWrappers"),
+        ({"namespaceSelector": {"matchLabels": {"a": "b"}}}, "its namespaceSelector a=b depends on a label that can"),
+        ({"rules": []}, "its rules do not match all new AppWrappers"),
+    ],
+)
+def test_obstacle_names_the_setting(changes: dict[str, Any], reason: str) -> None:
+    (webhook,) = webhooks_of(configuration(**changes))
+    assert obstacle_of(webhook).startswith(reason)
+    assert settings_of(configuration(**changes)) != settings_of(configuration())
+    assert settings_of(configuration(clientConfig=webhook["clientConfig"], timeoutSeconds=3)) == settings_of(
+        configuration()
+    )
+
+
+def namespace(name: str, *entries: Object, **labels: str) -> Object:
+    """Return a Namespace with these entries in its managedFields."""
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()},
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "managedFields": list(entries),
+        }
+    }
+
+
+def _labelled(time: str, *labels: str) -> Object:
+    return {"time": time, "fieldsV1": {"f:metadata": {"f:labels": {f"f:{label}": {} for label in labels}}}}
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected", "since"),
+    [
+        ({}, namespace("ns"), "2026-01-01"),
+        ({"matchExpressions": [NOT_SYSTEM]}, namespace("ns"), "2026-01-01"),
+        ({"matchExpressions": [NOT_SYSTEM]}, {"metadata": {"name": "ns"}}, "0001-01-01"),
+        ({"matchExpressions": [NOT_SYSTEM]}, namespace("kube-system"), ""),
+        ({"matchLabels": {NAME_LABEL: "other"}}, namespace("ns"), ""),
+        ({"matchLabels": {NAME_LABEL: "other"}}, namespace("ns", kubernetes_io__metadata_name="other"), ""),
+        ({"matchLabels": {OLM_LABEL: ""}}, namespace("ns"), ""),
+        ({"matchLabels": {OLM_LABEL: ""}}, namespace("ns", olm_operatorgroup_uid__3f9a=""), "2026-01-01"),
+        (
+            {"matchLabels": {OLM_LABEL: ""}},
+            namespace(
+                "ns",
+                _labelled("2026-02-01T00:00:00Z", "other", OLM_LABEL),
+                _labelled("2026-03-01T00:00:00Z", "other"),
+                {"time": "2026-04-01T00:00:00Z", "fieldsV1": {"f:spec": {}}},
+                olm_operatorgroup_uid__3f9a="",
+            ),
+            "2026-02-01",
+        ),
+    ],
+)
+def test_namespace_is_selected_since_its_label_was_set(selector: Object, selected: Object, since: str) -> None:
+    (webhook,) = webhooks_of(configuration(namespaceSelector=selector))
+    assert not obstacle_of(webhook)
+    found = selected_since(webhook, selected)
+    assert (str(found.date()) if found else "") == since
 
 
 def _managed(time: str, manager: str, **owned: Any) -> Object:
