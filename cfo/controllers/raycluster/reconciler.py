@@ -31,7 +31,7 @@ from cfo.runtime import (
     is_deleting,
     not_,
 )
-from cfo.runtime.client import raise_together
+from cfo.runtime.client import OwnerDeleted, raise_together
 from cfo.runtime.controller import Kind
 
 
@@ -134,6 +134,8 @@ class RayClusterReconciler:
                     await concern.release(request, children)
                 else:
                     await concern.reconcile(children, observed)
+            except OwnerDeleted:
+                raise  # the cache has the cluster's current state now, so that a retry releases it
             except DiscoveryIncomplete:
                 if children is not None:
                     children.retry(UNKNOWN_RETRY_SECONDS)
