@@ -11,6 +11,7 @@ import platform
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import structlog
 from anyio import TASK_STATUS_IGNORED
@@ -60,6 +61,7 @@ from cfo.runtime.webhook import (
     ServiceReference,
     WebhookOptions,
     WebhookURL,
+    served_elsewhere,
     webhook_rules,
 )
 from cfo.version import __version__
@@ -81,13 +83,15 @@ class ConfigurationUnavailable(Exception):
 
 
 class AddressInUse(Exception):
-    """Raised if a server of the operator cannot listen on its address; the message names the setting to change."""
+    """Raised if another process has an address of the operator; the message names the setting to change."""
 
-    def __init__(self, cause: AddressUnavailable, config_map: NamespacedName, setting: str = "") -> None:
+    @classmethod
+    def by(cls, cause: AddressUnavailable, config_map: NamespacedName, setting: str = "") -> Self:
+        """Return the error for a server that cannot listen on its address."""
         disable = "" if cause.server == "webhook" else ', or "0" to disable the server'
         where = f"{cause.server}.bindAddress in ConfigMap {config_map}"
         remedy = "choose another port" if setting else f"set another port there{disable}"
-        super().__init__(f"{setting or where}: {cause.strerror}; {remedy}")
+        return cls(f"{setting or where}: {cause.strerror}; {remedy}")
 
 
 def rules(namespace: str) -> list[Rule]:
@@ -262,6 +266,23 @@ async def _should_serve_webhooks(
     return False
 
 
+async def _check_webhook_url(client: Client, options: WebhookOptions, config_map: NamespacedName) -> None:
+    """Raise :class:`AddressInUse` if another local operator serves the webhooks of our webhook configurations.
+
+    A configuration has one URL, so the webhooks of the other operator would never be called again.
+    """
+    for kind, name, setting in (
+        (MUTATING_WEBHOOK_CONFIGURATION, options.mutating_configuration, "mutatingConfigurationName"),
+        (VALIDATING_WEBHOOK_CONFIGURATION, options.validating_configuration, "validatingConfigurationName"),
+    ):
+        stored = await client.get(kind, NamespacedName("", name), live=True) if options.url and name else None
+        if stored and options.url and (other := await served_elsewhere(stored, options.url)):
+            raise AddressInUse(
+                f"--webhook-url: another operator serves the webhooks of {kind.kind} {name} at {other}; stop it, or "
+                f"set another webhook.{setting} in ConfigMap {config_map} (--config selects another ConfigMap)"
+            )
+
+
 def new_manager(
     target: ClientConfig, configuration: OperatorConfiguration, namespace: str, webhook: WebhookOptions | None = None
 ) -> Manager:
@@ -338,6 +359,7 @@ async def run(
             webhook = None
             if await _should_serve_webhooks(target, client, settings, webhook_url):
                 webhook = webhook_options(settings, config_map.namespace, webhook_url)
+                await _check_webhook_url(client, webhook, config_map)
             if target.in_cluster:
                 await warn_about_missing_roles(client, await enabled_features(client, parsed.configuration))
     except (TransportError, APIError) as error:
@@ -356,4 +378,4 @@ async def run(
         if not isinstance(error.__cause__, AddressUnavailable):
             raise
         setting = "--webhook-url" if error.__cause__.server == "webhook" and webhook_url is not None else ""
-        raise AddressInUse(error.__cause__, config_map, setting) from error
+        raise AddressInUse.by(error.__cause__, config_map, setting) from error

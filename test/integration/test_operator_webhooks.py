@@ -203,6 +203,28 @@ async def test_port_of_another_operator_is_not_shared(tmp_path: Path) -> None:
         assert await configurations(environment) == [], "no webhook may refer to the port of the other process"
 
 
+async def test_operators_with_different_urls_do_not_share_a_webhook_configuration(tmp_path: Path) -> None:
+    """The configuration has one URL, so the webhooks of the first operator would not be called anymore."""
+    first, second = str(free_url()), str(free_url())
+    async with start_environment(*VANILLA_CRDS) as environment:
+        await create_config_map(environment, settings())
+        await create_configurations(environment)
+        async with run_operator(environment, tmp_path, "--webhook-url", first) as operator:
+            await operator.ready()
+            before = await configurations(environment)
+            async with run_operator(environment, tmp_path, "--webhook-url", second) as refused:
+                assert await refused.exit_code() == 1
+            (message,) = [line for line in refused.output.splitlines() if "another operator serves" in line]
+            assert f"at {first}; stop it, or set another webhook.mutatingConfigurationName in ConfigMap" in message
+            assert await configurations(environment) == before
+            async with run_operator(environment, tmp_path, "--webhook-url", first) as replica:
+                await replica.ready()
+            operator.process.kill()
+            await operator.exit_code()
+        async with run_operator(environment, tmp_path, "--webhook-url", second) as successor:
+            await successor.ready()
+
+
 async def test_webhook_url_of_killed_run_is_removed_by_next_start(tmp_path: Path) -> None:
     async with start_environment(*VANILLA_CRDS) as environment:
         await create_config_map(environment, settings())

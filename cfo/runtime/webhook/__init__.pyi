@@ -17,3 +17,4 @@ from .options import WebhookURL as WebhookURL
 from .registration import Webhook as Webhook
 from .registration import Webhooks as Webhooks
 from .setup import webhook_rules as webhook_rules
+from .shared_port import served_elsewhere as served_elsewhere

@@ -5,6 +5,8 @@ That is right for replicas of one operator on one machine. A process of another 
 the same port would take half of the connections, and API servers would not trust its certificate
 ("unable to get local issuer certificate"). Therefore a process that finds its port in use serves only if the
 certificate of the other process is signed by a CA that its own API servers trust.
+
+A webhook configuration contains one URL, so processes with different URLs cannot share it (:func:`served_elsewhere`).
 """
 
 from __future__ import annotations
@@ -13,9 +15,15 @@ import asyncio
 import errno
 import socket
 import ssl
+from contextlib import suppress
 from typing import Final
+from urllib.parse import urlsplit
 
 import structlog
+
+from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.webhook.certificates.client_configs import ca_bundles_of, client_configs
+from cfo.runtime.webhook.options import WebhookURL
 
 _PROBE_TIMEOUT: Final = 2.0
 
@@ -57,3 +65,20 @@ async def responds(host: str, port: int, trusted: bytes, *, server_name: str | N
     async with asyncio.timeout(_PROBE_TIMEOUT):
         _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=server_name or host)
     writer.close()
+
+
+async def served_elsewhere(configuration: Object, url: WebhookURL) -> str:
+    """Return a URL in a webhook configuration, other than ``url``, at which a server has a certificate of its CA.
+
+    Empty if there is none: the process that wrote the URL has ended.
+    """
+    bundles: dict[WebhookURL, bytes] = {}
+    for name, bundle in ca_bundles_of(configuration).items():
+        with suppress(ValueError):  # it has no URL
+            address = urlsplit(client_configs(configuration)[name].get("url") or "").netloc
+            bundles[WebhookURL.parse(f"https://{address}")] = bundle
+    for other in bundles.keys() - {url}:
+        with suppress(OSError, ValueError):
+            await responds(other.host, other.port, bundles[other], server_name=other.host)
+            return str(other)
+    return ""
