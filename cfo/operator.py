@@ -18,17 +18,9 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from prometheus_client import Info
 
-from cfo.config import (
-    ConfigurationError,
-    LeaderElection,
-    MetricsConfiguration,
-    OperatorConfiguration,
-    ParsedConfiguration,
-    WebhookConfiguration,
-    default_document,
-    parse,
-    single_document,
-)
+from cfo.config.document import ConfigurationError, ParsedConfiguration, default_document, parse, single_document
+from cfo.config.endpoints import MetricsConfiguration, WebhookConfiguration
+from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch, configuration_watch_rules
 from cfo.features import FEATURES, Context, enabled_features, warn_about_missing_roles
 from cfo.features.contract import METRICS_SERVICE

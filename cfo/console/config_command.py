@@ -18,7 +18,7 @@ def command() -> None:
 @command.command("default")
 def default() -> None:
     """Print the default configuration."""
-    from cfo.config import default_document
+    from cfo.config.document import default_document
 
     click.echo(default_document(), nl=False)
 
@@ -40,7 +40,8 @@ def check(file: Any, strict: bool, output: str | None) -> None:
     """
     import yaml
 
-    from cfo.config import MAX_CHARACTERS, ConfigurationError, effective_document, extract_document, parse
+    from cfo.config.document import MAX_CHARACTERS, ConfigurationError, extract_document, parse
+    from cfo.config.model import effective_document
 
     try:
         parsed = parse(extract_document(file.read(MAX_CHARACTERS + 1)))

@@ -17,7 +17,9 @@ import anyio
 import click
 
 from cfo.console.errors import ClusterUnreadable, CommandFailed, InvalidInput, run_async
-from cfo.console.summaries import KindView, Overview, Summary, related_kinds
+from cfo.console.summaries.kind_view import KindView, related_kinds
+from cfo.console.summaries.overview import Overview
+from cfo.console.summaries.summary import Summary
 from cfo.console.view.show import NOT_INSTALLED, is_installed, is_interactive, print_changes, show_live
 from cfo.console.view.text import counts, detail, problem_lines, table
 from cfo.runtime import (

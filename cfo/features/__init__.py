@@ -17,8 +17,8 @@ from cfo.features.contract import Context, Feature, UserRole
 from cfo.runtime import APIError, DiscoveryIncomplete, TransportError, UnknownKind
 
 if TYPE_CHECKING:
-    from cfo.config import OperatorConfiguration
-    from cfo.console.summaries import KindView
+    from cfo.config.model import OperatorConfiguration
+    from cfo.console.summaries.kind_view import KindView
     from cfo.runtime import Client
 
 __all__ = [

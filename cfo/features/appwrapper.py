@@ -11,7 +11,7 @@ from cfo.features.contract import OBJECTS, OWN, Alert, Context, Feature, Panel, 
 from cfo.runtime import CRUD, READ, Object, Rule
 
 if TYPE_CHECKING:
-    from cfo.config import OperatorConfiguration
+    from cfo.config.model import OperatorConfiguration
 
 _log = structlog.get_logger("cfo.operator")
 _webhook_rules = lazy("cfo.webhooks.access:rules")

@@ -59,9 +59,9 @@ def merged(own: Sequence[_Item], added: Sequence[_Item]) -> list[_Item]:
 
 
 if TYPE_CHECKING:
-    from cfo.config import OperatorConfiguration
+    from cfo.config.model import OperatorConfiguration
     from cfo.console.doctor.components import Check
-    from cfo.console.summaries import KindView
+    from cfo.console.summaries.kind_view import KindView
     from cfo.runtime import FieldError, Manager
     from cfo.runtime.webhook import AdmissionRequest
 

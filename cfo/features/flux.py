@@ -30,7 +30,8 @@ def _setup(context: Context) -> None:
 
 
 def _crds() -> list[Object]:
-    from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+    from cfo.api.flux.models.minicluster import minicluster_crd
+    from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
 
     return [fluxjob_crd(), fluxsetup_crd(), minicluster_crd()]
 

@@ -23,7 +23,8 @@ from cfo.runtime.objects import CLUSTER_ROLE_BINDING
 from cfo.version import __version__
 
 if TYPE_CHECKING:
-    from cfo.config import KubeRayConfiguration, OperatorConfiguration
+    from cfo.config.kuberay import KubeRayConfiguration
+    from cfo.config.model import OperatorConfiguration
 
 _rules = lazy("cfo.controllers.raycluster:rules")
 
@@ -50,7 +51,7 @@ def _setup(context: Context) -> None:
 
 
 def _strictest(kuberay: KubeRayConfiguration) -> KubeRayConfiguration:
-    from cfo.config import ProfileTable
+    from cfo.config.kuberay import ProfileTable
 
     return ProfileTable(kuberay).strictest().kuberay
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonpatch
 
-from cfo.config import OperatorConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.features import FEATURES, OPTIONAL, Feature
 from cfo.manifests import monitoring, rbac, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, LABELS, PREFIX, default_image, named

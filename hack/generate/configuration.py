@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from cfo.config import OperatorConfiguration, default_document, section_model
+from cfo.config.document import default_document, section_model
+from cfo.config.model import OperatorConfiguration
 
 
 def files() -> dict[str, str]:

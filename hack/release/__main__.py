@@ -12,7 +12,7 @@ if sys.prefix == sys.base_prefix and VENV_PYTHON.exists():
     os.execv(VENV_PYTHON, [str(VENV_PYTHON), "-m", "hack.release", *sys.argv[1:]])
 
 try:
-    import cfo.config  # noqa: F401 (needs the dependencies that the generators need)
+    import cfo.config.model  # noqa: F401 (needs the dependencies that the generators need)
     from hack.release.command import main
 except ModuleNotFoundError as error:
     print(f"hack.release: module {error.name} is not installed; run: make .venv/.installed", file=sys.stderr)

@@ -17,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from cfo.config import KubeRayConfiguration, WebhookConfiguration
+from cfo.config.endpoints import WebhookConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.operator import CONFIG_MAP_NAME, WEBHOOK_SECRET_NAME, webhook_configurations
 from cfo.runtime.objects.kinds import CONFIG_MAP, SECRET
 from cfo.runtime.objects.unstructured import NamespacedName, gvk_of, key_of

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cfo.api.appwrapper.podsets import PodSetError
-from cfo.config import AppWrapperConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import (
     ComponentObject,
     InjectionError,

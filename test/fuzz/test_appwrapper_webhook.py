@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.discovery import Resource, UnknownKind
 from cfo.runtime.objects.unstructured import GVK, Object

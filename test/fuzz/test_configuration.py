@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from cfo.config import ConfigurationError, default_document, extract_document, parse
+from cfo.config.document import ConfigurationError, default_document, extract_document, parse
 from test.fuzz.mutations import mutated
 from test.fuzz.profiles import fuzz
 from test.fuzz.seeds import Corpus

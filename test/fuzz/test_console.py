@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from cfo.config import ConfigurationError, extract_document, parse
+from cfo.config.document import ConfigurationError, extract_document, parse
 from cfo.console.doctor import checks, raycluster
 from cfo.console.doctor.components import CustomResource, Finding, check_kueue, document, lines
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts

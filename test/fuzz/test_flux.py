@@ -8,15 +8,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cfo.api.flux import FLUX_JOB, FLUX_SETUP, MINICLUSTER, STATES, SUCCEEDED
-from cfo.api.flux.validation import (
-    error_message,
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, STATES, SUCCEEDED
+from cfo.api.flux.validation import error_message
+from cfo.api.flux.validation.minicluster import minicluster_warnings, validate_minicluster
+from cfo.api.flux.validation.queue import (
     flux_job_update_errors,
     minicluster_queue_errors,
-    minicluster_warnings,
     validate_flux_job,
     validate_flux_setup,
-    validate_minicluster,
 )
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.step import Observation

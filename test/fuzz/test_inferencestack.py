@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from click.testing import CliRunner
@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, is_operator_version, operator_version_of
 from cfo.api.inferencestack.profiles import newest_profile, pinned_profile
-from cfo.api.inferencestack.validation import validate
+from cfo.api.inferencestack.validation.stack import validate
 from cfo.cli import cli
+from cfo.config.model import InferenceStackConfiguration
 from cfo.controllers.inferencestack.profile_choice import choose_profile
-from cfo.controllers.inferencestack.rendering import Facts, render
+from cfo.controllers.inferencestack.rendering.facts import Facts
+from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.controllers.inferencestack.status import Outcome, stack_status
+from cfo.runtime import Client
 from cfo.runtime.webhook.review_handlers import ValidatingHandler
+from cfo.webhooks.access import AccessReviewer
 from cfo.webhooks.inferencestack import InferenceStackWebhook
 from test.fuzz.bounds import assert_readable, assert_small, limited_time
 from test.fuzz.mutations import mutated
@@ -97,7 +101,16 @@ def check_stack(obj: Any) -> None:
     assert json.dumps(stored) == before, "an argument was modified"
 
 
-REVIEWER = Reviewer(None, ValidatingHandler(InferenceStackWebhook("v2"), INFERENCE_STACKS[0]))
+REVIEWER = Reviewer(
+    None,
+    ValidatingHandler(
+        InferenceStackWebhook(
+            InferenceStackConfiguration(operator_version="v2"),
+            AccessReviewer(cast("Client", None), check_permissions=False),
+        ),
+        INFERENCE_STACKS[0],
+    ),
+)
 
 
 @fuzz(0.06, STACKS, st.data())

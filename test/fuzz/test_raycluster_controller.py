@@ -17,7 +17,8 @@ from cfo.api.raycluster.enforcement import enforce, merged
 from cfo.api.raycluster.facts import FEATURES, Concern, RayClusterFacts
 from cfo.api.raycluster.names import client_host, dashboard_host, names_of
 from cfo.api.raycluster.ports import PROXY_PORT, ports_of
-from cfo.config import GatewayConfiguration, KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.network import GatewayConfiguration
 from cfo.controllers.raycluster import ca, ingress_resources, policies, resources
 from cfo.runtime.objects.unstructured import Object
 from test.fuzz.mutations import mutated

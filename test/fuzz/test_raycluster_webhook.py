@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cfo.api.raycluster.cluster import has_injected_tls
 from cfo.api.raycluster.names import RAY_CLUSTER, VERSION_ANNOTATION, names_of
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime.objects.unstructured import Object, is_deleting, key_of
 from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
 from cfo.webhooks.raycluster import RayClusterWebhook

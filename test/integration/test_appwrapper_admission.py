@@ -15,7 +15,8 @@ import pytest
 from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.appwrapper.names import USER_ID_LABEL, USER_LABEL
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config import AppWrapperConfiguration, KubeRayConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Exchange, Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions

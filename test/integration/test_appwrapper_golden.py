@@ -20,7 +20,8 @@ import yaml
 from cfo.api.appwrapper.inference import infer_pod_sets
 from cfo.api.appwrapper.names import APPWRAPPER, Phase
 from cfo.api.appwrapper.podsets import pod_template_at
-from cfo.config import AppWrapperConfiguration, parse
+from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.document import parse
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.client.errors import APIError, UnknownKind
 from cfo.runtime.objects.kinds import NODE

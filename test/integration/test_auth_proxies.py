@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from aiohttp import ClientResponse, ClientSession, TCPConnector
 
 from cfo.api.raycluster.names import names_of
-from cfo.config import AuthenticationConfiguration
+from cfo.config.authentication import AuthenticationConfiguration
 from cfo.runtime.objects.kinds import SECRET, SERVICE_ACCOUNT
 from cfo.runtime.objects.unstructured import NamespacedName, Object
 from cfo.webhooks.raycluster.defaulting import default

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, SUCCEEDED, State
-from cfo.config import FluxConfiguration
+from cfo.config.model import FluxConfiguration
 from cfo.controllers import flux
 from cfo.runtime.client.errors import Conflict, NotFound
 from cfo.runtime.client.transport import Transport

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+from cfo.api.flux.models.minicluster import minicluster_crd
+from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL, QUOTA_RESERVED
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport

@@ -11,9 +11,9 @@ import yaml
 
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.api.inferencestack.profiles import newest_profile
-from cfo.config import InferenceStackConfiguration
+from cfo.config.model import InferenceStackConfiguration
 from cfo.console.plan.planning import plan_stack
-from cfo.controllers.inferencestack.rendering import render
+from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime.client.apply import ApplyIntent, is_applied
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig

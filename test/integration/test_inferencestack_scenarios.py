@@ -7,7 +7,7 @@ from typing import Any
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM, SCALED_OBJECT
 from cfo.api.inferencestack.names import PAUSE_ANNOTATION, RETAINED
 from cfo.api.inferencestack.profiles import PROFILES
-from cfo.controllers.inferencestack.rendering import render
+from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime.client.client import Propagation
 from cfo.runtime.objects.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE_ACCOUNT
 from cfo.runtime.objects.unstructured import (

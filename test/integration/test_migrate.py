@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.raycluster.names import CLUSTER_LABEL, FINALIZER, NAMESPACE_LABEL, RAY_CLUSTER, ROUTE, VERSION_ANNOTATION
 from cfo.cli import cli
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.demo import crds
 from cfo.console.migrate.raycluster import applying
 from cfo.console.migrate.raycluster.injected import clean

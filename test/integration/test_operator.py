@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import yaml
 
-from cfo.config import default_document
+from cfo.config.document import default_document
 from cfo.runtime.objects.kinds import CONFIG_MAP, INGRESS, NETWORK_POLICY, SECRET
 from cfo.runtime.objects.unstructured import Object
 from test.support.operator_process import (

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig

@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 
 from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, ROUTE, names_of
-from cfo.config import AuthenticationConfiguration
+from cfo.config.authentication import AuthenticationConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.names import DSC_INITIALIZATION, FIELD_MANAGER, FINALIZER, RAY_CLUSTER, names_of
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime.objects.kinds import POD
 from cfo.runtime.objects.unstructured import (
     GVK,

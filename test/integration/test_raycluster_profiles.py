@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cfo.api.raycluster.names import RAY_CLUSTER, names_of
-from cfo.config import CAConfiguration, KubeRayConfiguration, OperatorConfiguration
+from cfo.config.kuberay import CAConfiguration, KubeRayConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.controllers.raycluster import rules
 from cfo.features import enabled_features
 from cfo.runtime.controller.availability import AVAILABILITY_RULES

@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from cfo.api.raycluster.names import FIELD_MANAGER, FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER, names_of
-from cfo.config import WebhookConfiguration, default_document
+from cfo.config.document import default_document
+from cfo.config.endpoints import WebhookConfiguration
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.manifests.overlays import render
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations, webhook_options

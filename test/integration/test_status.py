@@ -14,7 +14,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cfo.cli import cli
-from cfo.console.summaries import ChangeType, Level, Overview, related_kinds
+from cfo.console.summaries.kind_view import related_kinds
+from cfo.console.summaries.overview import ChangeType, Overview
+from cfo.console.summaries.summary import Level
 from cfo.features import all_views
 from cfo.runtime import (
     Cache,

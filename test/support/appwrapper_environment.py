@@ -10,7 +10,7 @@ from typing import Any
 
 from cfo.api.appwrapper.models import appwrapper_crd
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
-from cfo.config import AppWrapperConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.runtime.cache.informer import Informer

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cfo.config import AppWrapperConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.runtime.objects import parse_duration

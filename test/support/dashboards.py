@@ -13,7 +13,8 @@ from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.summaries import Change, ChangeType, Condition, Level, Problem, Summary, WarningEvent
+from cfo.console.summaries.overview import Change, ChangeType
+from cfo.console.summaries.summary import Condition, Level, Problem, Summary, WarningEvent
 from cfo.runtime import GVK, NamespacedName, rfc3339
 from test.support.summaries import VIEWS
 

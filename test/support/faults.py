@@ -18,7 +18,7 @@ import anyio
 
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import APIRequest, Response, Transport

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+from cfo.api.flux.models.minicluster import minicluster_crd
+from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
 from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, STATES
-from cfo.config import FluxConfiguration
+from cfo.config.model import FluxConfiguration
 from cfo.controllers import flux
 from cfo.controllers.flux import minicluster
 from cfo.runtime.client.client import Client

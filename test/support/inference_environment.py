@@ -9,7 +9,7 @@ from typing import Any
 
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.api.inferencestack.names import CLAIMS_FIELD_MANAGER, FIELD_MANAGER, INSTANCE_LABEL
-from cfo.config import InferenceStackConfiguration
+from cfo.config.model import InferenceStackConfiguration
 from cfo.controllers import inferencestack
 from cfo.controllers.inferencestack.children import CHILD_KINDS
 from cfo.runtime.client.client import Client

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cfo.config import AppWrapperConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
 from cfo.controllers.appwrapper.decision import Decision, Observation
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX

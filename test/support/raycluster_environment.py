@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import orjson
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, FIELD_MANAGER, NAMESPACE_LABEL, ROUTE, VERSION_ANNOTATION
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers import raycluster
 from cfo.runtime.cache.informer import Informer
 from cfo.runtime.client.client import Client

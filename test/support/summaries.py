@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.summaries import Change, ChangeType, Level, Overview, Problem, Summary
+from cfo.console.summaries.overview import Change, ChangeType, Overview
+from cfo.console.summaries.summary import Level, Problem, Summary
 from cfo.features import all_views
 from cfo.runtime import GVK, NamespacedName
 

@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from cfo.api.appwrapper.models import appwrapper_crd
-from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+from cfo.api.flux.models.minicluster import minicluster_crd
+from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.features.contract import UserRole
 from cfo.manifests.rbac import aggregated, user_roles

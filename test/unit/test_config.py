@@ -6,15 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.config import (
-    ConfigurationError,
-    OperatorConfiguration,
-    changed_settings,
-    default_document,
-    effective_document,
-    extract_document,
-    parse,
-)
+from cfo.config.document import ConfigurationError, default_document, extract_document, parse
+from cfo.config.model import OperatorConfiguration, changed_settings, effective_document
 
 
 def warnings_of(document: str) -> list[str]:

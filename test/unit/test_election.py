@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.config import parse
+from cfo.config.document import parse
 from cfo.operator import leader_election_options, rules
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.credentials import Credentials, ServiceAccount

@@ -16,7 +16,7 @@ _PROGRAM: Final = """
 import sys
 import cfo.features
 found = {name for name in sys.modules if name.startswith("cfo.")}
-from cfo.config import OperatorConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.operator import new_manager
 from cfo.runtime import ClientConfig
 import json

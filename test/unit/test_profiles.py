@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cfo.api.raycluster.facts import Concern
-from cfo.config import ConfigurationError, KubeRayConfiguration, ProfileTable, parse
+from cfo.config.document import ConfigurationError, parse
+from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 
 STRICT = "{name: strict, namespaceSelector: tenant, networkPolicy: enforced, mTLS: enforced, authentication: enforced}"
 TRUSTED = '{name: trusted, namespaceSelector: "tenant in (a, b)"}'

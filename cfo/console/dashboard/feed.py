@@ -2,8 +2,8 @@
 
 Objects are watched from when the first page is opened until :data:`LINGER` seconds after the last one was closed;
 otherwise there is no informer, no timer and no work. Each message is encoded once, for all pages. Changes are combined
-by the :class:`~cfo.console.summaries.Overview`, which delivers them after at most one second. Each stream has a queue
-of messages, which all streams share; nothing is buffered without a limit.
+by the :class:`~cfo.console.summaries.overview.Overview`, which delivers them after at most one second. Each stream has
+a queue of messages, which all streams share; nothing is buffered without a limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import anyio
 import structlog
 
 from cfo.console.dashboard.state import State, event_message
-from cfo.console.summaries import Overview, interruption
+from cfo.console.summaries.overview import Overview, interruption
 from cfo.console.summaries.reading import milliseconds
 from cfo.runtime import Clock, Informer
 

@@ -18,7 +18,8 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from cfo.console.dashboard.feed import Feed, Source
 from cfo.console.dashboard.site import LoopbackServer, Site
-from cfo.console.summaries import KindView, Overview, related_kinds
+from cfo.console.summaries.kind_view import KindView, related_kinds
+from cfo.console.summaries.overview import Overview
 from cfo.runtime import POD, READ, Cache, Informer, Manager, Phase, RESTMapper, Rule, Transport
 from cfo.runtime.controller import Metrics
 from cfo.runtime.objects import CORE_EVENT

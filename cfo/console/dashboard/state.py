@@ -13,8 +13,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from cfo.console.summaries import Change, ChangeType, KindView, PhaseChange, Summary, WarningEvent
+from cfo.console.summaries.kind_view import KindView, PhaseChange
+from cfo.console.summaries.overview import Change, ChangeType
 from cfo.console.summaries.reading import milliseconds
+from cfo.console.summaries.summary import Summary, WarningEvent
 from cfo.runtime import GVK, NamespacedName
 
 MAX_TRACKED: Final = 1_000

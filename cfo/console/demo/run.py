@@ -18,7 +18,8 @@ from cfo.console.dashboard.site import LoopbackServer
 from cfo.console.demo import crds
 from cfo.console.demo.raycluster_nodes import setup as simulate_pods
 from cfo.console.errors import CommandFailed, InvalidInput, one_line
-from cfo.console.summaries import KindView, Overview, related_kinds
+from cfo.console.summaries.kind_view import KindView, related_kinds
+from cfo.console.summaries.overview import Overview
 from cfo.console.view.show import is_installed, is_interactive, print_changes, show_live
 from cfo.console.view.text import problem_lines, table
 from cfo.features import all_views
@@ -269,7 +270,7 @@ def read_objects(paths: Sequence[Path]) -> list[Object]:
 class Settling:
     """Which of ``objects`` have not settled yet, by the summaries and informers of ``overview``.
 
-    See :class:`~cfo.console.summaries.KindView` for what each kind waits for; objects of other kinds settle at once.
+    See :class:`~cfo.console.summaries.kind_view.KindView` for what each kind waits for; other kinds settle at once.
     """
 
     def __init__(self, overview: Overview, objects: list[Object]) -> None:

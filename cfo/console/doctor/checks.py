@@ -10,7 +10,7 @@ from typing import Any, Final
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from cfo.config import ConfigurationError
+from cfo.config.document import ConfigurationError
 from cfo.console.doctor.components import APPLY, Finding, fail, ok, parse_version, skip, tag_of, version_of, warn
 from cfo.console.doctor.facts import Installation, WebhookConfigurationFacts, started_at
 from cfo.runtime import NamespacedName, Object, Rule, policy_rules

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from cfo.config import OperatorConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.runtime import DEPLOYMENT, APIError, Client, NamespacedName, name_of, namespace_of
 from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
 

@@ -17,7 +17,8 @@ import anyio
 import orjson
 
 from cfo import operator
-from cfo.config import ConfigurationError, OperatorConfiguration, ParsedConfiguration, parse, single_document
+from cfo.config.document import ConfigurationError, ParsedConfiguration, parse, single_document
+from cfo.config.model import OperatorConfiguration
 from cfo.features import enabled_features
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.runtime import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfo.api.raycluster.names import INGRESS_CONFIG, RAY_CLUSTER, VERSION_ANNOTATION
-from cfo.config import OperatorConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.console.doctor.components import (
     APPLY,
     CustomResource,

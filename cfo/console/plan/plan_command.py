@@ -16,7 +16,7 @@ import yaml
 
 from cfo.api.inferencestack.kinds import OPERATOR_VERSION_LABEL, is_operator_version, operator_version_of
 from cfo.api.inferencestack.profiles import PROFILES, Profile, newest_profile, pinned_profile
-from cfo.api.inferencestack.validation import validate
+from cfo.api.inferencestack.validation.stack import validate
 from cfo.console.errors import InvalidInput
 from cfo.console.plan.documents import MAX_BYTES, Documents, InvalidDocument, read_documents
 from cfo.console.plan.planning import Action, Change, StackPlan, plan_stack

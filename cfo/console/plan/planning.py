@@ -17,7 +17,8 @@ from cfo.api.inferencestack.names import INSTANCE_LABEL, MANAGED_BY, MANAGED_BY_
 from cfo.api.inferencestack.profiles import Profile, newest_profile
 from cfo.controllers.inferencestack.ownership import belongs_to, is_autoscaled, is_of_chart, owns_replicas
 from cfo.controllers.inferencestack.profile_choice import choose_profile
-from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment, render
+from cfo.controllers.inferencestack.rendering.facts import Facts, LiveConfigMap, LiveDeployment
+from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,

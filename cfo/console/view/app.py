@@ -18,7 +18,8 @@ from textual.events import Print, Resize
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
-from cfo.console.summaries import ChangeType, Level, Overview, Summary
+from cfo.console.summaries.overview import ChangeType, Overview
+from cfo.console.summaries.summary import Level, Summary
 from cfo.console.view.log_buffer import LogBuffer
 from cfo.console.view.text import (
     MARKS,

@@ -11,7 +11,7 @@ from typing import Final, TextIO, cast
 
 import anyio
 
-from cfo.console.summaries import ChangeType, Overview
+from cfo.console.summaries.overview import ChangeType, Overview
 from cfo.console.view.log_buffer import LogBuffer
 from cfo.console.view.text import change_text
 from cfo.runtime import GVK, Clock, NamespacedName, SystemClock, logs

@@ -8,7 +8,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from cfo.console.summaries import Change, ChangeType, KindView, Level, Summary
+from cfo.console.summaries.kind_view import KindView
+from cfo.console.summaries.overview import Change, ChangeType
+from cfo.console.summaries.summary import Level, Summary
 from cfo.runtime import GVK
 
 MARKS: Final = {Level.ERROR: "✗", Level.WARNING: "!", Level.PROGRESSING: "…", Level.OK: "✓", Level.IDLE: "–"}

@@ -17,7 +17,7 @@ from functools import partial
 import structlog
 
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER
-from cfo.config import AppWrapperConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper import kueue, reconciler, slack_queue
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.workload import WORKLOADS

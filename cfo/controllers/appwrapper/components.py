@@ -31,7 +31,7 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.appwrapper.quota import submitter_template
 from cfo.api.quantity import is_zero
-from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration, AutopilotConfiguration
 from cfo.controllers.appwrapper.names import RESOURCES_DEPLOYED
 from cfo.runtime import (
     GVK,

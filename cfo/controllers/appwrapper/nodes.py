@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from cfo.config import AutopilotConfiguration
+from cfo.config.appwrapper import AutopilotConfiguration
 from cfo.runtime import Entry, Event, Informer, Predicate
 
 _NO_EXECUTE: Final = ("NoExecute",)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 
 from cfo.api.appwrapper.names import Phase
-from cfo.config import AppWrapperConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, ComponentObject, components_of, recorded_uids

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from cfo.api.appwrapper.inference import RAY_RESOURCES
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER, Phase
-from cfo.config import AppWrapperConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import ValidationGate
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import Component, InjectionError, desired_object

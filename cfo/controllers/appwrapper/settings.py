@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from cfo.config import FaultToleranceConfiguration
+from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.config.durations import format_duration
 from cfo.controllers.appwrapper.names import ANNOTATION_PREFIX
 from cfo.runtime import annotations_of

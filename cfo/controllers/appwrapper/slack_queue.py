@@ -18,7 +18,7 @@ import structlog
 
 from cfo.api.appwrapper.names import FIELD_MANAGER
 from cfo.api.quantity import format_quantity
-from cfo.config import AppWrapperConfiguration, AutopilotConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration, AutopilotConfiguration
 from cfo.controllers.appwrapper.nodes import decode_node, marked_resources
 from cfo.runtime import (
     GVK,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
-from cfo.config import FluxConfiguration
+from cfo.config.model import FluxConfiguration
 from cfo.controllers.flux import fluxjob, fluxsetup, minicluster
 from cfo.controllers.flux.metrics import FluxSetupMetrics
 from cfo.runtime import GVK, Channel, Manager, Rule

@@ -19,7 +19,7 @@ from anyio.abc import TaskStatus
 from prometheus_client import Histogram
 
 from cfo.api.flux.names import ACTIVE, FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, MINICLUSTER_LABEL
-from cfo.config import DefaultSetupConfiguration
+from cfo.config.model import DefaultSetupConfiguration
 from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.governance import READY, REPLACED, Setup
 from cfo.controllers.flux.queue.ledger import Ledger, Totals

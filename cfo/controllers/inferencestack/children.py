@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from cfo.api.inferencestack.kinds import HORIZONTAL_POD_AUTOSCALER, PERSISTENT_VOLUME_CLAIM, POD_DISRUPTION_BUDGET
 from cfo.api.inferencestack.names import MANAGED_BY, MANAGED_BY_LABEL
-from cfo.controllers.inferencestack.rendering import OPTIONAL_KINDS
+from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,

@@ -30,7 +30,7 @@ from cfo.api.inferencestack.names import (
     names_of,
 )
 from cfo.controllers.inferencestack.children import Children
-from cfo.controllers.inferencestack.rendering import Facts, LiveConfigMap, LiveDeployment
+from cfo.controllers.inferencestack.rendering.facts import Facts, LiveConfigMap, LiveDeployment
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from cfo.api.inferencestack.names import CHART_LABEL, names_of
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile, profiles_of_chart
-from cfo.controllers.inferencestack.rendering import Facts, LiveDeployment, render
+from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
+from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime import DEPLOYMENT, Object, gvk_of, name_of
 
 _ON_SPEC_CHANGE: Final = "OnSpecChange"

@@ -25,12 +25,13 @@ from cfo.api.inferencestack.names import (
     names_of,
 )
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
-from cfo.api.inferencestack.validation import validate
+from cfo.api.inferencestack.validation.stack import validate
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.ownership import application_names, observe
 from cfo.controllers.inferencestack.pods import PodInformers, pod_failure
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
-from cfo.controllers.inferencestack.rendering import LiveDeployment, unserved_kinds
+from cfo.controllers.inferencestack.rendering.facts import LiveDeployment
+from cfo.controllers.inferencestack.rendering.stack import unserved_kinds
 from cfo.controllers.inferencestack.status import ComponentState, Outcome, component_state, stack_status
 from cfo.controllers.inferencestack.writes import StackWrites
 from cfo.runtime import (

@@ -8,7 +8,7 @@ from functools import partial
 
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS, version_selector
 from cfo.api.inferencestack.names import FIELD_MANAGER
-from cfo.config import InferenceStackConfiguration
+from cfo.config.model import InferenceStackConfiguration
 from cfo.controllers.inferencestack.children import Children
 from cfo.controllers.inferencestack.claims import ClaimReconciler
 from cfo.controllers.inferencestack.metrics import ClaimMetrics, StackMetrics

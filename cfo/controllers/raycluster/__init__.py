@@ -18,7 +18,7 @@ changes our conditions or the name that the head's Service has.
 from __future__ import annotations
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config import KubeRayConfiguration, ProfileTable
+from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.controllers.raycluster import certificate_requesters, default_deny, node_signer
 from cfo.controllers.raycluster.conditions import OWN_CONDITIONS_CHANGED, Conditions
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess

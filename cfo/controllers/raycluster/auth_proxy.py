@@ -22,7 +22,7 @@ from typing import Any
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION, recorded_renewal
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER, digest
-from cfo.config import AuthenticationConfiguration
+from cfo.config.authentication import AuthenticationConfiguration
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.resources import COOKIE_KEY, desired_secret
 from cfo.controllers.raycluster.secrets import NEVER, ClusterSecrets

@@ -21,7 +21,7 @@ from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.facts import Actor, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.summaries import raycluster_exposure as addresses
 from cfo.console.summaries.kind_view import Related
 from cfo.controllers.raycluster.children import Children, belongs_to

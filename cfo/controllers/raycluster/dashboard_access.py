@@ -21,7 +21,7 @@ from cfo.api.raycluster.cluster import HEAD_LABELS, requires_ray_token
 from cfo.api.raycluster.enforcement import unmet
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL
-from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.head_pods import HeadPods, clusters_of_pod
 from cfo.controllers.raycluster.platform import Platform
 from cfo.controllers.raycluster.watches import CREATED_OR_DELETED, MAX_CACHED_BYTES, all_clusters

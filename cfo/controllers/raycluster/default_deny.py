@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import structlog
 
 from cfo.api.raycluster.names import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME, FIELD_MANAGER
-from cfo.config import DefaultDenyConfiguration
+from cfo.config.network import DefaultDenyConfiguration
 from cfo.controllers.raycluster.policies import desired_default_deny
 from cfo.controllers.raycluster.watches import CHILD_CHANGED, MAX_CACHED_BYTES
 from cfo.runtime import (

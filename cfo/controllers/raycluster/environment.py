@@ -10,7 +10,7 @@ import structlog
 
 from cfo.api.gateway import BACKEND_TLS_POLICIES, GROUP, HTTP_ROUTE, TLS_ROUTES
 from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, DSC_INITIALIZATION, INGRESS_CONFIG, ROUTE
-from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.dashboard_access import DashboardAccess
 from cfo.controllers.raycluster.platform import IngressDomain, OptionalKind, Platform
 from cfo.controllers.raycluster.watches import LABELED, MAX_CACHED_BYTES

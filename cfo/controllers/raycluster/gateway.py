@@ -13,7 +13,7 @@ from cfo.api.raycluster.authentication import Backend
 from cfo.api.raycluster.cluster import is_owned_by
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import client_host, dashboard_host
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.auth_proxy import recorded_ca
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import GatewayKinds

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.facts import Concern
 from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.dashboard_access import ingress_selection
 from cfo.controllers.raycluster.environment import Environment, GatewayKinds

@@ -17,7 +17,7 @@ from typing import Any, Final
 from cfo.api.raycluster.authentication import Backend
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import client_host, dashboard_host
-from cfo.config import IngressConfiguration
+from cfo.config.network import IngressConfiguration
 from cfo.controllers.raycluster.resources import child_object
 from cfo.runtime import INGRESS, Object, annotations_of, name_of
 

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
 from cfo.api.raycluster.facts import Actor, RayClusterFacts
 from cfo.api.raycluster.names import names_of
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime import Entry, NamespacedName, Object, Reader
 
 _STATES = frozenset({"", "ready", "failed", "suspended"})

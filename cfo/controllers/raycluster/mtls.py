@@ -26,7 +26,7 @@ from anyio import to_thread
 from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION, recorded_renewal, requests_certificates
 from cfo.api.raycluster.cluster import pod_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment

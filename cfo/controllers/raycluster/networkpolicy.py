@@ -25,7 +25,7 @@ from cfo.api.raycluster.authentication import Authentication
 from cfo.api.raycluster.cluster import has_cluster_labels
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, digest, fit
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.operator_namespaces import OperatorNamespaces, RoleInformers

@@ -25,7 +25,7 @@ import structlog
 from cfo.api.raycluster.certificates import SIGNER_NAME
 from cfo.api.raycluster.cluster import is_owned_by
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER, names_of
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster import ca
 from cfo.controllers.raycluster.environment import Environment
 from cfo.controllers.raycluster.node_request import (

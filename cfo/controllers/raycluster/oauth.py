@@ -20,7 +20,8 @@ from cfo.api.raycluster.authentication import Authentication, Backend
 from cfo.api.raycluster.cluster import HEAD_LABELS, is_suspended
 from cfo.api.raycluster.facts import Actor, Concern
 from cfo.api.raycluster.names import FINALIZER, FINALIZER_MANAGER, RAY_CLUSTER, ROUTE
-from cfo.config import KubeRayConfiguration, NamespaceSettings, OIDCConfiguration, ProfileTable
+from cfo.config.authentication import OIDCConfiguration
+from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.raycluster.auth_proxy import ProxySecrets
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.dashboard_access import Exposure

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, DSC_INITIALIZATION
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime import READ, Cache, Entry, Informer, NamespacedName, Object, Rule
 from cfo.runtime.objects import CLUSTER_ROLE, CLUSTER_ROLE_BINDING

@@ -9,7 +9,7 @@ from typing import Unpack
 import structlog
 
 from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime import (
     GVK,
     READ,

@@ -13,7 +13,8 @@ from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, pod_labels
 from cfo.api.raycluster.facts import Actor, RayClusterFacts
 from cfo.api.raycluster.names import DEFAULT_DENY_LABEL, DEFAULT_DENY_NAME
 from cfo.api.raycluster.ports import RayPorts
-from cfo.config import EgressConfiguration, KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
+from cfo.config.network import EgressConfiguration
 from cfo.controllers.raycluster.resources import child_object
 from cfo.runtime import NETWORK_POLICY, Object
 

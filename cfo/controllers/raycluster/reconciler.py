@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
-from cfo.config import KubeRayConfiguration, NamespaceSettings
+from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings
 from cfo.controllers.raycluster.children import Children
 from cfo.controllers.raycluster.dashboard_access import Exposure
 from cfo.controllers.raycluster.environment import Environment

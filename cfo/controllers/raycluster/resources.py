@@ -21,7 +21,7 @@ from cfo.api.raycluster.cluster import cluster_labels, pod_labels
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import ROUTE, label_value
 from cfo.api.raycluster.ports import PROXY_PORT
-from cfo.config import GatewayConfiguration
+from cfo.config.network import GatewayConfiguration
 from cfo.controllers.raycluster.host_collisions import DASHBOARD_PATHS
 from cfo.runtime import CONFIG_MAP, GVK, SECRET, SERVICE, SERVICE_ACCOUNT, Object
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING

@@ -16,7 +16,7 @@ from typing import Any, Final
 from cfo.api.appwrapper.inference import EMBEDDED_KINDS, RAY_SPECS
 from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
 from cfo.api.appwrapper.paths import value_or_none
-from cfo.config import AppWrapperConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, gvk_of
 from cfo.runtime.objects.field import Path
 from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo

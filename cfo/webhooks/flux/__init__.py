@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
-from cfo.api.flux.validation import (
+from cfo.api.flux.validation import new_errors
+from cfo.api.flux.validation.minicluster import minicluster_warnings, validate_minicluster
+from cfo.api.flux.validation.queue import (
     flux_job_update_errors,
     minicluster_queue_errors,
-    minicluster_warnings,
-    new_errors,
     validate_flux_job,
     validate_flux_setup,
-    validate_minicluster,
 )
 from cfo.runtime import GVK, FieldError, FieldErrors, Manager, Object, is_deleting, labels_of, namespace_of
 from cfo.runtime.objects import GVR

@@ -25,8 +25,8 @@ from cfo.api.inferencestack.kinds import (
     operator_version_of,
 )
 from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
-from cfo.api.inferencestack.validation import Validation, validate, validate_update
-from cfo.config import InferenceStackConfiguration
+from cfo.api.inferencestack.validation.stack import Validation, validate, validate_update
+from cfo.config.model import InferenceStackConfiguration
 from cfo.runtime import FieldError, FieldErrors, Manager, Object, is_deleting
 from cfo.runtime.objects.field import forbidden
 from cfo.runtime.webhook import AdmissionRequest, Operation

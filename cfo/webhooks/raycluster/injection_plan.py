@@ -22,7 +22,7 @@ from typing import Final
 from cfo.api.raycluster.cluster import PodGroup
 from cfo.api.raycluster.enforcement import Enforcement, enforce
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts, Request
-from cfo.config import AuthenticationConfiguration
+from cfo.config.authentication import AuthenticationConfiguration
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.json_types import has_json_types
 from cfo.webhooks.raycluster.mtls import head_service_replacement, known_mtls_additions, mtls_additions, with_command

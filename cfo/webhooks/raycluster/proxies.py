@@ -36,7 +36,7 @@ from cfo.api.raycluster.authentication import PROXY_PORT_NAME
 from cfo.api.raycluster.cluster import RBAC_PROXY_CONTAINER
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.ports import DASHBOARD_PORT, PROXY_PORT
-from cfo.config import AuthenticationConfiguration, OIDCConfiguration
+from cfo.config.authentication import AuthenticationConfiguration, OIDCConfiguration
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.pod_additions import PROXY_CONTAINER, PROXY_CONTAINERS, PodAdditions, PodSpec
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from cfo.api.raycluster.facts import Concern
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config import KubeRayConfiguration, NamespaceSettings, ProfileTable
+from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.runtime import (
     APIError,
     DiscoveryIncomplete,

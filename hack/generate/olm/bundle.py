@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from cfo import operator
-from cfo.config import OperatorConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.features import OPTIONAL
 from cfo.manifests import overlays, workload
 from cfo.manifests.names import DEFAULT_NAMESPACE, DEPLOYMENT, SERVICE_ACCOUNT, default_image

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from cfo import operator
-from cfo.config import OperatorConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.config.watch import configuration_watch_rules
 from cfo.features.inferencestack import STACKS
 from cfo.manifests import workload

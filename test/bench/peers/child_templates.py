@@ -10,7 +10,7 @@ import orjson
 
 from cfo.api.raycluster.authentication import Authentication, dashboard_backend
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.ingress_resources import desired_client_ingress, desired_dashboard_ingress
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_VANILLA
 from cfo.controllers.raycluster.policies import desired_head_policy, desired_workers_policy

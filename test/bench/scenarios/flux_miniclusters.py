@@ -7,7 +7,8 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+from cfo.api.flux.models.minicluster import minicluster_crd
+from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
 from cfo.api.flux.names import MINICLUSTER
 from cfo.runtime import Client
 from test.bench.api_server import APIServer, api_server

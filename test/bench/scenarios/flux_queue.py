@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from cfo.api.flux.models import fluxjob_crd, fluxsetup_crd, minicluster_crd
+from cfo.api.flux.models.minicluster import minicluster_crd
+from cfo.api.flux.models.queue import fluxjob_crd, fluxsetup_crd
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP
 from cfo.controllers.flux.queue.ledger import Ledger
 from cfo.runtime import Client

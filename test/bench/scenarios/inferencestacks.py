@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cfo.api.inferencestack.models import inference_stack_crds
 from cfo.api.inferencestack.names import FIELD_MANAGER
-from cfo.config import InferenceStackConfiguration
+from cfo.config.model import InferenceStackConfiguration
 from cfo.controllers import inferencestack
 from cfo.runtime import Manager, ManagerOptions, Transport, load_config
 from cfo.runtime.objects.unstructured import Object

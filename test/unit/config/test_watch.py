@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.config import default_document, parse
+from cfo.config.document import default_document, parse
 from cfo.config.watch import compare_configuration, configuration_watch_rules
 
 USED = parse("kuberay: {ingressDomain: a.test}").configuration

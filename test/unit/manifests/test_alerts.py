@@ -15,7 +15,7 @@ from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.raycluster.certificates import CA_LIFETIME, RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, TLS_VARIABLE
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config import OperatorConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch
 from cfo.controllers.appwrapper.reconciler import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics

@@ -13,7 +13,7 @@ import pytest
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_SETUP
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config import OperatorConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.config.watch import ConfigurationWatch
 from cfo.controllers.appwrapper.reconciler import PhaseMetrics
 from cfo.controllers.flux.metrics import FluxSetupMetrics

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cfo.api.inferencestack.models import inference_stack_crds
-from cfo.config import parse
+from cfo.config.document import parse
 from cfo.controllers.inferencestack.operator_leases import lease_name
 from cfo.operator import leader_election_options, new_manager, webhook_configurations, webhook_options
 from cfo.runtime.client.config import ClientConfig

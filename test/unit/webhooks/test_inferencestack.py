@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.config import InferenceStackConfiguration
+from cfo.config.model import InferenceStackConfiguration
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.field import FieldErrors

@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.environment import Environment
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport

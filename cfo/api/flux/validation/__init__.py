@@ -11,27 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from cfo.api.flux.validation.minicluster import MAX_NAME, MAX_SIZE, minicluster_warnings, validate_minicluster
-from cfo.api.flux.validation.queue import (
-    flux_job_update_errors,
-    minicluster_queue_errors,
-    validate_flux_job,
-    validate_flux_setup,
-)
 from cfo.runtime import FieldError, FieldErrors, Object
-
-__all__ = [
-    "MAX_NAME",
-    "MAX_SIZE",
-    "error_message",
-    "flux_job_update_errors",
-    "minicluster_queue_errors",
-    "minicluster_warnings",
-    "new_errors",
-    "validate_flux_job",
-    "validate_flux_setup",
-    "validate_minicluster",
-]
 
 _MAX_MESSAGE: Final = 1024
 """The maximum length of the message of an Event."""

@@ -11,8 +11,3 @@ warning is what existing stacks may contain. An update is rejected only for erro
 (:func:`validate_update`), so that stacks from before this validation can still be changed. The controller does not
 render a stack with errors, and reports them in its status.
 """
-
-from cfo.api.inferencestack.validation.fields import MAX_APPLICATIONS
-from cfo.api.inferencestack.validation.stack import Validation, validate, validate_update
-
-__all__ = ["MAX_APPLICATIONS", "Validation", "validate", "validate_update"]

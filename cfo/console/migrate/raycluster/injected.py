@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from cfo.api.raycluster.cluster import PodGroup
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime import Object
 from cfo.webhooks.raycluster.injection_plan import MTLS, OAUTH, Feature, InjectionSettings
 from cfo.webhooks.raycluster.mtls import CA_DIRECTORY, CA_KEY_DIRECTORY, certificate_command

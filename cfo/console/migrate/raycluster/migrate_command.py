@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config import ConfigurationError, KubeRayConfiguration
+from cfo.config.document import ConfigurationError
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.errors import CommandFailed, InvalidInput
 from cfo.console.execution import run_with_client
 from cfo.console.migrate.raycluster.applying import Outcome

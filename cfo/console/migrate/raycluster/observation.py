@@ -12,7 +12,8 @@ from typing import Any, Final
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, is_suspended
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, label_value
-from cfo.config import KubeRayConfiguration, default_document, parse
+from cfo.config.document import default_document, parse
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.migrate.raycluster.children import CHILD_KINDS, binding_names, is_binding_of
 from cfo.console.migrate.raycluster.planning import ObservedCluster
 from cfo.console.migrate.raycluster.targets import KubeRay
@@ -157,7 +158,7 @@ class Observer:
     async def configuration(self, namespace: str) -> KubeRayConfiguration:
         """Return the operator's configuration for RayClusters, or the defaults if there is none in ``namespace``.
 
-        Raises :class:`cfo.config.ConfigurationError`.
+        Raises :class:`cfo.config.document.ConfigurationError`.
         """
         config_map = await self._client.get(CONFIG_MAP, NamespacedName(namespace, CONFIG_MAP_NAME), live=True)
         text = ((config_map or {}).get("data") or {}).get("config.yaml") or default_document()

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from cfo.api.raycluster.names import CLUSTER_LABEL, NAMESPACE_LABEL, RAY_CLUSTER, ROUTE, label_value
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.migrate.raycluster.applying import Executor, Outcome
 from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.planning import (

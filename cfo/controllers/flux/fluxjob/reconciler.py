@@ -12,7 +12,8 @@ from typing import Any, Final
 import structlog
 
 from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, SUSPEND_ANNOTATION
-from cfo.api.flux.validation import error_message, validate_flux_job
+from cfo.api.flux.validation import error_message
+from cfo.api.flux.validation.queue import validate_flux_job
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
 from cfo.controllers.flux.fluxjob.step import Action, Observation, Step
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step

@@ -15,7 +15,8 @@ from typing import Final
 import structlog
 
 from cfo.api.flux.names import FIELD_MANAGER, FLUX_JOB, MINICLUSTER, MINICLUSTER_LABEL, OBJECTS_READY, State
-from cfo.api.flux.validation import error_message, validate_minicluster
+from cfo.api.flux.validation import error_message
+from cfo.api.flux.validation.minicluster import validate_minicluster
 from cfo.controllers.flux.minicluster.children import Children, belongs_to
 from cfo.controllers.flux.minicluster.job_changes import (
     end_condition,

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfo.api.flux.names import Fairness, Preemption, Queue, QueueingStrategy
-from cfo.api.flux.validation import error_message, validate_flux_setup
+from cfo.api.flux.validation import error_message
+from cfo.api.flux.validation.queue import validate_flux_setup
 from cfo.controllers.flux.queue.model import Policy
 from cfo.controllers.flux.queue.shape import amounts_of
 from cfo.runtime import LabelSelector, NamespacedName, Object, key_of, uid_of

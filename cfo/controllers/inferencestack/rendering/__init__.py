@@ -10,15 +10,3 @@ The result contains everything that must exist, and nothing else: objects of the
 deleted, except retained ones. The objects have no owner references. They must be written in this order: a ConfigMap
 precedes the Deployment that mounts it (see :mod:`.config_file`).
 """
-
-from cfo.controllers.inferencestack.rendering.facts import OPTIONAL_KINDS, Facts, LiveConfigMap, LiveDeployment
-from cfo.controllers.inferencestack.rendering.stack import render, unserved_kinds
-
-__all__ = [
-    "OPTIONAL_KINDS",
-    "Facts",
-    "LiveConfigMap",
-    "LiveDeployment",
-    "render",
-    "unserved_kinds",
-]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUEUE_NAME_LABEL, QUOTA_RESERVED, State
-from cfo.api.flux.validation import (
+from cfo.api.flux.validation.queue import (
     flux_job_update_errors,
     minicluster_queue_errors,
     validate_flux_job,

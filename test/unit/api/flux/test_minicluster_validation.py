@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.flux.validation import MAX_NAME, error_message, new_errors, validate_minicluster
+from cfo.api.flux.validation import error_message, new_errors
 from cfo.api.flux.validation.containers import MAX_CONTAINERS
-from cfo.api.flux.validation.minicluster import MAX_SCRIPTS
+from cfo.api.flux.validation.minicluster import MAX_NAME, MAX_SCRIPTS, validate_minicluster
 from cfo.runtime import Object
 
 SHARED = Path(__file__).parents[5] / "shared"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cfo.api.flux.models import FluxJob, MiniCluster, fluxjob_crd, fluxsetup_crd, minicluster_crd
+from cfo.api.flux.models.minicluster import MiniCluster, minicluster_crd
+from cfo.api.flux.models.queue import FluxJob, fluxjob_crd, fluxsetup_crd
 from cfo.runtime import Object
 
 RECORDED = Path(__file__).parents[5] / "shared/flux"

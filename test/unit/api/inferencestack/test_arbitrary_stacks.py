@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from cfo.api.inferencestack.profiles import PROFILES
-from cfo.api.inferencestack.validation import validate, validate_update
 from cfo.api.inferencestack.validation.fields import stack_types
+from cfo.api.inferencestack.validation.stack import validate, validate_update
 from cfo.controllers.inferencestack.profile_choice import restarts_pods
-from cfo.controllers.inferencestack.rendering import render
+from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime.objects.unstructured import Object
 from test.support.inference_stacks import stack
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from cfo.api.inferencestack.profiles import newest_profile
-from cfo.api.inferencestack.validation import fields, validate
+from cfo.api.inferencestack.validation import fields
 from cfo.api.inferencestack.validation import stack as stack_validation
+from cfo.api.inferencestack.validation.stack import validate
 from cfo.runtime.objects.unstructured import Object
 from test.support.inference_stacks import stack
 

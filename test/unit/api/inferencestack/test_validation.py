@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cfo.api.inferencestack.profiles import newest_profile
-from cfo.api.inferencestack.validation import validate, validate_update
+from cfo.api.inferencestack.validation.stack import validate, validate_update
 from cfo.runtime.objects.unstructured import Object
 from test.support.inference_stacks import needs_samples, samples, stack
 

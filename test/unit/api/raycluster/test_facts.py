@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cfo.api.raycluster.facts import FEATURES, Actor, Concern, RayClusterFacts, Responsibility
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.reconciler import ACTOR_EVENTS
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "raycluster.md"

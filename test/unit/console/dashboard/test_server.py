@@ -13,7 +13,7 @@ from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.dashboard import in_cluster, site
 from cfo.console.dashboard.feed import LINGER, MAX_STREAMS
 from cfo.console.dashboard.site import Site
-from cfo.console.summaries import Condition, Level, Problem, WarningEvent
+from cfo.console.summaries.summary import Condition, Level, Problem, WarningEvent
 from cfo.runtime import SECRET, ClientConfig, Manager, ManagerOptions
 from test.support.clocks import FakeClock
 from test.support.dashboard_server import Dashboard, running_dashboard

@@ -12,8 +12,9 @@ from cfo.api.flux.names import FLUX_SETUP
 from cfo.console.dashboard import state as state_module
 from cfo.console.dashboard.feed import Stream, StreamDropped
 from cfo.console.dashboard.state import MAX_TRACKED, History, State, row_of
-from cfo.console.summaries import Change, ChangeType, Condition, Level, Summary
+from cfo.console.summaries.overview import Change, ChangeType
 from cfo.console.summaries.reading import milliseconds
+from cfo.console.summaries.summary import Condition, Level, Summary
 from test.support.dashboards import job, samples, summary
 from test.support.summaries import VIEWS
 

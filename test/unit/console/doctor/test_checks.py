@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cfo.config import ConfigurationError, OperatorConfiguration, ParsedConfiguration, parse
+from cfo.config.document import ConfigurationError, ParsedConfiguration, parse
+from cfo.config.model import OperatorConfiguration
 from cfo.console.doctor import checks, components, raycluster
 from cfo.console.doctor.components import CustomResource, Finding, Status, document, has_failed, lines
 from cfo.console.doctor.facts import (

@@ -10,7 +10,7 @@ import pytest
 from cfo.api.inferencestack.profiles import PROFILES
 from cfo.console.plan.plan_command import diff, summary
 from cfo.console.plan.planning import Action, StackPlan, plan_stack, restricted
-from cfo.controllers.inferencestack.rendering import render
+from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime.objects.unstructured import Object, name_of
 from test.support.inference_stacks import expected_objects, needs_samples, samples, stack
 

@@ -7,8 +7,7 @@ from typing import Any, cast
 import anyio
 
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.console.summaries import Overview
-from cfo.console.summaries.overview import Subscription
+from cfo.console.summaries.overview import Overview, Subscription
 from cfo.features import all_views
 from cfo.runtime import Cache, ClientConfig, NamespacedName, RESTMapper, Transport
 from cfo.runtime.cache.entry import EntryDecoder

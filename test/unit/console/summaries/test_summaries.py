@@ -12,8 +12,9 @@ from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
-from cfo.console import summaries
-from cfo.console.summaries import Level, Related, Summary
+from cfo.console.summaries import kind_view as summaries
+from cfo.console.summaries.kind_view import Related
+from cfo.console.summaries.summary import Level, Summary
 from cfo.runtime import GVK, INGRESS, NETWORK_POLICY, SECRET, Object
 from test.support.summaries import VIEWS
 

@@ -11,7 +11,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from cfo.console.summaries import Change, ChangeType, Level
+from cfo.console.summaries.overview import Change, ChangeType
+from cfo.console.summaries.summary import Level
 from cfo.console.view.app import OverviewApp, TextScreen
 from cfo.console.view.log_buffer import LogBuffer
 from cfo.console.view.show import show_live

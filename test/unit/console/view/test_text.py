@@ -9,7 +9,8 @@ import anyio.lowlevel
 import pytest
 
 from cfo.api.flux.names import FLUX_JOB
-from cfo.console.summaries import Change, ChangeType, Condition, Level, WarningEvent
+from cfo.console.summaries.overview import Change, ChangeType
+from cfo.console.summaries.summary import Condition, Level, WarningEvent
 from cfo.console.view.show import print_changes
 from cfo.console.view.text import (
     age,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cfo.config import AppWrapperConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.admission import Validation, content_digest, is_held
 from cfo.controllers.appwrapper.registration import (
     obstacle_of,

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from cfo.config import AppWrapperConfiguration, AutopilotConfiguration, FaultToleranceConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration, AutopilotConfiguration, FaultToleranceConfiguration
 from cfo.controllers.appwrapper.components import DELETED, InjectionError, components_of, desired_object, recorded_uids
 from cfo.controllers.appwrapper.nodes import marked_resources
 from cfo.controllers.appwrapper.pods import Pod, Termination, pod_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cfo.config import DefaultSetupConfiguration
+from cfo.config.model import DefaultSetupConfiguration
 from cfo.controllers.flux.fluxsetup import default_setup
 from cfo.runtime import LabelSelector
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from cfo.api.inferencestack.created_resources import created_resources
 from cfo.api.inferencestack.profiles import newest_profile
 from cfo.api.inferencestack.resolution import resolve
-from cfo.api.inferencestack.validation import validate
+from cfo.api.inferencestack.validation.stack import validate
 from cfo.controllers.inferencestack.reconciler import InferenceStackReconciler
-from cfo.controllers.inferencestack.rendering import render
+from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime.objects.unstructured import gvk_of
 from test.support.inference_stacks import stack
 

@@ -14,8 +14,8 @@ import yaml
 from cfo.api.inferencestack.names import CONFIG_HASH, HELM_LABELS, MANAGED_BY, MANAGED_BY_LABEL
 from cfo.api.inferencestack.profiles import PROFILES
 from cfo.controllers.inferencestack.profile_choice import adopted_profile
-from cfo.controllers.inferencestack.rendering import LiveConfigMap, LiveDeployment, render
-from cfo.controllers.inferencestack.rendering.facts import Facts
+from cfo.controllers.inferencestack.rendering.facts import Facts, LiveConfigMap, LiveDeployment
+from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime.objects.unstructured import Object, gvk_of, name_of
 from test.support.inference_stacks import expected_objects, needs_samples, samples
 

@@ -8,7 +8,8 @@ import pytest
 
 from cfo.api.inferencestack.profiles import PROFILES
 from cfo.controllers.inferencestack.profile_choice import choose_profile, render_with
-from cfo.controllers.inferencestack.rendering import Facts, render
+from cfo.controllers.inferencestack.rendering.facts import Facts
+from cfo.controllers.inferencestack.rendering.stack import render
 from cfo.runtime.objects.kinds import DEPLOYMENT
 from cfo.runtime.objects.unstructured import Object, gvk_of, name_of
 from test.support.inference_stacks import stack

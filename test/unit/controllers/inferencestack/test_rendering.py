@@ -17,14 +17,10 @@ from cfo.api.inferencestack.kinds import (
 )
 from cfo.api.inferencestack.names import KEPT_REPLICAS, is_retained
 from cfo.api.inferencestack.profiles import PROFILES, Profile, newest_profile
-from cfo.api.inferencestack.validation import validate
+from cfo.api.inferencestack.validation.stack import validate
 from cfo.controllers.inferencestack.profile_choice import adopted_profile, restarts_pods
-from cfo.controllers.inferencestack.rendering import (
-    Facts,
-    LiveDeployment,
-    render,
-    unserved_kinds,
-)
+from cfo.controllers.inferencestack.rendering.facts import Facts, LiveDeployment
+from cfo.controllers.inferencestack.rendering.stack import render, unserved_kinds
 from cfo.runtime.objects.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,

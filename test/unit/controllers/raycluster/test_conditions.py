@@ -12,7 +12,7 @@ from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.api.raycluster.cluster import TLS_VARIABLE
 from cfo.api.raycluster.facts import RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.conditions import (
     EXPOSED,
     MUTUAL_TLS,

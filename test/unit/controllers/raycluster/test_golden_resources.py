@@ -8,7 +8,7 @@ import pytest
 
 from cfo.api.raycluster.authentication import Authentication, Backend, dashboard_backend
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster import ingress_resources, policies, resources
 from cfo.controllers.raycluster.operator_namespaces import WELL_KNOWN_OPENSHIFT, WELL_KNOWN_VANILLA
 from cfo.runtime.objects.unstructured import Object, is_deleting, name_of, owner_reference

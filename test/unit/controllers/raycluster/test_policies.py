@@ -8,7 +8,7 @@ import pytest
 
 from cfo.api.raycluster.cluster import CERTIFICATE_CONTAINER, SECURE_TRUSTED_NETWORK, TLS_VARIABLE
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.raycluster.policies import (
     DEFAULT_DENY_NAME,
     desired_default_deny,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cfo.api.builtin_types import type_problems
 from cfo.api.quantity import canonical_quantity
-from cfo.config import FaultToleranceConfiguration
+from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.controllers.appwrapper.settings import Settings
 from cfo.runtime.objects import is_quantity, parse_duration, parse_quantity
 from cfo.runtime.objects.parsers import MAX_LENGTH

@@ -9,7 +9,7 @@ import jsonpatch
 import pytest
 
 from cfo.api.appwrapper.inference import pod_sets_of
-from cfo.config import AppWrapperConfiguration
+from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.objects.field import FieldError, aggregate
 from cfo.runtime.objects.kinds import plural

@@ -10,7 +10,7 @@ from cfo import operator
 from cfo.api.appwrapper.names import QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
 from cfo.api.flux.names import FLUX_JOB
 from cfo.api.raycluster.names import RAY_CLUSTER
-from cfo.config import OperatorConfiguration
+from cfo.config.model import OperatorConfiguration
 from cfo.runtime.objects.field import Path, invalid
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.webhook.admission import UserInfo

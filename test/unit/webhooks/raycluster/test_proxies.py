@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.names import VERSION_ANNOTATION, names_of
-from cfo.config import AuthenticationConfiguration
+from cfo.config.authentication import AuthenticationConfiguration
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import Images
 from cfo.webhooks.raycluster.validation import create_errors, update_errors

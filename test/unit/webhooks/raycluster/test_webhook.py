@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cfo.api.raycluster.names import RAY_CLUSTER, names_of
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime.client.discovery import DiscoveryIncomplete
 from cfo.runtime.objects.field import FieldErrors
 from cfo.runtime.webhook.admission import AdmissionRequest, Denied, Operation

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cfo.config import KubeRayConfiguration
+from cfo.config.kuberay import KubeRayConfiguration
 from cfo.console.migrate.raycluster.injected import clean, known_settings
 from cfo.runtime.objects.unstructured import Object
 from cfo.webhooks.raycluster.defaulting import default

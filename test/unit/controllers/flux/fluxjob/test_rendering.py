@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.flux.validation import validate_minicluster
+from cfo.api.flux.validation.minicluster import validate_minicluster
 from cfo.controllers.flux.fluxjob.rendering import (
     desired_minicluster,
     has_command,
