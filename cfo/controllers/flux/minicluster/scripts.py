@@ -195,7 +195,7 @@ def init_script(plan: Plan) -> str:
 
 def wait_script(plan: Plan, container: Mapping[str, Any]) -> str:
     """Return the script of ``container``, which runs Flux and the command."""
-    flux = plan.flux
+    flux, command = plan.flux, str(container.get("command") or "")
     variables: dict[str, _Value] = {
         **_paths(plan),
         **_view(plan),
@@ -205,7 +205,7 @@ def wait_script(plan: Plan, container: Mapping[str, Any]) -> str:
         "broker_options": _broker_options(plan),
         "wrap": [f"--wrap={flux['wrap']}"] if flux.get("wrap") else [],
         "command_mode": next((mode for mode in ("batch", "launcher") if container.get(mode)), "submit"),
-        "command": container.get("command") or "",
+        "command": _unescaped(command) if container.get("batch") else command,
         "batch_raw": bool(container.get("batchRaw")),
         "submit_command": flux.get("submitCommand") or "flux submit",
         "submit_flags": _submit_flags(plan),
@@ -253,7 +253,17 @@ def _view(plan: Plan) -> dict[str, _Value]:
 
 def _hooks(container: Mapping[str, Any]) -> dict[str, _Value]:
     commands = container.get("commands") or {}
-    return {f"hook_{name}": commands.get(key) or "" for name, key in _HOOKS.items()}
+    hooks: dict[str, _Value] = {f"hook_{name}": commands.get(key) or "" for name, key in _HOOKS.items()}
+    return {**hooks, "hook_script": _unescaped(str(hooks["hook_script"]))}
+
+
+def _unescaped(text: str) -> str:
+    r"""Return a script without the backslashes of ``\$`` and of escaped backticks.
+
+    The Go operator writes scripts and batch files through a shell that expands them, so their authors escape what
+    must be expanded only when they run.
+    """
+    return text.replace("\\$", "$").replace("\\`", "`")
 
 
 def _script(plan: Plan, variables: Mapping[str, _Value], *parts: str) -> str:

@@ -21,6 +21,7 @@ from cfo.controllers.flux.minicluster.scripts import (
     sidecar_script,
     wait_script,
 )
+from cfo.runtime.objects.unstructured import Object
 from test.support.flux_environment import mini_cluster
 from test.support.recordings import flux_cases, load_flux
 
@@ -360,3 +361,57 @@ def test_values_of_the_spec_cannot_change_a_script() -> None:
     assert f"command={hostile}" in words
     assert f"output_path={hostile}" in words
     assert f"(--wrap={hostile})" in [word.removeprefix("wrap=") for word in words]
+
+
+ESCAPED = 'for rank in \\${FLUX_TASK_RANK}; do echo "$x \\`hostname\\`"; done'
+
+
+@pytest.mark.parametrize("container", [{"commands": {"script": ESCAPED}, "command": ""}, {"command": ESCAPED}])
+def test_escaped_variables_are_expanded_when_the_script_runs(machine: Machine, container: Object) -> None:
+    lead(machine, {**container, "batch": "commands" not in container, "batchRaw": True})
+    file = machine.folder / ("tmp/custom-entrypoint.sh" if "commands" in container else "work/flux-job.batch")
+    assert file.read_text().splitlines()[1] == 'for rank in ${FLUX_TASK_RANK}; do echo "$x `hostname`"; done'
+
+
+def test_raw_batch_keeps_indentation_and_empty_lines(machine: Machine) -> None:
+    text = "python3 - << END\nif True:\n    print(1)\n\n\tprint(2)\nEND"
+    lead(machine, {"command": f"{text}\n", "batch": True, "batchRaw": True})
+    assert (machine.folder / "work" / "flux-job.batch").read_text() == f"#!/bin/bash\n{text}\n"
+
+
+def test_only_the_lead_broker_is_wrapped(machine: Machine) -> None:
+    machine.program("hostname", "#!/bin/bash\necho flux-sample-1\n")
+    lead(machine, flux={"wrap": "strace"})
+    assert "--wrap=strace" not in machine.commands()[-1]
+
+
+def test_hooks_have_the_variables_of_the_go_operator(machine: Machine) -> None:
+    rc_extra = "$(env | grep -c ^FLUX_RC_EXTRA=$viewroot/etc/flux/rc1.d)"
+    shown = f'echo "$viewbase|$viewroot|$configroot|$fluxuid|$cfg|{rc_extra}"'
+    result = lead(machine, {"commands": {"pre": shown, "post": 'env | grep "^STATE_DIR="'}})
+    view = machine.folder / "view"
+    expected = f"{view}|{view}/view|{view}/config|{os.getuid()}|{view}/config/etc/flux/config|1"
+    assert expected in result.stdout.splitlines()
+    assert result.stdout.splitlines()[-1] == f"STATE_DIR={view}/config/var/lib/flux"
+    plan = plan_of(machine, flux={"noWaitSocket": True})
+    sidecar = machine.run(sidecar_script(plan, {"command": "echo $viewroot:$fluxuser"}))
+    assert sidecar.stdout.startswith(f"{view}/view:")
+
+
+def test_sidecar_without_command_exits_with_the_code_of_its_post_hook(machine: Machine) -> None:
+    plan = plan_of(machine, flux={"noWaitSocket": True})
+    hooks = {"post": "fail() { return 7; }; fail"}
+    results = [machine.run(sidecar_script(plan, {"command": text, "commands": hooks})) for text in ("", "true")]
+    assert [result.returncode for result in results] == [7, 0]
+
+
+def test_sidecar_writes_the_view_script_only_if_there_is_none(machine: Machine) -> None:
+    plan = plan_of(machine, flux={"noWaitSocket": True})
+    file = machine.folder / "view" / "flux-view.sh"
+    result = machine.run(sidecar_script(plan, {"command": f"grep -c fluxsocket= {file}"}))
+    assert result.stdout == "1\n"
+    file.write_text("A=2")
+    assert machine.run(sidecar_script(plan, {"command": f". {file}; echo $A"})).stdout == "2\n"
+    lead(machine)
+    assert "fluxsocket=" in file.read_text()
+    assert [path.name for path in file.parent.iterdir() if path.name.startswith(".")] == []

@@ -1,5 +1,10 @@
 # Shared by the container that runs Flux and by its sidecars.
 
+# Variables of the Go operator's scripts, for hooks and commands.
+viewbase="${view_root}" viewroot="${view_root}/view" configroot="${config_root}" software="${view_root}/software"
+viewbin="${viewroot}/bin" fluxpath="${viewroot}/bin/flux" cfg="${config_root}/etc/flux/config" workdir="${PWD}"
+fluxuid="$(id -u)" fluxuser="$(id -un 2> /dev/null || echo unknown)"
+
 log() {
   if [ "${quiet}" = false ]; then
     echo "$*"
@@ -61,6 +66,29 @@ link_python() {
   if [ -n "${python_path}" ]; then
     export PYTHONPATH="${PYTHONPATH:+${PYTHONPATH}:}${python_path}"
   fi
+}
+
+# The containers of a pod share these files, so a reader must never find a part of one.
+write_view_scripts() {
+  cat > "${view_root}/load-fluxion.sh" << 'END'
+#!/bin/bash
+flux module remove sched-simple
+flux module load sched-fluxion-resource
+flux module load sched-fluxion-qmanager
+END
+  local temporary="${view_root}/.${0##*/}.view"
+  {
+    echo '#!/bin/bash'
+    printf 'export PATH=%q\n' "${PATH}"
+    printf 'export PYTHONPATH=%q\n' "${PYTHONPATH:-}"
+    printf 'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+${LD_LIBRARY_PATH}:}"%q\n' "${view_root}/view/lib"
+    printf 'export fluxsocket=%q\n' "local://${socket_path}"
+    printf '%s' "${environment}"
+  } > "${temporary}"
+  printf '#!/bin/bash\n. %q\nexec flux proxy "${fluxsocket}" bash\n' "${view_root}/flux-view.sh" \
+    > "${view_root}/flux-connect.sh"
+  chmod +x "${view_root}/load-fluxion.sh" "${temporary}" "${view_root}/flux-connect.sh"
+  mv "${temporary}" "${view_root}/flux-view.sh"
 }
 
 write_custom_script() {

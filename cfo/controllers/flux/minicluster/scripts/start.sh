@@ -2,6 +2,9 @@
 
 run_quietly "${hook_init}"
 use_view
+if [ ! -e "${view_root}/flux-view.sh" ]; then
+  write_view_scripts
+fi
 run_quietly "${hook_service_pre}"
 export fluxsocket="local://${socket_path}"
 eval "${environment}"
@@ -18,4 +21,8 @@ fi
 eval "${command}"
 exit_code=$?
 run_hook "${hook_post}"
+post_code=$?
+if [ -z "${command}" ]; then  # its work is in the hooks
+  exit_code="${post_code}"
+fi
 exit "${exit_code}"

@@ -25,26 +25,6 @@ run() {
   return "${status}"
 }
 
-write_view_scripts() {
-  cat > "${view_root}/load-fluxion.sh" << 'END'
-#!/bin/bash
-flux module remove sched-simple
-flux module load sched-fluxion-resource
-flux module load sched-fluxion-qmanager
-END
-  {
-    echo '#!/bin/bash'
-    printf 'export PATH=%q\n' "${PATH}"
-    printf 'export PYTHONPATH=%q\n' "${PYTHONPATH:-}"
-    printf 'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+${LD_LIBRARY_PATH}:}"%q\n' "${view_root}/view/lib"
-    printf 'export fluxsocket=%q\n' "local://${socket_path}"
-    printf '%s' "${environment}"
-  } > "${view_root}/flux-view.sh"
-  printf '#!/bin/bash\n. %q\nexec flux proxy "${fluxsocket}" bash\n' "${view_root}/flux-view.sh" \
-    > "${view_root}/flux-connect.sh"
-  chmod +x "${view_root}/load-fluxion.sh" "${view_root}/flux-view.sh" "${view_root}/flux-connect.sh"
-}
-
 # The broker refuses a certificate that others can read, and the volume is read-only.
 install_certificate() {
   local target="${config_root}/curve/curve.cert"
@@ -58,18 +38,20 @@ install_certificate() {
 write_batch() {
   local line index=0
   echo '#!/bin/bash'
+  if [ "${batch_raw}" = true ]; then
+    printf '%s\n' "${command%$'\n'}"
+    return
+  fi
   while read -r line; do
-    case "${batch_raw}${line}" in
-      true* | false#*) echo "${line}" ;;
-      false) ;;
+    case "${line}" in
+      \#*) echo "${line}" ;;
+      '') ;;
       *) printf 'flux submit --flags waitable --error=%q --output=%q %s\n' \
         "${FLUX_OUTPUT_DIR}/job-${index}.err" "${FLUX_OUTPUT_DIR}/job-${index}.out" "${line}" ;;
     esac
     index=$((index + 1))
   done <<< "${command%$'\n'}"
-  if [ "${batch_raw}" = false ]; then
-    printf 'flux queue idle\nflux jobs -a\n'
-  fi
+  printf 'flux queue idle\nflux jobs -a\n'
 }
 
 run_lead() {
@@ -109,7 +91,7 @@ run_lead() {
 }
 
 run_follower() {
-  local status=0
+  local status=0 wrap=()
   run_quietly "${hook_worker_pre}"
   while [ "${stopping}" = false ]; do
     status=0
@@ -144,7 +126,7 @@ if [ "${HOME:-/}" = / ]; then
   export HOME="${home_path}"
 fi
 if [ "${use_fluxion}" = true ]; then
-  export FLUX_RC_EXTRA="${view_root}/view/etc/flux"
+  export FLUX_RC_EXTRA="${view_root}/view/etc/flux/rc1.d"
 fi
 write_view_scripts
 eval "${environment}"
@@ -152,8 +134,8 @@ if [ -n "${hook_script}" ]; then
   write_custom_script
 fi
 install_certificate
-export FLUX_OUTPUT_DIR="${output_path}"
-mkdir -p "${config_root}/var/lib/flux" "${config_root}/run/flux" "${config_root}/etc/flux/system" "${FLUX_OUTPUT_DIR}"
+export FLUX_OUTPUT_DIR="${output_path}" STATE_DIR="${config_root}/var/lib/flux"
+mkdir -p "${STATE_DIR}" "${config_root}/run/flux" "${config_root}/etc/flux/system" "${FLUX_OUTPUT_DIR}"
 flux R encode --hosts="${hostlist}" --local > "${config_root}/etc/flux/system/R"
 if [ -n "${archive_path}" ] && [ -e "${archive_path}" ]; then
   broker_options+=("-Scontent.restore=${archive_path}")
