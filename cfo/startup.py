@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -80,9 +80,11 @@ def tune_process() -> Iterator[Callable[[], None]]:
         gc.freeze()
         gc.set_threshold(*thresholds)
 
-    replaced = dict.fromkeys(_HIDDEN_MODULES) | {name: _DeferredModule(name) for name in _DEFERRED_MODULES}
+    modules = dict.fromkeys(_HIDDEN_MODULES) | {name: _DeferredModule(name) for name in _DEFERRED_MODULES}
+    modules |= {name: module for name, module in sys.modules.items() if name in modules}
     try:
-        with _environment(_ENVIRONMENT_DURING_IMPORTS), _modules(replaced):
+        # Child processes that are started later do not inherit these variables.
+        with _replaced(os.environ, _ENVIRONMENT_DURING_IMPORTS), _replaced(sys.modules, modules):
             import pydantic.plugin._loader
 
             pydantic.plugin._loader._plugins = {}  # there are none to search for
@@ -124,27 +126,13 @@ class _DeferredName(type):
 
 
 @contextmanager
-def _modules(replaced: Mapping[str, ModuleType | None]) -> Iterator[None]:
-    """Replace modules temporarily that were not imported before; imports of ``None`` fail as if not installed."""
-    added = {name: module for name, module in replaced.items() if name not in sys.modules}
-    sys.modules.update(added)  # type: ignore[arg-type]
+def _replaced(target: MutableMapping[str, Any], values: Mapping[str, Any]) -> Iterator[None]:
+    """Replace entries of ``target`` temporarily."""
+    before = {name: target[name] for name in values if name in target}
+    target.update(values)
     try:
         yield
     finally:
-        for name in added:
-            del sys.modules[name]
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set environment variables temporarily; child processes started later do not inherit them."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in values:
+            del target[name]
+        target.update(before)

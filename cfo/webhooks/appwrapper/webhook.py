@@ -13,22 +13,12 @@ from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfo.api.appwrapper.inference import EMBEDDED_KINDS, RAY_SPECS
 from cfo.api.appwrapper.names import APPWRAPPER, QUEUE_NAME_LABEL, USER_ID_LABEL, USER_LABEL
-from cfo.api.appwrapper.paths import value_or_none
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.runtime import GVK, Client, FieldError, FieldErrors, Manager, Object, gvk_of
 from cfo.runtime.objects.field import Path
 from cfo.runtime.webhook import AdmissionRequest, Operation, UserInfo
 from cfo.webhooks.access import AccessReviewer
-from cfo.webhooks.appwrapper.json_types import COMPONENTS, count_errors, json_type_errors
-from cfo.webhooks.appwrapper.validation import (
-    MAX_LABEL_VALUE,
-    component_kinds,
-    create_errors,
-    create_warnings,
-    update_errors,
-)
 
 EmbeddedValidators = Mapping[GVK, Callable[[Object, AdmissionRequest], Awaitable[list[FieldError]]]]
 """Return the errors with which an object would be refused if it were created in the namespace of a request, by kind."""
@@ -40,6 +30,7 @@ _VALIDATED_OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 class AppWrapperWebhook:
     """The defaulter and validator of AppWrappers. ``client`` must not read from a cache.
 
+    What reviews need is imported by the first one, because most operators have no AppWrappers.
     ``validators`` validate the objects that are created from components; those of other kinds are not validated.
     """
 
@@ -57,6 +48,9 @@ class AppWrapperWebhook:
 
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` with all errors if ``obj`` is invalid."""
+        from cfo.webhooks.appwrapper.json_types import count_errors, json_type_errors
+        from cfo.webhooks.appwrapper.validation import component_kinds, create_errors, create_warnings
+
         FieldErrors.check(count_errors(obj) or json_type_errors(obj))
         access = await self._reviewer.review(component_kinds(obj), request.namespace, request.user_info)
         FieldErrors.check(await request.compute(create_errors, obj, request.namespace, access))
@@ -72,6 +66,8 @@ class AppWrapperWebhook:
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if a field that was validated on creation has changed."""
+        from cfo.webhooks.appwrapper.validation import update_errors
+
         FieldErrors.check(await request.compute(update_errors, old, obj))
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
@@ -100,6 +96,10 @@ class PlannedObject:
 
 def planned_objects(appwrapper: Object, kinds: Container[GVK]) -> Iterator[PlannedObject]:
     """Yield the objects of ``kinds`` that will be created from ``appwrapper``, which passed validation."""
+    from cfo.api.appwrapper.inference import EMBEDDED_KINDS, RAY_SPECS
+    from cfo.api.appwrapper.paths import value_or_none
+    from cfo.webhooks.appwrapper.json_types import COMPONENTS
+
     for index, component in enumerate(appwrapper["spec"]["components"]):
         template: Object = component["template"]
         gvk = gvk_of(template)
@@ -145,7 +145,7 @@ def set_labels(appwrapper: Object, user: UserInfo, default_queue_name: str) -> N
 
 def sanitized_label(text: str) -> str:
     """Convert ``text`` to a valid label value: its first 63 bytes, with ``_`` for each invalid character."""
-    cut = text.encode()[:MAX_LABEL_VALUE].decode(errors="replace")
+    cut = text.encode()[:63].decode(errors="replace")
     return _INVALID_CHARACTER.sub("_", cut).strip("-_.")
 
 

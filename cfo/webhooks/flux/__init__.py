@@ -7,17 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
-from cfo.api.flux.validation import new_errors
-from cfo.api.flux.validation.minicluster import minicluster_warnings, validate_minicluster
-from cfo.api.flux.validation.queue import (
-    flux_job_update_errors,
-    minicluster_queue_errors,
-    validate_flux_job,
-    validate_flux_setup,
-)
 from cfo.runtime import GVK, FieldError, FieldErrors, Manager, Object, is_deleting, labels_of, namespace_of
 from cfo.runtime.objects import GVR
 from cfo.runtime.objects.field import Path
@@ -26,6 +19,11 @@ from cfo.webhooks.access import AccessReviewer
 
 _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 _JOBS: Final = GVR("batch", "v1", "jobs")
+
+
+def _rule(module: str, name: str) -> Callable[..., Any]:
+    """Return a function of :mod:`cfo.api.flux.validation`, which is imported for the first review of a Flux object."""
+    return lambda *arguments: getattr(import_module(f"cfo.api.flux.validation.{module}"), name)(*arguments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +73,8 @@ class FluxValidator:
         """Allow every deletion."""
 
     def _changed(self, old: Object, new: Object) -> list[FieldError]:
+        from cfo.api.flux.validation import new_errors
+
         return [*self.update_errors(old, new), *new_errors(self.errors, old, new)]
 
 
@@ -96,9 +96,16 @@ def setup(
 
     reviewer = AccessReviewer(manager.api_reader, check_permissions=check_permissions)
     validators = {
-        MINICLUSTER: FluxValidator(validate_minicluster, minicluster_queue_errors, minicluster_warnings, reviewer),
-        FLUX_JOB: FluxValidator(validate_flux_job, flux_job_update_errors, reviewer=reviewer),
-        FLUX_SETUP: FluxValidator(validate_flux_setup, warnings=setup_warnings),
+        MINICLUSTER: FluxValidator(
+            _rule("minicluster", "validate_minicluster"),
+            _rule("queue", "minicluster_queue_errors"),
+            _rule("minicluster", "minicluster_warnings"),
+            reviewer,
+        ),
+        FLUX_JOB: FluxValidator(
+            _rule("queue", "validate_flux_job"), _rule("queue", "flux_job_update_errors"), reviewer=reviewer
+        ),
+        FLUX_SETUP: FluxValidator(_rule("queue", "validate_flux_setup"), warnings=setup_warnings),
     }
     for kind, validator in validators.items():
         manager.webhooks.register(kind, validator=validator, validator_operations=_OPERATIONS)

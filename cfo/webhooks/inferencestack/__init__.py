@@ -15,22 +15,23 @@ permissions. An update is checked for resources that the operator did not create
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cfo.api.inferencestack.created_resources import cluster_triggers, created_resources
 from cfo.api.inferencestack.kinds import (
     INFERENCE_STACKS,
     OPERATOR_VERSION_LABEL,
     is_operator_version,
     operator_version_of,
 )
-from cfo.api.inferencestack.profiles import Profile, newest_profile, pinned_profile
-from cfo.api.inferencestack.validation.stack import Validation, validate, validate_update
 from cfo.config.model import InferenceStackConfiguration
 from cfo.runtime import FieldError, FieldErrors, Manager, Object, is_deleting
 from cfo.runtime.objects.field import forbidden
 from cfo.runtime.webhook import AdmissionRequest, Operation
 from cfo.webhooks.access import AccessReviewer
+
+if TYPE_CHECKING:
+    from cfo.api.inferencestack.profiles import Profile
+    from cfo.api.inferencestack.validation.stack import Validation
 
 _OTHER_VERSIONS: Final = [f"v{major}" for major in range(10)]
 """The versions that the selector excludes; the validator itself ignores stacks of later ones."""
@@ -40,7 +41,10 @@ _OPERATIONS: Final = (Operation.CREATE, Operation.UPDATE)
 
 @dataclass(frozen=True, eq=False)
 class InferenceStackWebhook:
-    """The validator of the InferenceStacks for one major operator version, ``config.operator_version``."""
+    """The validator of the InferenceStacks for one major operator version, ``config.operator_version``.
+
+    What reviews need is imported by the first one, because most operators have no InferenceStacks.
+    """
 
     config: InferenceStackConfiguration
     reviewer: AccessReviewer
@@ -49,6 +53,8 @@ class InferenceStackWebhook:
         """Return the warnings about ``obj``. Raises :class:`FieldErrors` with all errors."""
         if not self._is_responsible(obj):
             return []
+        from cfo.api.inferencestack.validation.stack import validate
+
         return await self._result(await request.compute(validate, obj, self._profile(obj)), obj, request)
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> list[str]:
@@ -58,6 +64,8 @@ class InferenceStackWebhook:
         """
         if is_deleting(obj) or not self._is_responsible(obj):
             return []
+        from cfo.api.inferencestack.validation.stack import validate_update
+
         validation = await request.compute(validate_update, old, obj, self._profile(obj))
         if not self._is_own(old):  # what this operator creates is new
             validation = replace(validation, old=None)
@@ -72,6 +80,8 @@ class InferenceStackWebhook:
         For webhooks of objects from which stacks are created later. Whichever operator reconciles the stack, the user
         must be allowed to create its objects.
         """
+        from cfo.api.inferencestack.validation.stack import validate
+
         validation = await request.compute(validate, stack, self._profile(stack))
         return [*validation.errors, *await self._access_errors(validation, request)]
 
@@ -85,6 +95,8 @@ class InferenceStackWebhook:
         """Return the profile with which the operator will render ``stack``; ``None`` if it does not reconcile it."""
         if not self._is_own(stack):
             return None
+        from cfo.api.inferencestack.profiles import newest_profile, pinned_profile
+
         return pinned_profile(stack) or newest_profile(self.config.operator_version)
 
     async def _result(self, validation: Validation, stack: Object, request: AdmissionRequest) -> list[str]:
@@ -95,6 +107,8 @@ class InferenceStackWebhook:
 
     async def _access_errors(self, validation: Validation, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors in what the operator would create for the stack and did not create before."""
+        from cfo.api.inferencestack.created_resources import cluster_triggers, created_resources
+
         stack, old = validation.stack, validation.old
         if stack is None:  # the controller does not render it
             return []
