@@ -47,13 +47,12 @@ HOUR = 3600.0
 
 VANILLA_CHILDREN = {
     ("apply", "rayclusters/status"): 1,
-    ("create", "events"): 1,  # the dashboard is exposed
     ("create", "secrets"): 1,
     ("apply", "networkpolicies"): 2,
     ("apply", "ingresses"): 2,
 }
 OPENSHIFT_CHILDREN = {
-    ("apply", "rayclusters/status"): 1,  # no Event: no router gives the Route a host, so only NetworkPolicies exist
+    ("apply", "rayclusters/status"): 1,
     ("patch", "rayclusters"): 1,  # the finalizer
     ("create", "secrets"): 2,
     ("apply", "networkpolicies"): 2,

@@ -1,7 +1,7 @@
 """Writes three conditions to the status of a RayCluster: what this operator provides for it, in the words of users.
 
 They say at which URL the dashboard is exposed, until when the CA for mutual TLS is valid, and which NetworkPolicies
-exist. One Normal Event reports what became true. This concern is the last one of a reconcile, so that the others have
+exist. This concern is the last one of a reconcile, so that the others have
 written the objects that the conditions describe, and a new RayCluster costs one write of its status.
 They have no ``observedGeneration``, which would cost a write for each step of the autoscaler.
 
@@ -219,14 +219,11 @@ class Conditions(ClusterConcern):
         found = {gvk: list(_read(informer.reader, gvk, facts)) for gvk, informer in informers.items()}
         desired = conditions_of(facts, found, exposure, settings.kuberay)
         stored = (facts.cluster.get("status") or {}).get("conditions") or []
-        changed = [condition for condition in desired if not _is_stored(condition, stored)]
-        if changed:
-            await self._write(facts.cluster, desired, changed, stored)
+        if not all(_is_stored(condition, stored) for condition in desired):
+            await self._write(facts.cluster, desired, stored)
 
-    async def _write(
-        self, cluster: Object, desired: Sequence[Object], changed: Sequence[Object], stored: Sequence[Object]
-    ) -> None:
-        """Apply all conditions; report those that are true and ``changed``."""
+    async def _write(self, cluster: Object, desired: Sequence[Object], stored: Sequence[Object]) -> None:
+        """Apply all conditions."""
         conditions = [dict(known) for known in stored if known.get("type") in CONDITION_TYPES]
         for condition in desired:
             set_condition(conditions, condition, now=rfc3339(self._clock.now()))
@@ -236,15 +233,8 @@ class Conditions(ClusterConcern):
         except Forbidden as error:
             self._is_forbidden = True  # until a restart; everything else works without the conditions
             _log.warning("Permission denied, cannot write the conditions of RayClusters", cause=error.message)
-            return
         except (Conflict, Invalid, NotFound) as error:
             _log.info("Conditions not written", object=str(key_of(cluster)), error=str(error))
-            return
-        became_true = [condition for condition in changed if condition["status"] == "True"]
-        # NetworkPolicies alone are no news: every RayCluster has them, also one that is suspended.
-        if any(condition["type"] != NETWORK_POLICIES for condition in became_true):
-            message = ". ".join(condition["message"] for condition in became_true)
-            self.events.event(cluster, "Normal", "Configured", message)
 
 
 def _is_stored(condition: Object, stored: Sequence[Mapping[str, Any]]) -> bool:
